@@ -46,6 +46,8 @@ SHIM = Path(__file__).resolve().parents[2] / "shim"
 
 
 _Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
+#: Descriptors of stdin, stdout and stderr.
+Descriptors: TypeAlias = tuple[int, int, int]
 
 
 class SessionKeeper(Protocol):
@@ -61,24 +63,30 @@ class SessionKeeper(Protocol):
 
 
 class ChildProcess:
-    """A running child; satisfies :class:`mld.ports.children.Child`. Made by the launcher only."""
+    """A running child; satisfies :class:`mld.ports.children.Child`. Made by the launchers only.
+
+    Args:
+        pid: leader of a session.
+        reaped: has its exit status as soon as it is reaped, negative = signal number.
+        pipes: our ends.
+        keeper: was told of it.
+    """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pipes: _Pipes, keeper: SessionKeeper | None
+        self, pid: int, reaped: asyncio.Future[int], pipes: _Pipes, keeper: SessionKeeper | None
     ) -> None:
-        self._process = process
+        self._pid = pid
         self._stdin, self._stdout, self._stderr = pipes
         self._keeper = keeper
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[int] = self._loop.create_future()
-        self._pidfd: int | None = None
         self._stderr.start()
-        self._watch_exit()
+        reaped.add_done_callback(self._note_exit)
 
     @property
     def pid(self) -> int:
         """Process id; also the id of its session and process group."""
-        return self._process.pid
+        return self._pid
 
     async def write(self, data: bytes) -> None:
         """Write all of it, waiting while the pipe is full.
@@ -146,31 +154,9 @@ class ChildProcess:
             pass
         return False
 
-    def _watch_exit(self) -> None:
-        try:
-            self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            self._loop.call_later(_POLL_S, self._poll_exit)
-        else:
-            self._loop.add_reader(self._pidfd, self._reap)
-
-    def _poll_exit(self) -> None:
-        if self._process.poll() is None:
-            self._loop.call_later(_POLL_S, self._poll_exit)
-        else:
-            self._reap()
-
-    def _reap(self) -> None:
-        status = self._process.poll()
-        if status is None:
-            return
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
+    def _note_exit(self, reaped: asyncio.Future[int]) -> None:
         self._stderr.catch_up()  # whoever waits for the exit may end the daemon next
-        if not self._exit.done():
-            self._exit.set_result(status)
+        self._exit.set_result(reaped.result())
         if self._has_leftovers():
             self._loop.call_later(LEFTOVER_TERM_S, self.terminate)
             self._loop.call_later(LEFTOVER_KILL_S, self.kill)
@@ -185,6 +171,32 @@ class ChildProcess:
         self._stderr.finish()
         if self._keeper is not None:
             self._keeper.forget(self.pid)
+
+
+def _reaped(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
+    """Done with the exit status of a process of ours when it has ended."""
+    loop = asyncio.get_running_loop()
+    reaped: asyncio.Future[int] = loop.create_future()
+
+    def poll() -> None:
+        status = process.poll()
+        if status is None:
+            loop.call_later(_POLL_S, poll)
+        else:
+            reaped.set_result(status)
+
+    def reap(pidfd: int) -> None:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+        poll()
+
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        loop.call_later(_POLL_S, poll)
+    else:
+        loop.add_reader(pidfd, reap, pidfd)
+    return reaped
 
 
 class ProcessLauncher:
@@ -221,30 +233,42 @@ class ProcessLauncher:
 
         Cancellation: has no effect, there is no waiting inside.
         """
-        with _naming_limits(), ExitStack() as undo:
-            (child_stdin, stdin), (stdout, child_stdout), (stderr, child_stderr) = (
-                _pipe(undo) for _ in range(3)
-            )
+        with child_pipes() as (theirs, ours):
             try:
-                environment = _encoded(environment_of_child(os.environ, env, self._shim))
-                process = _spawn(
-                    [*map(system_text, argv)],
-                    (child_stdin, child_stdout, child_stderr),
-                    environment,
-                )
+                environment = encoded(environment_of_child(os.environ, env, self._shim))
+                process = _spawn([*map(system_text, argv)], theirs, environment)
             except ValueError as error:  # a NUL byte in an argument, or no program at all
                 raise OSError(str(error)) from error
-            undo.pop_all()
-        for end in (child_stdin, child_stdout, child_stderr):
-            os.close(end)
         if self._keeper is not None:
             self._keeper.watch(process.pid)
-        pipes = (PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr))
-        return ChildProcess(process, pipes, self._keeper)
+        return ChildProcess(process.pid, _reaped(process), opened(ours, on_stderr), self._keeper)
+
+
+@contextlib.contextmanager
+def child_pipes() -> Iterator[tuple[Descriptors, Descriptors]]:
+    """A child's ends of its pipes, closed at the end, and ours, which an exception closes, too.
+
+    Raises:
+        OSError: no descriptors are left; the text says what to do.
+    """
+    with _naming_limits(), ExitStack() as undo:
+        (child_stdin, stdin), (stdout, child_stdout), (stderr, child_stderr) = (
+            _pipe(undo) for _ in range(3)
+        )
+        yield (child_stdin, child_stdout, child_stderr), (stdin, stdout, stderr)
+        undo.pop_all()
+        for end in (child_stdin, child_stdout, child_stderr):
+            os.close(end)
+
+
+def opened(ours: Descriptors, on_stderr: Callable[[bytes], None]) -> _Pipes:
+    """Our ends of a child's pipes, driven by the loop."""
+    stdin, stdout, stderr = ours
+    return PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr)
 
 
 def _spawn(
-    argv: list[str], pipes: tuple[int, int, int], environment: Mapping[bytes, bytes]
+    argv: list[str], pipes: Descriptors, environment: Mapping[bytes, bytes]
 ) -> subprocess.Popen[bytes]:
     """Start a program, or what has no ``#!`` line by ``/bin/sh``, as the JDK does."""
     stdin, stdout, stderr = pipes
@@ -268,16 +292,16 @@ def _spawn(
         return start(["/bin/sh", script, *argv[1:]])
 
 
-def _encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
+def encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
     """The same in bytes.
 
     Names of applications and workers are free texts: no locale may keep a child from starting.
     """
 
-    def encoded(text: str) -> bytes:
+    def in_bytes(text: str) -> bytes:
         return os.fsencode(system_text(text))
 
-    return {encoded(name): encoded(value) for name, value in environment.items()}
+    return {in_bytes(name): in_bytes(value) for name, value in environment.items()}
 
 
 @contextlib.contextmanager

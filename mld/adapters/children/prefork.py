@@ -1,0 +1,378 @@
+"""Children that are forked from a template of their program, with what it imports in memory.
+
+The template is :mod:`mld.adapters.children.template_main`, one process for a command line. All
+that keeps a program from having one leads to an ordinary start, and is told once. If a template
+ends, its children go on, and another one is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mld.adapters.children.child_process import (
+    SHIM,
+    ChildProcess,
+    ProcessLauncher,
+    child_pipes,
+    encoded,
+    opened,
+)
+from mld.adapters.children.pipes import StderrDrain
+from mld.adapters.system_text import system_text
+from mld.decide.children.child_environment import environment_of_child
+from mld.decide.children.python_command import SHARD_VARIABLES, PythonCommand, python_command
+from mld.model.masking import mask, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mld.adapters.children.child_process import Descriptors, SessionKeeper
+
+_log = logging.getLogger(__name__)
+
+_PROGRAM = Path(__file__).with_name("template_main.py")
+_HEAD_BYTES = 256
+_MESSAGE_BYTES = 2**16
+#: Longest imports of a template, and its longest answer.
+READY_S = 60.0
+ANSWER_S = 10.0
+#: A template that ends sooner after it was ready has a short life; after so many in a row there
+#: is none any more.
+_SHORT_LIFE_S = 5.0
+_SHORT_LIVES = 3
+#: Stands for the exit status of a child that ended after its template, if nobody tells us.
+UNKNOWN_STATUS = 255
+#: From the end of such a child until it is surely reaped.
+_REAPED_S = 0.05
+#: Most characters of a line that an import prints.
+_LINE_CHARS = 500
+
+
+class TemplateFailed(Exception):
+    """No child came from it; the text says why."""
+
+
+@dataclass(slots=True)
+class _Forked:
+    pid: int
+    pidfd: int
+    reaped: asyncio.Future[int]
+
+
+class PreforkLauncher:
+    """Starts children; satisfies :class:`mld.ports.children.ChildLauncher`.
+
+    Args:
+        keeper: told of every session.
+        preload: modules that templates import besides.
+        shim: folder appended to PYTHONPATH, or None.
+    """
+
+    def __init__(
+        self,
+        keeper: SessionKeeper | None = None,
+        preload: Sequence[str] = (),
+        shim: Path | None = SHIM,
+    ) -> None:
+        self._ordinary = ProcessLauncher(keeper, shim)
+        self._keeper = keeper
+        self._preload = tuple(preload)
+        self._shim = None if shim is None else str(shim)
+        self._templates: dict[object, _Template] = {}
+        self._told: set[str] = set()
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        on_stderr: Callable[[bytes], None],
+    ) -> ChildProcess:
+        """Fork a child from the template of its program, or start it as usual.
+
+        The first one waits for the imports. Arguments and errors are those of
+        :meth:`ProcessLauncher.start`.
+
+        Cancellation: a child that was forked nevertheless is ended.
+        """
+        words = [*map(system_text, argv)]
+        command = _command_of(words, env)
+        if isinstance(command, PythonCommand):
+            try:
+                return await self._template(command, env).start_child(env, on_stderr)
+            except TemplateFailed as error:
+                command = str(error)
+        if command not in self._told:
+            self._told.add(command)
+            _log.warning("childPrefork: %s starts as usual: %s", " ".join(words), command)
+        return await self._ordinary.start(argv, env, on_stderr)
+
+    def close(self) -> None:
+        """End the templates; children that are left go on."""
+        for template in self._templates.values():
+            template.close()
+
+    def _template(self, command: PythonCommand, env: Mapping[str, str]) -> _Template:
+        shared = {name: env[name] for name in sorted(env) if name not in SHARD_VARIABLES}
+        key = (command, *shared.items())
+        known = self._templates.get(key)
+        if known is None:
+            inherited = {
+                name: value for name, value in os.environ.items() if name not in SHARD_VARIABLES
+            }
+            environment = encoded(environment_of_child(inherited, shared, self._shim))
+            known = _Template(command, environment, self._preload, self._keeper)
+            self._templates[key] = known
+        return known
+
+
+def _command_of(argv: list[str], env: Mapping[str, str]) -> PythonCommand | str:
+    if sys.platform != "linux":
+        return "only Linux has what it needs"
+    path = shutil.which(argv[0], path=env.get("PATH"))
+    if path is None:
+        return f"{argv[0]} is not found"
+    try:
+        with open(path, "rb") as program:
+            head = program.read(_HEAD_BYTES)
+    except OSError as error:
+        return str(error)
+    return python_command(argv, path, head, env)
+
+
+class _Template:
+    """The template of one command line, and the one after it if it ends.
+
+    Args:
+        command: of the children.
+        environment: of the process.
+        preload: modules to import besides.
+        keeper: told of the sessions.
+    """
+
+    def __init__(
+        self,
+        command: PythonCommand,
+        environment: Mapping[bytes, bytes],
+        preload: Sequence[str],
+        keeper: SessionKeeper | None,
+    ) -> None:
+        self._command = command
+        self._environment = environment
+        self._order = {"preload": preload, "variables": SHARD_VARIABLES, "name": command.name}
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self._short_lives = 0
+        self._last_line = ""
+        self._begin()
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
+        self._ready_at = 0.0
+        self._asked: deque[asyncio.Future[_Forked]] = deque()
+        self._children: dict[int, _Forked] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._spawn()
+        except (OSError, ValueError) as error:
+            self._ready.set_exception(TemplateFailed(f"no template can be started: {error}"))
+
+    def _spawn(self) -> None:
+        command = self._command
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with self._control_kept(), theirs, child_pipes() as (pipes, ours):
+            self._process = subprocess.Popen(  # noqa: S603 - the user's own interpreter
+                [
+                    *(command.interpreter, *command.options, str(_PROGRAM)),
+                    *(str(theirs.fileno()), command.script, *command.arguments),
+                ],
+                stdin=pipes[0],
+                stdout=pipes[1],
+                stderr=pipes[2],
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        os.close(ours[0])
+        for output in ours[1:]:
+            StderrDrain(output, self._note_line).start()
+        if self._keeper is not None:
+            self._keeper.watch(self._process.pid)
+        self._control.setblocking(False)  # noqa: FBT003
+        self._control.send(json.dumps(self._order).encode())
+        self._loop.add_reader(self._control, self._receive)
+        why = f"its imports take more than {READY_S:.0f} s"
+        self._timer = self._loop.call_later(READY_S, self._give_up, why)
+
+    @contextlib.contextmanager
+    def _control_kept(self) -> Any:
+        try:
+            yield
+        except BaseException:
+            self._control.close()
+            raise
+
+    def _note_line(self, line: bytes) -> None:
+        self._last_line = mask(printable(line.decode("utf-8", "replace")))[:_LINE_CHARS]
+        _log.info("template of %s: %s", self._command.script, self._last_line)
+
+    def _give_up(self, why: str) -> None:
+        """End a process that does not do its work; what follows is as if it had ended by itself."""
+        if not self._ready.done():
+            self._ready.set_exception(TemplateFailed(why))
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """End it without another one."""
+        if self._process is not None:
+            self._end()
+
+    def _end(self) -> int:
+        """Close what is open; its exit status."""
+        process, self._process = self._process, None
+        assert process is not None
+        self._timer.cancel()
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        process.kill()  # it closed its socket: it is ending already, or out of its mind
+        status = process.wait()
+        if self._keeper is not None:
+            self._keeper.forget(process.pid)
+        return status
+
+    def _lost(self) -> None:
+        """It has ended: its children go on, and another one takes its place."""
+        pid = self._process.pid if self._process is not None else 0
+        status = self._end()
+        children, self._children = self._children, {}
+        for child in children.values():
+            self._loop.add_reader(child.pidfd, self._note_orphan_end, child)
+        error = TemplateFailed(f"its template ended (status {status}): {self._last_line}")
+        for waiting in self._asked:
+            if not waiting.done():
+                waiting.set_exception(error)
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        if self._ready.exception() is not None:
+            return
+        is_short = time.monotonic() - self._ready_at < _SHORT_LIFE_S
+        self._short_lives = self._short_lives + 1 if is_short else 0
+        if self._short_lives >= _SHORT_LIVES:
+            self._ready = self._loop.create_future()
+            self._ready.set_exception(TemplateFailed(f"its template ended {_SHORT_LIVES} times"))
+            return
+        self._begin()
+        text = "The template process %d of %s ended (status %s): its %d children go on; %s"
+        after = (
+            f"process {self._process.pid} takes its place" if self._process else "it was the last"
+        )
+        _log.warning(text, pid, self._command.script, status, len(children), after)
+
+    # -- its children ------------------------------------------------------------------------------
+
+    async def start_child(
+        self, env: Mapping[str, str], on_stderr: Callable[[bytes], None]
+    ) -> ChildProcess:
+        """Fork one.
+
+        Raises:
+            TemplateFailed: it can't, now or at all.
+            OSError: no descriptors are left.
+        """
+        await asyncio.shield(self._ready)
+        with child_pipes() as (theirs, ours):
+            child = await self._fork(env, theirs)
+        return ChildProcess(child.pid, child.reaped, opened(ours, on_stderr), self._keeper)
+
+    async def _fork(self, env: Mapping[str, str], descriptors: Descriptors) -> _Forked:
+        own = encoded({name: env[name] for name in SHARD_VARIABLES if name in env})
+        variables = {name.decode("latin-1"): value.decode("latin-1") for name, value in own.items()}
+        asked: asyncio.Future[_Forked] = self._loop.create_future()
+        try:
+            message = json.dumps({"variables": variables}).encode()
+            socket.send_fds(self._control, [message], descriptors)
+        except OSError as error:
+            raise TemplateFailed(f"its template takes no more: {error}") from error
+        self._asked.append(asked)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await asked
+        except TimeoutError:
+            why = f"its template has not answered for {ANSWER_S:.0f} s"
+            self._give_up(why)
+            raise TemplateFailed(why) from None
+
+    def _receive(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._lost()
+            return
+        message = json.loads(data)
+        if "why" in message:
+            self._note_ready(message["why"])
+        elif "status" in message:
+            if (child := self._children.pop(message["pid"], None)) is not None:
+                os.close(child.pidfd)
+                child.reaped.set_result(message["status"])
+        else:
+            self._note_child(message, descriptors)
+
+    def _note_ready(self, why: str | None) -> None:
+        self._timer.cancel()
+        if self._ready.done():
+            return
+        if why is not None:
+            self._ready.set_exception(TemplateFailed(mask(printable(why))))
+            return
+        self._ready.set_result(None)
+        self._ready_at = time.monotonic()
+
+    def _note_child(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        asked = self._asked.popleft()
+        if "failed" in message:
+            if not asked.done():
+                asked.set_exception(TemplateFailed(message["failed"]))
+            return
+        child = _Forked(message["pid"], descriptors[0], self._loop.create_future())
+        self._children[child.pid] = child
+        if asked.done():  # whoever asked has gone
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            return
+        if self._keeper is not None:
+            self._keeper.watch(child.pid)
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps({"seen": child.pid}).encode())
+        asked.set_result(child)
+
+    def _note_orphan_end(self, child: _Forked) -> None:
+        """A child ended whose template is gone: it is reaped by somebody else, mostly."""
+        self._loop.remove_reader(child.pidfd)
+        status = UNKNOWN_STATUS
+        with contextlib.suppress(ChildProcessError):  # process 1 is the one that reaps
+            if (end := os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)) is not None:
+                status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+        os.close(child.pidfd)
+        self._loop.call_later(_REAPED_S, child.reaped.set_result, status)
