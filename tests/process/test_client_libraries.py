@@ -17,7 +17,7 @@ from mld.adapters.children.child_process import ProcessLauncher
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:
-    from mld.adapters.children.child_process import ChildProcess
+    from mld.ports.children import Child, ChildLauncher
 
 pytestmark = pytest.mark.process
 
@@ -29,7 +29,7 @@ PYTHON = [sys.executable, str(DATA / "kclpy" / "processors.py")]
 class Conversation:
     """Lines to and from one child, in the daemon's role."""
 
-    child: ChildProcess
+    child: Child
     rest: bytes = b""
     junk: list[bytes] = field(default_factory=list)
 
@@ -76,10 +76,12 @@ def records(count: int, size: int) -> list[dict[str, Any]]:
     ]
 
 
-async def live(argv: list[str], env: dict[str, str]) -> list[str]:
+async def live(
+    argv: list[str], env: dict[str, str], launcher: ChildLauncher | None = None
+) -> list[str]:
     """A whole life with a large batch and a stop; returns what the child said it saw."""
     lines: list[bytes] = []
-    child = await ProcessLauncher().start(argv, env, lines.append)
+    child = await (launcher or ProcessLauncher()).start(argv, env, lines.append)
     talk = Conversation(child)
     try:
         async with asyncio.timeout(60):

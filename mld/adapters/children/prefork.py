@@ -196,7 +196,9 @@ class _Template:
     def _spawn(self) -> None:
         command = self._command
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with self._control_kept(), theirs, child_pipes() as (pipes, ours):
+        with contextlib.ExitStack() as undo, theirs, child_pipes() as (pipes, ours):
+            undo.callback(self._control.close)
+            self._control.send(json.dumps(self._order).encode())
             self._process = subprocess.Popen(  # noqa: S603 - the user's own interpreter
                 [
                     *(command.interpreter, *command.options, str(_PROGRAM)),
@@ -209,24 +211,16 @@ class _Template:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+            undo.pop_all()
         os.close(ours[0])
         for output in ours[1:]:
             StderrDrain(output, self._note_line).start()
         if self._keeper is not None:
             self._keeper.watch(self._process.pid)
         self._control.setblocking(False)  # noqa: FBT003
-        self._control.send(json.dumps(self._order).encode())
         self._loop.add_reader(self._control, self._receive)
         why = f"its imports take more than {READY_S:.0f} s"
         self._timer = self._loop.call_later(READY_S, self._give_up, why)
-
-    @contextlib.contextmanager
-    def _control_kept(self) -> Any:
-        try:
-            yield
-        except BaseException:
-            self._control.close()
-            raise
 
     def _note_line(self, line: bytes) -> None:
         self._last_line = mask(printable(line.decode("utf-8", "replace")))[:_LINE_CHARS]

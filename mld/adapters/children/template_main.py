@@ -41,6 +41,8 @@ FORK_TESTED = ("numpy", "pandas", "pyarrow")
 #: Libraries that do not work after a fork, whether or not they have begun.
 UNFIT = ("grpc",)
 _MESSAGE_BYTES = 2**16
+#: Has pidfds and descriptors sent over sockets.
+_OLDEST = (3, 9)
 
 
 def leading_imports(tree: ast.Module) -> list[ast.stmt]:
@@ -340,6 +342,8 @@ def _end_as_interrupted() -> None:
 
 def main() -> tuple[types.CodeType, types.ModuleType]:
     """Become the template; returns in each child, with what it is to execute."""
+    if sys.version_info < _OLDEST:
+        sys.exit("a template needs Python 3.9 or later")
     atexit.register(_end_as_interrupted)  # the first, so that it is called last
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
