@@ -18,6 +18,7 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
+from mld.adapters.children.prefork import PreforkLauncher
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
+    from mld.ports.children import ChildLauncher
     from mld.ports.worker_load import LoadSource
 
 
@@ -136,6 +138,10 @@ def real_ports(
         cloudwatch, schemas = opened.cloudwatch(), opened.schemas()
         clock, guardian = SystemClock(), Guardian()
         closing.callback(guardian.close)
+        children: ChildLauncher = ProcessLauncher(guardian)
+        if config.child.prefork:
+            children = prefork = PreforkLauncher(guardian, config.child.preload)
+            closing.callback(prefork.close)
 
         async def account() -> str:
             sts = opened.client(clients.sts_settings(config))
@@ -150,7 +156,7 @@ def real_ports(
             dynamodb=dynamodb,
             kinesis=kinesis_port,
             cloudwatch=cloudwatch,
-            children=ProcessLauncher(guardian),
+            children=children,
             clock=clock,
             ids=RandomIds(),
             rng=random.Random(),

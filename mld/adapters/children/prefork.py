@@ -50,10 +50,11 @@ _MESSAGE_BYTES = 2**16
 #: Longest imports of a template, and its longest answer.
 READY_S = 60.0
 ANSWER_S = 10.0
-#: A template that ends sooner after it was ready has a short life; after so many in a row there
-#: is none any more.
+#: A template that ends sooner after it was ready has a short life; after so many in a row the
+#: next one is started only after a rest.
 _SHORT_LIFE_S = 5.0
 _SHORT_LIVES = 3
+_REST_S = 60.0
 #: Stands for the exit status of a child that ended after its template, if nobody tells us.
 UNKNOWN_STATUS = 255
 #: From the end of such a child until it is surely reaped.
@@ -177,13 +178,13 @@ class _Template:
         self._loop = asyncio.get_running_loop()
         self._short_lives = 0
         self._last_line = ""
+        self._timer: asyncio.TimerHandle | None = None
         self._begin()
 
     # -- the process -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
+        self._ready = self._future()
         self._ready_at = 0.0
         self._asked: deque[asyncio.Future[_Forked]] = deque()
         self._children: dict[int, _Forked] = {}
@@ -191,7 +192,18 @@ class _Template:
         try:
             self._spawn()
         except (OSError, ValueError) as error:
-            self._ready.set_exception(TemplateFailed(f"no template can be started: {error}"))
+            self._ready = self._failed(f"no template can be started: {error}")
+
+    def _future(self) -> asyncio.Future[None]:
+        """One whose exception may stay unseen."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
+
+    def _failed(self, why: str) -> asyncio.Future[None]:
+        future = self._future()
+        future.set_exception(TemplateFailed(why))
+        return future
 
     def _spawn(self) -> None:
         command = self._command
@@ -235,26 +247,28 @@ class _Template:
 
     def close(self) -> None:
         """End it without another one."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._process is not None:
             self._end()
 
-    def _end(self) -> int:
-        """Close what is open; its exit status."""
+    def _end(self) -> tuple[int, int]:
+        """Close what is open; its process id and exit status."""
         process, self._process = self._process, None
         assert process is not None
-        self._timer.cancel()
         self._loop.remove_reader(self._control)
         self._control.close()
         process.kill()  # it closed its socket: it is ending already, or out of its mind
         status = process.wait()
         if self._keeper is not None:
             self._keeper.forget(process.pid)
-        return status
+        return process.pid, status
 
     def _lost(self) -> None:
         """It has ended: its children go on, and another one takes its place."""
-        pid = self._process.pid if self._process is not None else 0
-        status = self._end()
+        if self._timer is not None:
+            self._timer.cancel()
+        pid, status = self._end()
         children, self._children = self._children, {}
         for child in children.values():
             self._loop.add_reader(child.pidfd, self._note_orphan_end, child)
@@ -268,15 +282,14 @@ class _Template:
             return
         is_short = time.monotonic() - self._ready_at < _SHORT_LIFE_S
         self._short_lives = self._short_lives + 1 if is_short else 0
-        if self._short_lives >= _SHORT_LIVES:
-            self._ready = self._loop.create_future()
-            self._ready.set_exception(TemplateFailed(f"its template ended {_SHORT_LIVES} times"))
-            return
-        self._begin()
+        if self._short_lives < _SHORT_LIVES:
+            self._begin()
+            after = "another one takes its place"
+        else:
+            self._ready = self._failed("its template ended too often")
+            self._timer = self._loop.call_later(_REST_S, self._begin)
+            after = f"another one takes its place in {_REST_S:.0f} s"
         text = "The template process %d of %s ended (status %s): its %d children go on; %s"
-        after = (
-            f"process {self._process.pid} takes its place" if self._process else "it was the last"
-        )
         _log.warning(text, pid, self._command.script, status, len(children), after)
 
     # -- its children ------------------------------------------------------------------------------
@@ -334,7 +347,8 @@ class _Template:
             self._note_child(message, descriptors)
 
     def _note_ready(self, why: str | None) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._ready.done():
             return
         if why is not None:

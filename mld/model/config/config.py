@@ -350,6 +350,12 @@ class ChildConfig:
         ChildExceptionPolicy.IGNORE,
         "what an exception that amazon_kclpy caught in a processor does: an ERROR alone, or the"
         " child has failed")
+    prefork: bool = flag("childPrefork",
+        "fork children of Python scripts from one process that has their imports in memory; Linux"
+        " only", own=True)
+    preload: tuple[str, ...] = read_as(lambda words: tuple(words or ()), Key("childPreload",
+        Kind.WORDS, None, "modules that this process imports besides those that the script names at"
+        " its top", own=True))
     recovers_glued: bool = flag("recoverGluedMessages",
         "take a status that stands behind other output on its line, after 5 s without another"
         " message; never a checkpoint", own=True)

@@ -140,6 +140,12 @@ def test_restart_settings_of_the_child():
     assert (child.restart_backoff_s, child.restart_attempts) == (0.25, 3)
 
 
+def test_children_are_forked_where_the_file_says_so():
+    child = config("childPrefork = true", "childPreload = pandas, boto3").child
+    assert (child.prefork, child.preload) == (True, ("pandas", "boto3"))
+    assert (config().child.prefork, config().child.preload) == (False, ())
+
+
 @pytest.mark.parametrize(
     "line",
     [
