@@ -7,6 +7,7 @@ from benchmarks.failover import failover_beside_java, failover_rows
 from benchmarks.fan_out import fan_out_rows
 from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
+from benchmarks.prefork import prefork_rows
 from benchmarks.renewals import renewal_rows
 from benchmarks.requests import request_rows
 from benchmarks.startup import startup_rows
@@ -16,6 +17,7 @@ from mld.local.embedded import EmbeddedAws
 PARTS = {
     "startup": startup_rows,
     "idle": idle_rows,
+    "prefork": prefork_rows,
     "throughput": throughput_rows,
     "renewals": renewal_rows,
     "events": event_rows,

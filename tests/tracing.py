@@ -33,6 +33,7 @@ UNTRACED = (
     "process/test_daemon_fan_out.py",
     "process/test_daemon_faults.py",
     "process/test_daemon_output.py",
+    "process/test_daemon_prefork.py",
     "process/test_daemon_refusals.py",
     "process/test_daemon_resources.py",
     "process/test_daemon_schemas.py",

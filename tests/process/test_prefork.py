@@ -234,7 +234,7 @@ def test_no_child_begins_where_another_one_is(
     written(
         "app.py",
         "import random, os, multiprocessing\nimport numpy as np\n"
-        "print(random.random(), np.random.rand(), multiprocessing.current_process().authkey,"
+        "print(random.random(), np.random.rand(), multiprocessing.current_process().authkey.hex(),"
         " os.environ['KCL_SHARD_ID'], os.environ.get('KCL_LEASE_KEY'), sep='|')\n",
     )
 
@@ -547,6 +547,21 @@ def test_a_killed_child_is_noticed_at_once_with_what_it_left(here: Path) -> None
         await until(lambda: not alive(left))
 
     play(scene)
+
+
+def test_many_children_may_be_asked_for_at_once(
+    here: Path, warnings: Callable[[], list[str]]
+) -> None:
+    written("app.py", "import os\nprint(os.environ['KCL_SHARD_ID'])\n")
+
+    async def scene(children: Children) -> None:
+        names = [f"shardId-{number}" for number in range(150)]
+        argv = [sys.executable, "app.py"]
+        lives = (children.end(argv, {"KCL_SHARD_ID": name}) for name in names)
+        assert [one.out.strip() for one in await asyncio.gather(*lives)] == names
+
+    play(scene)
+    assert warnings() == []
 
 
 def test_a_template_that_is_stuck_keeps_no_shard_from_starting(

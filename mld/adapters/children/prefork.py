@@ -55,6 +55,8 @@ ANSWER_S = 10.0
 _SHORT_LIFE_S = 5.0
 _SHORT_LIVES = 3
 _REST_S = 60.0
+#: For a template to notice the end of its socket; it does at once, unless it is busy with imports.
+_END_S = 0.2
 #: Stands for the exit status of a child that ended after its template, if nobody tells us.
 UNKNOWN_STATUS = 255
 #: From the end of such a child until it is surely reaped.
@@ -179,6 +181,7 @@ class _Template:
         self._short_lives = 0
         self._last_line = ""
         self._timer: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
         self._begin()
 
     # -- the process -------------------------------------------------------------------------------
@@ -242,8 +245,13 @@ class _Template:
         """End a process that does not do its work; what follows is as if it had ended by itself."""
         if not self._ready.done():
             self._ready.set_exception(TemplateFailed(why))
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        """What it was about to fork, or what its imports started, goes with it."""
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End it without another one."""
@@ -254,12 +262,16 @@ class _Template:
 
     def _end(self) -> tuple[int, int]:
         """Close what is open; its process id and exit status."""
-        process, self._process = self._process, None
+        process = self._process
         assert process is not None
         self._loop.remove_reader(self._control)
         self._control.close()
-        process.kill()  # it closed its socket: it is ending already, or out of its mind
-        status = process.wait()
+        try:
+            status = process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._kill_group()
+            status = process.wait()
+        self._process = None
         if self._keeper is not None:
             self._keeper.forget(process.pid)
         return process.pid, status
@@ -303,9 +315,10 @@ class _Template:
             TemplateFailed: it can't, now or at all.
             OSError: no descriptors are left.
         """
-        await asyncio.shield(self._ready)
-        with child_pipes() as (theirs, ours):
-            child = await self._fork(env, theirs)
+        async with self._turn:  # its socket holds few messages
+            await asyncio.shield(self._ready)
+            with child_pipes() as (theirs, ours):
+                child = await self._fork(env, theirs)
         return ChildProcess(child.pid, child.reaped, opened(ours, on_stderr), self._keeper)
 
     async def _fork(self, env: Mapping[str, str], descriptors: Descriptors) -> _Forked:
