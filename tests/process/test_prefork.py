@@ -370,6 +370,7 @@ def test_libraries_work_in_children(
             "its imports start threads: poll",
         ),
         ("import socket\nX = socket.socket()", "its imports leave a socket or an event loop open"),
+        ("import subprocess\nX = subprocess.Popen(['sleep', '9'])", "its imports start processes"),
         ("import grpc", "it imports grpc, which does not work after a fork"),
         ("import polars", "its imports start native threads of a library that is not known"),
         ("raise ValueError('no')", "ValueError: no"),

@@ -174,6 +174,12 @@ def obstacle(control: int, tested_threads: int) -> str | None:
             "its imports start native threads of a library that is not known to work after a "
             "fork: " + ", ".join(sorted(set(native)))
         )
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        pass  # there is none
+    else:
+        return "its imports start processes"
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
