@@ -18,7 +18,6 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
-from mld.adapters.children.prefork import PreforkLauncher
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
@@ -140,6 +139,8 @@ def real_ports(
         closing.callback(guardian.close)
         children: ChildLauncher = ProcessLauncher(guardian)
         if config.child.prefork:
+            from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - as above
+
             children = prefork = PreforkLauncher(guardian, config.child.preload)
             closing.callback(prefork.close)
 

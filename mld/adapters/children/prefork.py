@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -32,6 +33,7 @@ from mld.adapters.children.child_process import (
     opened,
 )
 from mld.adapters.children.pipes import StderrDrain
+from mld.adapters.children.template_main import UNKNOWN_STATUS
 from mld.adapters.system_text import system_text
 from mld.decide.children.child_environment import environment_of_child
 from mld.decide.children.python_command import SHARD_VARIABLES, PythonCommand, python_command
@@ -57,8 +59,6 @@ _SHORT_LIVES = 3
 _REST_S = 60.0
 #: For a template to notice the end of its socket; it does at once, unless it is busy with imports.
 _END_S = 0.2
-#: Stands for the exit status of a child that ended after its template, if nobody tells us.
-UNKNOWN_STATUS = 255
 #: From the end of such a child until it is surely reaped.
 _REAPED_S = 0.05
 #: Most characters of a line that an import prints.
@@ -376,12 +376,16 @@ class _Template:
             if not asked.done():
                 asked.set_exception(TemplateFailed(message["failed"]))
             return
+        if asked.done() or not descriptors:  # whoever asked has gone, or no descriptor is left
+            for pidfd in descriptors:
+                os.close(pidfd)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(message["pid"], signal.SIGKILL)
+            if not asked.done():
+                asked.set_exception(TemplateFailed(os.strerror(errno.EMFILE)))
+            return
         child = _Forked(message["pid"], descriptors[0], self._loop.create_future())
         self._children[child.pid] = child
-        if asked.done():  # whoever asked has gone
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            return
         if self._keeper is not None:
             self._keeper.watch(child.pid)
         with contextlib.suppress(OSError):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import atexit
 import builtins
+import errno
 import gc
 import importlib.machinery
 import json
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 FORK_TESTED = ("numpy", "pandas", "pyarrow")
 #: Libraries that do not work after a fork, whether or not they have begun.
 UNFIT = ("grpc",)
+#: Stands for an exit status that nobody can tell us.
+UNKNOWN_STATUS = 255
 _MESSAGE_BYTES = 2**16
 #: Has pidfds and descriptors sent over sockets.
 _OLDEST = (3, 9)
@@ -225,11 +228,12 @@ def prepare(file: str, order: dict[str, Any], control: int) -> tuple[types.CodeT
 
 
 def tell(control: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
-    """Send to the daemon; if it is gone, so are we."""
-    try:
-        socket.send_fds(control, [json.dumps(message).encode()], descriptors)
-    except OSError:
-        os._exit(0)
+    """Send to the daemon.
+
+    Raises:
+        OSError: it is gone.
+    """
+    socket.send_fds(control, [json.dumps(message).encode()], descriptors)
 
 
 class Nursery:
@@ -248,42 +252,57 @@ class Nursery:
         self._poll.register(control, select.POLLIN)
 
     def serve(self) -> None:
-        """Returns in each child, and only there."""
-        while True:
-            for ready, _ in self._poll.poll():
-                if ready in self._pids:
-                    self._reap(ready)
-                elif self._obey():
-                    return
+        """Returns in each child, and only there; the end of the daemon ends the template."""
+        try:
+            while True:
+                for ready, _ in self._poll.poll():
+                    if ready in self._pids:
+                        self._reap(ready)
+                    elif self._obey():
+                        return
+        except OSError:
+            for pid in self._unseen:  # the daemon did not come to look after them
+                os.killpg(pid, signal.SIGKILL)
+            os._exit(0)
 
     def _obey(self) -> bool:
         """Take a message; True in the child that it asked for."""
         data, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 3)
         if not data:
-            # Those that the daemon did not come to look after have nobody else.
-            for pid in self._unseen:
-                os.killpg(pid, signal.SIGKILL)
-            os._exit(0)
+            raise ConnectionError
         message = json.loads(data)
         if "seen" in message:
             self._unseen.discard(message["seen"])
             return False
         try:
-            return self._fork(message["variables"], descriptors)
+            forked = self._fork(message["variables"], descriptors)
         except OSError as error:
-            tell(self._control, {"failed": str(error)})
-            return False
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            forked = {"failed": str(error)}, ()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if forked is None:
+            return True
+        answer, pidfds = forked
+        tell(self._control, answer, *pidfds)
+        return False
 
-    def _fork(self, variables: dict[str, str], descriptors: list[int]) -> bool:
+    def _fork(
+        self, variables: dict[str, str], descriptors: list[int]
+    ) -> tuple[dict[str, Any], tuple[int, ...]] | None:
+        """The answer and its descriptors; None in the child."""
+        if len(descriptors) != len((sys.stdin, sys.stdout, sys.stderr)):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         sys.stdout.flush()
         sys.stderr.flush()
         leads, led = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of threads, which are looked at
-            pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Python 3.12 warns of threads; we looked for them
+                pid = os.fork()
+        except OSError:
+            os.close(leads)
+            os.close(led)
+            raise
         if not pid:
             try:
                 os.close(leads)
@@ -292,7 +311,7 @@ class Nursery:
             except BaseException:  # noqa: BLE001 - there must not be two templates
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
-            return True
+            return None
         os.close(led)
         os.read(leads, 1)  # until it leads its session: the daemon signals the whole group
         os.close(leads)
@@ -305,8 +324,7 @@ class Nursery:
         self._pids[pidfd] = pid
         self._unseen.add(pid)
         self._poll.register(pidfd, select.POLLIN)
-        tell(self._control, {"pid": pid}, pidfd)
-        return False
+        return {"pid": pid}, (pidfd,)
 
     def _become_child(self, variables: dict[str, str], descriptors: list[int]) -> None:
         os.setsid()
@@ -329,9 +347,12 @@ class Nursery:
         pid = self._pids.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        _, status = os.waitpid(pid, 0)
         self._unseen.discard(pid)
-        tell(self._control, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        except ChildProcessError:  # an import made the kernel reap children
+            status = UNKNOWN_STATUS
+        tell(self._control, {"pid": pid, "status": status})
 
 
 _interrupted: list[bool] = []
