@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.children import prefork
+from mld.adapters.children import prefork, template_main
 from mld.adapters.children.child_process import ChildProcess, ProcessLauncher
-from mld.adapters.children.prefork import UNKNOWN_STATUS, PreforkLauncher
+from mld.adapters.children.prefork import PreforkLauncher
+from mld.adapters.children.template_main import UNKNOWN_STATUS
 from tests.kclpy_cache import kclpy
-from tests.process.daemon import alive
+from tests.process.daemon import alive, wait_until
 from tests.process.test_client_libraries import PYTHON, live
 
 if TYPE_CHECKING:
@@ -634,3 +638,31 @@ def test_an_interpreter_that_has_no_templates_is_told(
     play(scene)
     (told,) = warnings()
     assert told.endswith("usual: its template ended (status 1): no modern Python")
+
+
+def test_children_that_no_daemon_looked_after_end_with_it(here: Path) -> None:
+    written("app.py", "import time\ntime.sleep(99)\n")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, template_main.__file__, str(theirs.fileno()), "app.py"]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno()]) as template:
+        theirs.close()
+        ours.send(json.dumps({"preload": [], "variables": [], "name": None}).encode())
+        assert json.loads(ours.recv(999)) == {"why": None}
+        pids = []
+        with open(os.devnull, "r+b") as null:
+            for count in (3, 3, 1):
+                socket.send_fds(ours, [b'{"variables": {}}'], [null.fileno()] * count)
+                answer, pidfds, _, _ = socket.recv_fds(ours, 999, 1)
+                pids += [json.loads(answer).get("pid")]
+                for pidfd in pidfds:
+                    os.close(pidfd)
+        first, second, refused = pids
+        assert refused is None
+        ours.send(json.dumps({"seen": second}).encode())
+        ours.close()
+        assert template.wait(30) == 0
+    try:
+        wait_until(lambda: not alive(first), "it is killed")
+        assert alive(second)
+    finally:
+        os.killpg(second, signal.SIGKILL)
