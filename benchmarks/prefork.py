@@ -13,7 +13,7 @@ import time
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.prefork import PreforkLauncher
 from mld.adapters.system_clock import SystemClock
-from mld.services.child.child_starts import ChildStarts
+from mld.services.consuming.consumer_parts import ChildStarts
 
 PROGRAM = """\
 import sys

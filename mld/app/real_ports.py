@@ -139,7 +139,7 @@ def real_ports(
         closing.callback(guardian.close)
         children: ChildLauncher = ProcessLauncher(guardian)
         if config.child.prefork:
-            from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - as above
+            from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
 
             children = prefork = PreforkLauncher(guardian, config.child.preload)
             closing.callback(prefork.close)
