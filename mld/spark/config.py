@@ -64,13 +64,6 @@ class SparkConfig(SparkValues):
             return 0
         return os.cpu_count() or 1 if match[1] == "*" else max(1, int(match[1] or 1))
 
-    @property
-    def uses_s3(self) -> bool:
-        """True if something is written to S3."""
-        paths = (self.sink_path, self.letters_path, self.deadletter_path)
-        return any(path is not None and is_s3(path) for path in paths)
-
-
 def read_properties(properties: Mapping[str, str]) -> SparkConfig:
     """Turn texts into values.
 

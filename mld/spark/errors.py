@@ -53,3 +53,15 @@ class Fenced(BatchFailed):
 
 class RecordRefused(BatchFailed):
     """A record cannot be decoded, and the policy is to fail."""
+
+
+class ResultTooLarge(Exception):
+    """What the function returned is more than ``spark.sink.maxResultBytes``.
+
+    Attributes:
+        most_bytes: that bound.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the function's rows are more than {most_bytes} bytes")
+        self.most_bytes = most_bytes

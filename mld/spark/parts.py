@@ -59,7 +59,7 @@ class SparkParts:
         """
         require_places(config)
         require_packages(config)
-        buckets = require_buckets(config)
+        require_buckets(config)
         if not config.is_embedded:
             return None
         os.environ.update(around_proxies(os.environ))
@@ -67,12 +67,6 @@ class SparkParts:
         from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
 
         conf = {**config.conf, **sinks_conf(config)}
-        if buckets:
-            from mld.spark.server.s3 import s3_conf  # noqa: PLC0415
-
-            scratch = directory / "parts" if is_local_master(config.master) else None
-            for bucket, reach in buckets.items():
-                conf |= s3_conf(bucket, reach, config.conf, scratch)
         application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
         with_jars = replace(config, conf=conf)
         if is_local_master(config.master):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile
 
 FIELD = {"name": "n", "type": "long", "nullable": True, "metadata": {}}
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mld.spark.ports import CommitOutcome
-from mld.spark.table.footers import DataFile
+from mld.spark.table.data_files import DataFile
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.marks import BITS, read_mark
 from tests.sim_spark.delta_log import FIELD, AnswerLost, HostLog, Killed, PlayedLog

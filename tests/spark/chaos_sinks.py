@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from tests.spark import postgres, table_user
-from tests.spark.jars import WHY_NOT, postgres_jar, s3_jars
+from tests.spark.jars import WHY_NOT, postgres_jar
 from tests.spark.table_files import table_files
 
 if TYPE_CHECKING:
@@ -379,8 +379,6 @@ def jars_of(name: str) -> list[Path] | None:
     if name == "jdbc":
         jar = postgres_jar()
         return None if jar is None else [jar]
-    if name == "s3":
-        return s3_jars()
     return []
 
 

@@ -27,26 +27,6 @@ POSTGRES = ("org.postgresql:postgresql:42.7.7",)
 #: The newest that Maven Central has; Spark 4.2 reads and writes Avro with it.
 AVRO = ("org.apache.spark:spark-avro_2.13:4.1.1",)
 
-#: Hadoop's client for S3 and what it uses of the AWS SDK; by name, since its own bundle has 690 MB.
-S3 = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",
-    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
-    "software.amazon.eventstream:eventstream:1.0.1",
-    "org.reactivestreams:reactive-streams:1.0.4",
-    "org.apache.httpcomponents:httpclient:4.5.13",
-    "org.apache.httpcomponents:httpcore:4.4.16",
-    *(
-        f"software.amazon.awssdk:{part}:2.35.4"
-        for part in """
-        annotations apache-client arns auth aws-core aws-query-protocol aws-xml-protocol
-        checksums checksums-spi crt-core endpoints-spi http-auth http-auth-aws
-        http-auth-aws-eventstream http-auth-spi http-client-spi identity-spi json-utils
-        metrics-spi netty-nio-client profiles protocol-core regions retries retries-spi s3
-        s3-transfer-manager sdk-core sts third-party-jackson-core utils utils-lite
-        """.split()  # noqa: SIM905 - shorter
-    ),
-)
-
 #: What a session needs beside the jars so that ``format("delta")`` and ``DeltaTable`` work.
 DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -57,7 +37,7 @@ _POM = """<project>
 <modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId><version>1</version>
 <dependencies>{}</dependencies></project>
 """
-#: Without its own dependencies: Maven would fetch them all, the SDK's bundle too, to leave them out.
+#: Without its own dependencies.
 _DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version><exclusions>"
     "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"
@@ -80,11 +60,6 @@ def avro_jar() -> Path | None:
     """``from_avro`` and the Avro source of Spark; None = it cannot be had."""
     jars = _jars(AVRO)
     return jars[0] if jars else None
-
-
-def s3_jars() -> list[Path] | None:
-    """Hadoop's client for S3; None = it cannot be had."""
-    return _jars(S3)
 
 
 def _jars(coordinates: tuple[str, ...]) -> list[Path] | None:
@@ -130,6 +105,5 @@ if __name__ == "__main__":
         ("delta", delta_jars()),
         ("postgres", postgres_jar()),
         ("avro", avro_jar()),
-        ("s3", s3_jars()),
     ):
         print(f"{name}: {found or 'not available'}")

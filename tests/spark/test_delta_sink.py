@@ -1,4 +1,4 @@
-"""Appends to a real Delta table by a server that knows no Delta; Spark's own reader looks at it."""
+"""Rows of a server that knows no Delta, in a real table; Spark's own reader looks at it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, SinkRefused
+from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardBatch
 from mld.spark.ports import CommitOutcome
-from mld.spark.sinks import make_sink
-from mld.spark.table.store import Directory
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 from tests.unit.spark.table.test_readers import by_deltalake, by_duckdb, by_polars
 
@@ -208,33 +205,3 @@ def test_records_of_one_aggregate_are_split_by_their_sub_sequence_number(spark, 
     assert sink_of(spark, tmp_path).mark(shard()) == at[5]
     found = delta.read.format("delta").load(str(tmp_path)).collect()
     assert len(found) == 6
-
-
-def test_a_full_disk_under_spark_is_told_apart_from_its_other_failures(spark, tmp_path):
-    sink, cut = sink_of(spark, tmp_path), batch(shard(), 0, 10)
-    write(spark, sink, cut)
-    late = batch(shard(), 10, 12)
-    no_room = F.raise_error(F.lit("No space left on device")).isNotNull()
-    with pytest.raises(OSError, match="the disk is full; nothing was committed"):
-        sink.write(frame(spark, [late]).where(no_room), [late])
-    assert sink.mark(shard()) == cut.to
-
-
-def test_a_shared_directory_passes_the_probe_of_a_far_server(spark, tmp_path):
-    sink = far_sink(tmp_path)
-    sink.prepare(spark)
-    write(spark, sink, batch(shard(), 0, 3))
-    assert DeltaTable(tmp_path).count() == 3
-
-
-def test_a_directory_that_executors_do_not_see_is_refused(spark, tmp_path, monkeypatch):
-    elsewhere = tmp_path / "elsewhere"
-    monkeypatch.setattr(Directory, "spark_url", lambda _, job: f"file://{elsewhere}{job}")
-    with pytest.raises(SinkRefused, match="don't share that directory"):
-        far_sink(tmp_path).prepare(spark)
-
-
-def far_sink(path):
-    """Of a server elsewhere: what executors write is looked for on this machine."""
-    properties = {"spark.sink.path": str(path), "spark.remote": "sc://host"}
-    return make_sink(read_properties(properties), "app")

@@ -22,11 +22,11 @@ DELTA_SINKS = ("delta", "merge")
 OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
 #: What only ``spark.sink = delta`` has.
 OUTPUTS = "spark.sink.outputs"
-#: Below ``spark.sink.options.``: what the Delta sinks read themselves, the first of them alone.
-WRITE_TASKS, PARTITION_BY, MERGE_SCHEMA = "writeTasks", "partitionBy", "mergeSchema"
+#: Below ``spark.sink.options.``: what the Delta sinks read.
+COMPRESSION, PARTITION_BY, MERGE_SCHEMA = "compression", "partitionBy", "mergeSchema"
 #: Those, and what the jdbc sink takes for its own connection: letter by letter as written here.
 SINK_OPTIONS = (
-    *(WRITE_TASKS, PARTITION_BY, MERGE_SCHEMA),
+    *(COMPRESSION, PARTITION_BY, MERGE_SCHEMA),
     *("user", "password", "ApplicationName", "currentSchema", "options", "targetServerType"),
     *("ssl", "sslmode", "sslrootcert", "sslcert", "sslkey", "connectTimeout", "loginTimeout"),
 )
@@ -189,6 +189,8 @@ class SparkValues:
     sink_mode: str = _word("sink.mode", "update", "what merge does with a key that exists",
         "update", "insert")
     sink_url: str | None = _optional("sink.url", "jdbc:postgresql:… URL of the jdbc sink's database")
+    max_result_bytes: int = _size("sink.maxResultBytes", "256m",
+        "what a function may return at once; more is computed in halves of the batch")
     epoch: str = _text("sink.epoch", "0", "a new word starts every shard's output again")
     decoder: str = _word("decoder", "raw", "how data becomes columns",
         "raw", "json", "csv", "avro")

@@ -20,8 +20,6 @@ from mld.model.spark.keys import (
     OF_DELTA,
     OUTPUTS,
     REMOTE,
-    WRITE_TASKS,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ _ON_ERROR, _LETTERS = "spark.function.onError", "spark.function.deadletter.path"
 _MASTER, _JVM_OPTIONS = "spark.master", "spark.jvm.options"
 _SCHEMA = "spark.decoder.schema"
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
-_CONF, _OPTIONS = FREE_PREFIXES
+_CONF = FREE_PREFIXES[0]
 #: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
 REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
 #: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
@@ -95,9 +93,6 @@ def need_faults(written: Mapping[str, str]) -> list[SparkFault]:
     if text[_SINK] == "jdbc":
         faults += _fault_of(_URL, text[_URL], url_parts)
         faults += _fault_of(_TABLE, text[_TABLE], table_parts)
-    if text[_SINK] in DELTA_SINKS:
-        name = f"{_OPTIONS}{WRITE_TASKS}"
-        faults += _fault_of(name, text.get(name), whole_number)
     if REMOTE in written and _MASTER in written:
         why = f"excludes {_MASTER}, and both are given"
         faults.append(SparkFault(REMOTE, why, "name one of them"))

@@ -18,6 +18,7 @@ from mld.spark.errors import (
     BatchFailed,
     Fenced,
     RecordRefused,
+    ResultTooLarge,
     SinkUnavailable,
     SparkChildError,
     SparkUnreachable,
@@ -32,6 +33,7 @@ from mld.spark.failures import (
 from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.committing import JobCommitter
 from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
+from mld.spark.jobs.tickets import first_records
 from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import bad_record_in
@@ -105,6 +107,7 @@ class HostRun:
         self._pause_s = pause_s
         self._rescue = rescue
         self._letters: list[DeadLetter] = []
+        self._most_records: int | None = None
         self._after = after
         self.is_over = threading.Event()
         self._lock = threading.Lock()
@@ -163,7 +166,7 @@ class HostRun:
 
     def _run(self, packed: Packed | None) -> None:
         tried = 0
-        while group := [each for each in self.tickets if each.is_wanted()]:
+        while group := self._group():
             whole = MicroBatch(tuple(each.batch for each in group))
             if self._stop.is_set():
                 self._fail(group, whole, BatchFailed("this process is ending"))
@@ -171,6 +174,10 @@ class HostRun:
             try:
                 ready, packed = packed, None  # let go of with the try
                 self._try(group, whole, ready)
+            except ResultTooLarge as error:
+                if (one := self._halve(whole, error)) is not None:
+                    self._fail(group, whole, one)
+                    return
             except Exception as error:  # noqa: BLE001 - judged, and told to all whom it concerns
                 if not all(each.is_wanted() for each in group):
                     _log.info("%s: a shard was lost before the commit; the others go on", whole)
@@ -188,6 +195,32 @@ class HostRun:
                     return
                 self._pause(whole, error, tried)
             self._progress.job_ended()
+
+    def _halve(self, whole: MicroBatch, error: ResultTooLarge) -> BatchFailed | None:
+        """Take half as many records from now on; what ends the batch if there is but one."""
+        bound = f"spark.sink.maxResultBytes ({error.most_bytes} bytes)"
+        if whole.count <= 1:
+            rows = [f"the record of {p.shard.shard_id} at {p.to}" for p in whole.parts if p.rows]
+            what = "".join(rows) or "no record at all"
+            return BatchFailed(
+                f"{whole}: what the function returns for {what} is more than {bound}: raise it "
+                f"and spark.driver.memory, of which it takes a quarter at most, or return less"
+            )
+        if self._most_records is None:
+            _log.warning(
+                "%s: the function returns more than %s, so it is called for halves of the batch: "
+                "lower spark.batch.maxRecords or spark.batch.maxBytes, or raise that",
+                whole,
+                bound,
+            )
+        self._most_records = whole.count // 2
+        return None
+
+    def _group(self) -> list[Ticket]:
+        """What the next try is for; none: all are answered."""
+        group = [each for each in self.tickets if each.is_wanted()]
+        most = self._most_records
+        return group if most is None else first_records(group, most)
 
     def _set_aside(
         self, group: Sequence[Ticket], whole: MicroBatch, error: Exception, *, is_last: bool
@@ -293,7 +326,7 @@ class HostRun:
             match outcomes[ticket.shard]:
                 case CommitOutcome.STANDS:
                     self._progress.committed(ticket.batch, now - ticket.submitted_at)
-                    ticket.future.set_result(None)
+                    ticket.answer()
                 case CommitOutcome.LOST:
                     text = f"{ticket.shard_id}: another writer has moved the shard's mark"
                     ticket.fail(Fenced(f"{text}; this process has lost the shard"))

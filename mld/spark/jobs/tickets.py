@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from mld.spark.model import ShardBatch, ShardKey
+
+
+def first_records(tickets: Sequence[Ticket], most: int) -> list[Ticket]:
+    """Those whose batches are so many records together; one of them is divided for that.
+
+    Args:
+        tickets: in the order in which they are taken.
+        most: records, >= 1.
+    """
+    found = []
+    for ticket in tickets:
+        count = len(ticket.batch.rows)
+        if count > most > 0:
+            ticket.divide(most)
+            count = most
+        if count <= most:
+            found.append(ticket)
+            most -= count
+    return found
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +46,7 @@ class Ticket:
         future: is told how it ended.
         submitted_at: monotonic s.
         hold: of the shard that it belongs to; None = nobody asks.
+        rest: what follows the batch and is committed later; None = the batch is all of it.
         payload_bytes: of its records.
     """
 
@@ -35,6 +55,7 @@ class Ticket:
     future: Future[None]
     submitted_at: float
     hold: object = None
+    rest: ShardBatch | None = None
     payload_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,6 +79,26 @@ class Ticket:
         """Answer with a failure, unless it is answered."""
         with contextlib.suppress(InvalidStateError):  # by another thread, or long ago
             self.future.set_exception(error)
+
+    def divide(self, count: int) -> None:
+        """Leave so many records in the batch; the others are its rest.
+
+        Args:
+            count: >= 1; at least one is left over.
+        """
+        whole = self.batch
+        rows = whole.rows[count:]
+        self.batch = replace(whole, to=whole.rows[count - 1].position, rows=whole.rows[:count])
+        if self.rest is not None:
+            whole, rows = self.rest, rows + self.rest.rows
+        self.rest = replace(whole, after=self.batch.to, rows=rows)
+
+    def answer(self) -> None:
+        """The batch stands: go on with its rest, or tell that there is none."""
+        if self.rest is None:
+            self.future.set_result(None)
+        else:
+            self.batch, self.rest = self.rest, None
 
     def is_wanted(self) -> bool:
         """True while it may be written; a ticket behind its fence is answered here."""

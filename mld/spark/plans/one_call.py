@@ -162,7 +162,7 @@ class FunctionCaller:
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
             return
         tables = {
-            part.batch_id: named_table(part, with_schemas=self._decoder.with_schemas)
+            id(part): named_table(part, with_schemas=self._decoder.with_schemas)
             for part in whole.parts
         }
         rows = self._handoff.frame(spark, self._handoff.pack(tables))
@@ -170,12 +170,12 @@ class FunctionCaller:
 
     def release(self, whole: MicroBatch) -> None:
         """An attempt is over, however it ended: its frames are not used any more."""
-        self._handoff.release([part.batch_id for part in whole.parts])
+        self._handoff.release([id(part) for part in whole.parts])
 
     def _parcel(self, whole: MicroBatch) -> Parcel:
         return self._handoff.pack(
             {
-                part.batch_id: table_of(part, with_schemas=self._decoder.with_schemas)
+                id(part): table_of(part, with_schemas=self._decoder.with_schemas)
                 for part in whole.parts
             }
         )

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mld.model.spark.places import local_path
+from mld.model.spark.s3_place import is_s3
+from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import SparkConfigError
 from mld.spark.rows.decode import Decoder, make_decoder
 from mld.spark.rows.records import SCHEMA_COLUMNS, table_of
+from mld.spark.table.data_files import Rows
+from mld.spark.table.parquet import Layout, file_parts
+from mld.spark.table.rules import fields_in
+from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,11 +85,21 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
     Args:
         decoder: says which are bad.
         rows: of ``named_table``, of all shards.
-        path: directory that Spark can write to, e.g. ``s3a://…`` or a shared one.
+        path: a directory of this machine, a place in S3, or a URL that Spark writes to.
     """
     bad = decoder.bad_rows(rows, carried=(BATCH_ID,))
-    writer = bad.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy(BATCH_ID).parquet(path)
+    if local_path(path) is None and not is_s3(path):
+        writer = bad.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(BATCH_ID).parquet(path)
+        return
+    found = Rows(bad.toArrow(), fields_in(bad.schema.json()))
+    raise_if_abandoned()
+    store = open_store(path, "deadletter", "spark.deadletter.path")
+    for part in file_parts(found, Layout({BATCH_ID: "string"})):
+        place, _, name = part.name.rpartition("/")
+        folder = store.below(place)
+        folder.make()
+        folder.put(name, part.content())
 
 
 def named_table(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:

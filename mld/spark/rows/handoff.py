@@ -70,13 +70,14 @@ class HandOff:
         self._most_files = most_files
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._files: dict[str, list[Path]] = {}
+        self._files: dict[int, list[Path]] = {}
 
-    def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
+    def pack(self, tables: Mapping[int, pa.Table]) -> Parcel:
         """Make the rows ready; Spark is not asked, so it may happen while a job runs.
 
         Args:
-            tables: by batch id; at least one, all of the same schema.
+            tables: by the ``id`` of their batch, and not by its name: the shard's next hold has
+                batches of the same names. At least one, all of the same schema.
         """
         is_small = sum(table.nbytes for table in tables.values()) < self._least_bytes
         if self._directory is None or is_small:
@@ -87,8 +88,8 @@ class HandOff:
         files = [self._directory / f"rows-{number}-{part}.parquet" for part in range(len(groups))]
         schema = groups[0][0].schema
         with self._lock:
-            for batch_id in tables:
-                self._files.setdefault(batch_id, []).extend(files)
+            for key in tables:
+                self._files.setdefault(key, []).extend(files)
         for file, group in zip(files, groups, strict=True):
             with pq.ParquetWriter(file, schema, compression="none") as writer:
                 for table in group:
@@ -107,10 +108,10 @@ class HandOff:
         urls = [file.as_uri() for file in parcel.files]
         return spark.read.schema(_schema_of(parcel.schema)).parquet(*urls)
 
-    def release(self, batch_ids: Iterable[str]) -> None:
-        """An attempt at these batches is over; their frames are not used any more."""
+    def release(self, keys: Iterable[int]) -> None:
+        """An attempt at the batches of these keys is over; their frames are not used any more."""
         with self._lock:
-            gone = [file for each in batch_ids for file in self._files.pop(each, ())]
+            gone = [file for each in keys for file in self._files.pop(each, ())]
         for file in gone:
             file.unlink(missing_ok=True)
 

@@ -187,6 +187,7 @@ def server_properties(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": python,
+        **_result_bound(config),
         **config.conf,
         **({} if local else {_EXECUTOR_OPTIONS: _with_limits(config.conf)}),
         **(
@@ -195,6 +196,14 @@ def server_properties(
         "spark.connect.grpc.binding.address": _LOOPBACK,
         "spark.connect.grpc.binding.port": "0",
     }
+
+
+def _result_bound(config: SparkConfig) -> dict[str, str]:
+    """What a job may return: a server that holds more than a quarter of its heap for it may end."""
+    if config.sink == "foreach":
+        return {}
+    most = min(config.max_result_bytes, config.driver_memory_bytes // 4)
+    return {"spark.driver.maxResultSize": str(most)}
 
 
 def _with_limits(conf: Mapping[str, str]) -> str:
@@ -238,7 +247,7 @@ def _file_names(environ: Mapping[str, str]) -> dict[str, str]:
     """A locale in which Java can name a directory by any text; empty where it can already.
 
     In others it writes a question mark for what it can't spell, and rows of two values of a
-    partition column would be in one directory.
+    partition column that a function writes would be in one directory.
     """
     deciding = next((name for name in _LOCALES if environ.get(name)), "LC_CTYPE")
     if "utf" in environ.get(deciding, "").lower():

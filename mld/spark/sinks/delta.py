@@ -1,9 +1,9 @@
-"""Append to a Delta table: Spark writes the files, one commit of this process makes them visible.
+"""Append to a Delta table: Spark computes the rows, this process writes and commits them.
 
 All batches of a job become visible in one step, which also records how far each shard has come, so
-a redelivery that is cut anew is dropped up to the mark. Spark needs no Delta jar: it writes plain
-Parquet into a directory of the job below the table, and the log is written by delta-rs (the PyPI
-package ``deltalake``). See :mod:`mld.spark.table.marked_table` for the proof.
+a redelivery that is cut anew is dropped up to the mark. Spark knows nothing of the table: its rows
+come as Arrow, pyarrow writes them into a directory of the job below the table, and delta-rs (the
+PyPI package ``deltalake``) the log. See :mod:`mld.spark.table.marked_table` for the proof.
 """
 
 from __future__ import annotations
@@ -11,34 +11,33 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.model.spark.keys import MERGE_SCHEMA, PARTITION_BY, WRITE_TASKS
+from mld.model.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome
-from mld.spark.sinks.directories import DirectoryLayout
-from mld.spark.sinks.writing import can_lay_out, write_tasks, writer_options
+from mld.spark.sinks.results import fetch
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.footers import NULL_DIRECTORY
 from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.rules import as_nullable, fields_in, refused_type
+from mld.spark.table.parquet import Layout, require_codec
+from mld.spark.table.rules import as_nullable
 from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import PurePath
+    from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import Rows, Staged
     from mld.spark.table.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
@@ -48,22 +47,20 @@ UPKEEP_THREAD = "log-checkpoint"
 #: What several outputs leave in the directory above their tables.
 OUTPUTS_MARK = "kcl-mld-positions"
 _NO_ROOM_TEXT = "No space left on device"
-#: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
-_TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 @dataclass(slots=True)
 class StagedFiles:
-    """What a job left below the table.
+    """What a job left.
 
     Attributes:
-        job: its directory.
-        files: in it.
+        files: of its rows; or the rows themselves, for a commit that makes files of them.
+        job: directory of the files below the table; None = there are none.
         may_stand: True once a commit may have made them visible.
     """
 
-    job: PurePath
-    files: Sequence[DataFile]
+    files: Sequence[Staged]
+    job: PurePath | None = None
     may_stand: bool = False
 
 
@@ -94,13 +91,12 @@ class DeltaSink:
         self._partitions = config.partition_by or columns
         merges = options.pop(MERGE_SCHEMA, "").strip().lower() == "true"
         adds_columns = config.adds_columns or merges
-        self._tasks = write_tasks(config)
-        options.pop(WRITE_TASKS, None)
-        self._options = {**writer_options(config), **options}
-        self._is_far = not config.local_cores
+        self._codec = require_codec(options.pop(COMPRESSION, ""))
+        if options:
+            _log.warning("no effect: %s", ", ".join(f"spark.sink.options.{n}" for n in options))
+        self._most_bytes = config.max_result_bytes
         change = self._change(application, config)
-        self._keeps_files = change.keeps_files
-        self._log = DeltaLog(self.store, syncs_files=not self._keeps_files)
+        self._log = DeltaLog(self.store, syncs_files=not change.keeps_files)
         self._table = self._table_type(
             self._log,
             self.store.name,
@@ -109,19 +105,17 @@ class DeltaSink:
             adds_columns=adds_columns,
             change=change,
         )
-        lays_out = self.store.directory is not None and can_lay_out(config, os.environ)
-        self._mode = "append" if lays_out else "error"
-        self._files = self.store.jobs(lays_out=lays_out)
-        self._layout: DirectoryLayout | None = None
-        self._tuned: SparkSession | None = None
+        self._files = self.store.jobs()
+        self._layout: Layout | None = None
 
     def prepare(self, spark: SparkSession) -> None:
-        """Look at the table, sweep what dead processes left, and see that Spark writes here.
+        """Look at the table, and sweep what dead processes left.
 
         Raises:
-            SinkRefused: the table may not be written, or the executors write elsewhere.
+            SinkRefused: the table may not be written.
             SinkUnavailable: it can't be read.
         """
+        del spark
         try:
             self.store.make()
             table = self._table.look()
@@ -136,29 +130,30 @@ class DeltaSink:
             raise SinkRefused(
                 f"spark.sink.path={self.store.name} can't be written: {error}"
             ) from error
-        if self._is_far:
-            self._probe_shared(spark)
 
     def mark(self, shard: ShardKey) -> Position | None:
         """Where the shard stands in the table; None = no commit of this epoch names it."""
         return self._table.mark(shard)
 
     def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedFiles:
-        """Write the rows into a directory of their own below the table, with one Spark job.
+        """Have the rows computed, and write them into a directory of their own below the table.
 
         Raises:
+            ResultTooLarge: they are too many for one job.
             BatchFailed: the rows do not fit the table.
             OSError: the disk is full. It may be tried again, like what Spark raises.
         """
         del batches
-        layout = self._layout or self._create(frame)
+        rows = fetch(frame, self.store.name, self._most_bytes)
+        raise_if_abandoned()
+        return self._stage(rows, self._layout or self._create(rows.fields))
+
+    def _stage(self, rows: Rows, layout: Layout) -> StagedFiles:
+        self._table.examine([rows])
         job = None
         try:
             job = self._files.new_job()
-            raise_if_abandoned()
-            self._run(frame, layout, job)
-            files = self._files.found(job, layout.types)
-            self._table.examine(files)
+            return StagedFiles(self._files.write(job, rows, layout), job)
         except BaseException as error:
             if job is not None:
                 self._files.remove(job)
@@ -166,7 +161,6 @@ class DeltaSink:
                 text = f"{self.store.name}: the disk is full; nothing was committed"
                 raise OSError(errno.ENOSPC, text) from error
             raise
-        return StagedFiles(job, files)
 
     def commit_all(
         self, staged: StagedFiles, batches: Sequence[ShardBatch]
@@ -178,15 +172,19 @@ class DeltaSink:
         if CommitOutcome.AGAIN in found:
             staged.may_stand = False
         if CommitOutcome.STANDS in found:
-            if self._keeps_files:
-                self._files.committed(staged.job)
+            self.settle(staged)
             # No daemon thread: delta-rs does not survive the end of the interpreter in mid-call.
             threading.Thread(target=self._table.keep_short, name=UPKEEP_THREAD).start()
         return outcomes
 
+    def settle(self, staged: StagedFiles) -> None:
+        """A commit has made the job's files visible."""
+        if staged.job is not None:
+            self._files.committed(staged.job)
+
     def discard(self, staged: StagedFiles) -> None:
         """Remove a job that no commit can use any more."""
-        if not staged.may_stand:
+        if staged.job is not None and not staged.may_stand:
             self._files.remove(staged.job)
 
     def _change(self, application: str, config: SparkConfig) -> Change:
@@ -194,34 +192,10 @@ class DeltaSink:
         del application, config
         return Append()
 
-    def _run(self, rows: DataFrame, layout: DirectoryLayout, job: PurePath) -> None:
-        session = rows.sparkSession
-        if session is not self._tuned:
-            session.conf.set(*_TIMESTAMPS)
-            self._tuned = session
-        rows = layout.apply(rows)
-        if self._tasks:
-            rows = rows.coalesce(self._tasks)
-        writer = rows.write.mode(self._mode).options(**self._options)
-        if layout.types:
-            writer = writer.partitionBy(*layout.types)
-        try:
-            writer.parquet(self.store.spark_url(job))
-        except Exception as error:
-            if (column := layout.unfit_column(error)) is None:
-                raise
-            raise BatchFailed(
-                f"{self.store.name}: a value of the partition column {column} can't name a "
-                f"directory: it is longer than 255 bytes with the column's name, has a NUL, or is "
-                f"{NULL_DIRECTORY}; change the function"
-            ) from error
-
-    def _create(self, rows: DataFrame) -> DirectoryLayout:
+    def _create(self, columns: Sequence[Mapping[str, Any]]) -> Layout:
         """Create the table with the rows' columns, unless somebody else has done so meanwhile."""
         if (table := self._table.look()) is None:
-            fields = [as_nullable(field) for field in fields_in(rows.schema.json())]
-            if why := refused_type(fields):
-                raise BatchFailed(f"{self.store.name}: {why}")
+            fields = [as_nullable(field) for field in columns]
             names = [field["name"] for field in fields]
             if missing := [each for each in self._partitions if each not in names]:
                 raise BatchFailed(
@@ -232,7 +206,7 @@ class DeltaSink:
             table = self._table.create(schema, self._partitions)
         return self._lay_out(table)
 
-    def _lay_out(self, table: Snapshot) -> DirectoryLayout:
+    def _lay_out(self, table: Snapshot) -> Layout:
         if self._partitions and list(self._partitions) != table.partitions:
             raise SinkRefused(
                 f"{self.store.name} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
@@ -243,7 +217,7 @@ class DeltaSink:
         types = {name: str(fields[name]) for name in table.partitions}
         if binary := [name for name, kind in types.items() if kind == "binary"]:
             raise SinkRefused(f"{self.store.name}: the partition column {binary[0]} is binary")
-        self._layout = DirectoryLayout(types)
+        self._layout = Layout(types, self._codec)
         return self._layout
 
     def _refuse_other_files(self) -> None:
@@ -256,23 +230,3 @@ class DeltaSink:
             raise SinkRefused(
                 f"{self.store.name} has files, but is no Delta table: name another directory"
             )
-
-    def _probe_shared(self, spark: SparkSession) -> None:
-        """See that what executors write is seen here.
-
-        Raises:
-            SinkRefused: it is not.
-        """
-        job = self._files.new_job()
-        try:
-            spark.range(1).coalesce(1).write.parquet(self.store.spark_url(job))
-            if not self._files.found(job, {}):
-                raise FileNotFoundError(job)  # noqa: TRY301 - one way out for all that can be wrong
-        except Exception as error:
-            raise SinkRefused(
-                f"{self.store.name}: Spark's executors and this host don't share that directory with the "
-                f"right to change each other's files ({type(error).__name__}). Mount it on all of "
-                f"them"
-            ) from error
-        finally:
-            self._files.remove(job)

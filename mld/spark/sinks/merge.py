@@ -1,9 +1,8 @@
 """Upsert into a Delta table by key: a row replaces the one of its key.
 
-Spark writes the rows of a micro-batch, one a key, as plain Parquet into a directory of the job, as
-for ``spark.sink=delta``; then delta-rs merges them, in one commit that also records how far each
-shard has come. So a redelivery is dropped up to the mark, and an aggregate over a batch is kept
-once. The staged files are removed afterwards: delta-rs has written those of the table.
+Spark computes the rows of a micro-batch, one a key; delta-rs merges them, in one commit that also
+records how far each shard has come. So a redelivery is dropped up to the mark, and an aggregate
+over a batch is kept once.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
-from mld.spark.sinks.delta import DeltaSink
-from mld.spark.sinks.directories import DirectoryLayout
+from mld.spark.sinks.delta import DeltaSink, StagedFiles
 from mld.spark.table.changes import Upsert
 
 if TYPE_CHECKING:
@@ -23,8 +21,9 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import ShardBatch
-    from mld.spark.sinks.delta import StagedFiles
     from mld.spark.table.changes import Change
+    from mld.spark.table.data_files import Rows
+    from mld.spark.table.parquet import Layout
     from mld.spark.table.snapshot import Snapshot
 
 
@@ -58,7 +57,7 @@ class MergeSink(DeltaSink):
         super().__init__(config, application)
 
     def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedFiles:
-        """Stage one row a key, the last one of its shard.
+        """Have one row a key computed, the last one of its shard.
 
         Raises:
             BatchFailed: a key is missing, null, NaN or of a type that can't be compared, occurs
@@ -100,17 +99,17 @@ class MergeSink(DeltaSink):
                 ) from error
             raise
 
-    def discard(self, staged: StagedFiles) -> None:
-        """Remove what was staged: no log ever names it."""
-        self._files.remove(staged.job)
+    def _stage(self, rows: Rows, layout: Layout) -> StagedFiles:
+        del layout
+        self._table.examine([rows])
+        return StagedFiles([rows] if rows.table.num_rows else [])
 
     def _change(self, application: str, config: SparkConfig) -> Change:
         updates = config.sink_mode == "update"
-        return Upsert(self.store, application, config.epoch, config.sink_key, updates=updates)
+        return Upsert(application, config.epoch, config.sink_key, updates=updates)
 
-    def _lay_out(self, table: Snapshot) -> DirectoryLayout:
-        """Rows are staged flat, whatever directories the table has."""
-        super()._lay_out(table)
+    def _lay_out(self, table: Snapshot) -> Layout:
+        layout = super()._lay_out(table)
         if table.configuration.get("delta.appendOnly", "false").lower() == "true":
             raise SinkRefused(
                 f"{self.store.name}: the table may only be appended to (delta.appendOnly), so "
@@ -122,8 +121,7 @@ class MergeSink(DeltaSink):
                 f"{self.store.name}: the table has no column {', '.join(missing)} of spark.sink.key; it "
                 f"has {', '.join(names)}"
             )
-        self._layout = DirectoryLayout({})
-        return self._layout
+        return layout
 
 
 def last_of_key(rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:

@@ -21,6 +21,7 @@ from mld.spark.failures import describe
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
+from mld.spark.table.data_files import DataFile
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.epoch import NEW_EPOCH
 from mld.spark.table.manifest import Manifest, Step
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.table.footers import DataFile
     from mld.spark.table.marked_table import MarkedTable
     from mld.spark.table.marks import Mark
 
@@ -90,10 +90,6 @@ class Output(DeltaSink):
         self.table.carry_out(
             step, manifest.ends, manifest.identity, decides=False, examine=self._see
         )
-
-    def settle(self, staged: StagedFiles) -> None:
-        """A commit has made the job's files visible."""
-        self._files.committed(staged.job)
 
     def _see(self, files: Sequence[DataFile]) -> None:
         for file in files:
@@ -272,7 +268,8 @@ class OutputsSink:
         steps = [Step(POSITIONS, before, ())]
         for name, output in self._outputs.items():
             if (guards := output.table.guards(ends)) is not None:
-                files = staged[name].files if name in staged else ()
+                found = staged[name].files if name in staged else ()
+                files = [each for each in found if isinstance(each, DataFile)]
                 steps.append(Step(name, guards, files))
         return Manifest(self._new_identity(), ends, steps)
 

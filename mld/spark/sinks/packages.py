@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.rows.decode import AVRO_COORDINATE
-from mld.spark.server.s3 import hadoop_version, s3_packages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 POSTGRES_COORDINATE = "org.postgresql:postgresql:42.7.7"
 
 _PACKAGES = "spark.jars.packages"
-_EXCLUDES = "spark.jars.excludes"
 _PLACES_OF_JARS = (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
 
 
@@ -41,23 +39,7 @@ def sinks_conf(config: SparkConfig) -> dict[str, str]:
         wanted["postgresql"] = POSTGRES_COORDINATE
     if config.decoder == "avro":
         wanted["spark-avro"] = AVRO_COORDINATE
-    found = _packages(config, wanted)
-    if config.uses_s3 and (hadoop := hadoop_version()) is not None:
-        found = _with_s3({**config.conf, **found}, found, *s3_packages(hadoop))
-    return found
-
-
-def _with_s3(
-    conf: Mapping[str, str], found: dict[str, str], packages: list[str], excluded: list[str]
-) -> dict[str, str]:
-    """What is found and the client for S3, unless the user brings it or the image of Spark has it."""
-    if any("hadoop-aws" in conf.get(place, "") for place in _PLACES_OF_JARS):
-        return found
-    joined = {_PACKAGES: packages, _EXCLUDES: excluded}
-    more = {
-        key: ",".join(filter(None, (conf.get(key, ""), *words))) for key, words in joined.items()
-    }
-    return found | {key: text for key, text in more.items() if text}
+    return _packages(config, wanted)
 
 
 def _packages(config: SparkConfig, wanted: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How a commit brings staged files into a table: their rows are added, or merged by a key.
+"""How a commit brings what is staged into a table: its rows are added, or merged by a key.
 
 Both are one commit of delta-rs on the snapshot that they are given, with the marks in it.
 """
@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
+from mld.spark.table.data_files import DataFile, Rows
 from mld.spark.table.marks import output_id
 from mld.spark.table.rules import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import Staged
     from mld.spark.table.snapshot import Snapshot
-    from mld.spark.table.store import Store
 
 _SHARD = "shard_id"
 
@@ -30,13 +27,13 @@ class Change(Protocol):
 
     @property
     def keeps_files(self) -> bool:
-        """True if the files become the table's own; False if others are made of them."""
+        """True if files become the table's own; False if delta-rs makes them of rows."""
 
-    def misfit(self, table: Snapshot, file: DataFile) -> str:
-        """Why a file does not fit the table; "" if it does."""
+    def misfit(self, table: Snapshot, staged: Staged) -> str:
+        """Why a file, or rows, do not fit the table; "" if they do."""
 
     def apply(
-        self, table: Snapshot, files: Sequence[DataFile], transactions: Mapping[str, int]
+        self, table: Snapshot, files: Sequence[Staged], transactions: Mapping[str, int]
     ) -> None:
         """One commit on exactly this version; it may stand although this raises.
 
@@ -49,18 +46,29 @@ class Append:
 
     keeps_files = True
 
-    def misfit(self, table: Snapshot, file: DataFile) -> str:
-        """As ``Change``: partition columns are in the names of directories."""
-        why = misfit(table.fields, file.fields, table.partitions, nulls=file.nulls)
-        if not why and set(file.partition_values) != set(table.partitions):
+    def misfit(self, table: Snapshot, staged: Staged) -> str:
+        """As ``Change``: files have no partition columns, and rows that become files have them."""
+        if isinstance(staged, Rows):
+            return misfit(table.fields, staged.fields, (), nulls=staged.nulls) or _unlaid(
+                table, staged
+            )
+        why = misfit(table.fields, staged.fields, table.partitions, nulls=staged.nulls)
+        if not why and set(staged.partition_values) != set(table.partitions):
             return f"the table is partitioned by {', '.join(table.partitions) or 'nothing'}"
         return why
 
     def apply(
-        self, table: Snapshot, files: Sequence[DataFile], transactions: Mapping[str, int]
+        self, table: Snapshot, files: Sequence[Staged], transactions: Mapping[str, int]
     ) -> None:
         """As ``Change``."""
-        table.commit(files, transactions)
+        table.commit([file for file in files if isinstance(file, DataFile)], transactions)
+
+
+def _unlaid(table: Snapshot, rows: Rows) -> str:
+    """Which partition column rows lack; "" if none."""
+    names = [field["name"] for field in rows.fields]
+    missing = [name for name in table.partitions if name not in names]
+    return f"the partition column {missing[0]} is missing" if missing else ""
 
 
 class Upsert:
@@ -72,7 +80,6 @@ class Upsert:
     about predicates.
 
     Args:
-        store: of the table.
         application: name of the KCL application.
         epoch: of its output.
         key: columns, one at least.
@@ -81,51 +88,35 @@ class Upsert:
 
     keeps_files = False
 
-    def __init__(
-        self, store: Store, application: str, epoch: str, key: Sequence[str], *, updates: bool
-    ) -> None:
-        self._store = store
+    def __init__(self, application: str, epoch: str, key: Sequence[str], *, updates: bool) -> None:
         self._id = output_id(application, epoch, "merge")
         self._key = tuple(key)
         self._updates = updates
 
-    def misfit(self, table: Snapshot, file: DataFile) -> str:
-        """As ``Change``: the staged files have partition columns like any other."""
-        return misfit(table.fields, file.fields, (), nulls=file.nulls)
+    def misfit(self, table: Snapshot, staged: Staged) -> str:
+        """As ``Change``: partition columns are like any other."""
+        return misfit(table.fields, staged.fields, (), nulls=staged.nulls)
 
     def apply(
-        self, table: Snapshot, files: Sequence[DataFile], transactions: Mapping[str, int]
+        self, table: Snapshot, files: Sequence[Staged], transactions: Mapping[str, int]
     ) -> None:
-        """As ``Change``; the rows are read batch by batch."""
+        """As ``Change``."""
         if table.sets_index():
             return  # and this is done again behind that commit
         numbers = {**transactions, self._id: 1}
-        if not files:
+        if not (found := [each.table for each in files if isinstance(each, Rows)]):
             table.commit((), numbers)
             return
-        rows = self._read(files)
-        columns = rows.schema.names
+        (rows,) = found
+        columns = rows.column_names
         table.merge(
-            rows,
+            rows.to_reader(),
             on=" AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self._key),
             columns={quoted(name): f"s.{quoted(name)}" for name in columns},
             newer=newer(table.fields, columns),
             updates=self._updates,
             transactions=numbers,
         )
-
-    def _read(self, files: Sequence[DataFile]) -> pa.RecordBatchReader:
-        """One file after the other; they have one schema."""
-        first = pq.ParquetFile(self._store.source(files[0].path))
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield from first.iter_batches(use_threads=False)
-            for file in files[1:]:
-                yield from pq.ParquetFile(self._store.source(file.path)).iter_batches(
-                    use_threads=False
-                )
-
-        return pa.RecordBatchReader.from_batches(first.schema_arrow, batches())
 
 
 def quoted(name: str) -> str:

@@ -19,9 +19,10 @@ from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import Position, ShardBatch
 from mld.spark.ports import CommitOutcome
+from mld.spark.table.data_files import Rows
 from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.footers import SPARK_SCHEMA
 from mld.spark.table.marked_table import MarkedTable
+from mld.spark.table.parquet import Layout
 from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile
 
 _log = logging.getLogger(__name__)
 
@@ -48,16 +49,13 @@ _TYPES: dict[str, tuple[str, pa.DataType]] = {
     "epoch": ("string", pa.string()),
     "error": ("string", pa.string()),
 }
-_SCHEMA = json.dumps(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, (kind, _) in _TYPES.items()
-        ],
-    }
-)
-_ARROW = pa.schema([(name, kind) for name, (_, kind) in _TYPES.items()], {SPARK_SCHEMA: _SCHEMA})
+_FIELDS = [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    for name, (kind, _) in _TYPES.items()
+]
+_SCHEMA = json.dumps({"type": "struct", "fields": _FIELDS})
+_ARROW = pa.schema([(name, kind) for name, (_, kind) in _TYPES.items()])
+_LAYOUT = Layout({})
 
 
 class DeadLetters:
@@ -159,9 +157,8 @@ class DeadLetters:
         return True
 
     def _write(self, job: PurePath, letters: Sequence[DeadLetter]) -> list[DataFile]:
-        rows = [_row(letter) for letter in letters]
-        self._files.write(job, pa.Table.from_pylist(rows, _ARROW))
-        return self._files.found(job, {})
+        table = pa.Table.from_pylist([_row(letter) for letter in letters], _ARROW)
+        return self._files.write(job, Rows(table, _FIELDS), _LAYOUT)
 
 
 def _moved(

@@ -48,7 +48,17 @@ def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
     return Path(os.path.abspath(text))
 
 
-def sync(path: Path) -> None:
+def native(root: Path, path: str) -> bytes:
+    """A path below a directory as every reader spells it, whatever encoding the locale has.
+
+    Args:
+        root: the directory.
+        path: with slashes.
+    """
+    return os.fsencode(root) + b"/" + path.encode()
+
+
+def sync(path: Path | bytes) -> None:
     """Wait until a file's content, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

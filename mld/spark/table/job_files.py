@@ -15,35 +15,26 @@ import fcntl
 import itertools
 import os
 import shutil
-import stat
 import uuid
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
-from mld.spark.table.disk import sync
-from mld.spark.table.footers import data_file, is_data, jobs_of
+from mld.spark.table.data_files import jobs_of
+from mld.spark.table.disk import native, sync
+from mld.spark.table.parquet import file_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection
     from pathlib import PurePath
 
-    import pyarrow as pa
-
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile, Rows
+    from mld.spark.table.parquet import FilePart, Layout
 
 #: How the names of directories of processes begin.
 OWNER_PREFIX = "kcl-mld-"
 _LOCK = "owner.lock"
 _LOCK_DRAFT = "owner.draft"
 _PENDING = "pending-"
-#: Where Spark's tasks write, before their files go where readers look.
-_TEMPORARY = "_temporary"
-_OF_TASKS = f"{_TEMPORARY}/0/{_TEMPORARY}"
-#: Of the directories that Spark makes, whatever the umask of this process, unless Hadoop has another
-#: one; and what they have from the directory above, e.g. its group.
-_SPARKS_MODE, _SHARED_WITH = 0o755, 0o7000
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
 OLD_S = 7 * 86_400.0
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -54,12 +45,10 @@ class JobFiles:
 
     Args:
         root: of the table.
-        lays_out: as :meth:`Store.jobs`.
     """
 
-    def __init__(self, root: Path, *, lays_out: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._lays_out = lays_out
         self._directory = root / f"{OWNER_PREFIX}{uuid.uuid4().hex[:16]}"
         self._numbers = itertools.count(1)
         self._lock: int | None = None
@@ -77,17 +66,7 @@ class JobFiles:
         """As ``Jobs``."""
         number = next(self._numbers)
         (self._directory / f"{_PENDING}{number}").touch()
-        job = self._directory / f"job-{number}"
-        if self._lays_out:
-            try:
-                job.mkdir()
-                kept = stat.S_IMODE(job.stat().st_mode) & _SHARED_WITH
-                job.chmod(kept | _SPARKS_MODE)
-                (job / _OF_TASKS).mkdir(parents=True)
-            except BaseException:
-                self.remove(job)
-                raise
-        return job
+        return self._directory / f"job-{number}"
 
     def committed(self, job: PurePath) -> None:
         """As ``Jobs``."""
@@ -132,46 +111,23 @@ class JobFiles:
                 directory.rmdir()
         return count
 
-    def write(self, job: PurePath, rows: pa.Table) -> None:
+    def write(self, job: PurePath, rows: Rows, layout: Layout) -> list[DataFile]:
         """As ``Jobs``."""
-        Path(job).mkdir(exist_ok=True)
-        pq.write_table(rows, Path(job) / "part-0.parquet")
-
-    def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
-        """As ``Jobs``."""
-        files = []
-        for directory, path in _walk(Path(job)):
-            if (file := self._read(path, types)) is None:
-                path.unlink()
-            else:
-                files.append(file)
-                sync(path)
-            (directory / f".{path.name}.crc").unlink(missing_ok=True)
-        for directory in {parent for file in files for parent in self._above(file)}:
-            sync(directory)
+        below = str(Path(job).relative_to(self._root))
+        files = [self._write(f"{below}/{part.name}", part) for part in file_parts(rows, layout)]
+        for directory in {parent for file in files for parent in PurePosixPath(file.path).parents}:
+            sync(native(self._root, str(directory)))
         return files
 
-    def _above(self, file: DataFile) -> Iterator[Path]:
-        """The directories on the way to a file, the table's own included."""
-        for parent in (self._root / file.path).parents:
-            yield parent
-            if parent == self._root:
-                return
-
-    def _read(self, path: Path, types: Mapping[str, str]) -> DataFile | None:
-        about = path.stat()
-        relative = str(path.relative_to(self._root))
-        modified_ms = about.st_mtime_ns // 1_000_000
-        return data_file(pq.read_metadata(path), relative, about.st_size, modified_ms, types)
-
-
-def _walk(job: Path) -> Iterator[tuple[Path, Path]]:
-    """Directory and path of each data file, in order."""
-    for name, names, files in os.walk(job):
-        names[:] = sorted(set(names) - {_TEMPORARY})
-        for file in sorted(files):
-            if is_data(file):
-                yield Path(name), Path(name) / file
+    def _write(self, path: str, part: FilePart) -> DataFile:
+        place = native(self._root, path)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "xb") as file:
+            part.write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            about = os.fstat(file.fileno())
+        return part.named(path, about.st_size, about.st_mtime_ns // 1_000_000)
 
 
 def _job(pending: Path) -> Path:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.model import Position, ShardKey
-from mld.spark.table.footers import DataFile
+from mld.spark.table.data_files import DataFile
 from mld.spark.table.marks import Judgement
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ class Manifests:
         Raises:
             OSError: it may be there or not; nothing was committed.
         """
-        self._store.put(_name(manifest.identity), manifest.encode())
+        self._store.put(_name(manifest.identity), manifest.encode().encode())
 
     def get(self, identity: int) -> Manifest | None:
         """An open manifest; None if there is none, so that all tables have what it named.

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
+    from mld.spark.table.data_files import Staged
     from mld.spark.table.delta_log import DeltaLog
-    from mld.spark.table.footers import DataFile
     from mld.spark.table.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class MarkedTable:
             self._epoch.check(table)
             return self._read(table, shard)
 
-    def fit(self, table: Snapshot, files: Sequence[DataFile]) -> None:
+    def fit(self, table: Snapshot, files: Sequence[Staged]) -> None:
         """See that files fit the table.
 
         Raises:
@@ -171,7 +171,7 @@ class MarkedTable:
                 )
 
     def commit(
-        self, files: Sequence[DataFile], batches: Sequence[ShardBatch]
+        self, files: Sequence[Staged], batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Make the files' rows visible and move the marks of all shards, or do nothing.
 
@@ -232,7 +232,7 @@ class MarkedTable:
         return outcomes(batches, moved)
 
     def _tried(
-        self, table: Snapshot, files: Sequence[DataFile], numbers: Mapping[str, int]
+        self, table: Snapshot, files: Sequence[Staged], numbers: Mapping[str, int]
     ) -> Exception | None:
         """Commit on the very snapshot that was judged; what it raised, which proves nothing."""
         raise_if_abandoned()
@@ -243,7 +243,7 @@ class MarkedTable:
             return error
         return None
 
-    def examine(self, files: Sequence[DataFile]) -> None:
+    def examine(self, files: Sequence[Staged]) -> None:
         """See that staged files fit the table; add columns that it lacks where that is wanted.
 
         If they fit what was seen last that will do: the commit looks again.
@@ -256,7 +256,7 @@ class MarkedTable:
         if seen is None or any(self._misfit(seen, file) for file in files):
             self._admit(files)
 
-    def _admit(self, files: Sequence[DataFile]) -> None:
+    def _admit(self, files: Sequence[Staged]) -> None:
         """As ``examine``, by the table as it is now."""
         last: Exception | None = None
         for pause_s in PAUSES_S:
@@ -275,7 +275,7 @@ class MarkedTable:
                     last = error
         raise last or BatchFailed(f"{self._name}: columns that were added are not in the table")
 
-    def _misfit(self, table: Snapshot, file: DataFile) -> str:
+    def _misfit(self, table: Snapshot, file: Staged) -> str:
         return refused_type(file.fields) or self._change.misfit(table, file)
 
     def keep_short(self) -> None:

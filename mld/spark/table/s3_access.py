@@ -1,8 +1,8 @@
 """How a bucket of S3 is reached, and the few requests that are made there.
 
 Region, endpoint and credentials are found as every AWS client finds them (environment, ``~/.aws``,
-web identity, container, instance). No key is ever copied: delta-rs and Hadoop are told the region
-and the endpoint, and have providers of their own, so credentials that expire are renewed by each.
+web identity, container, instance). No key is ever copied: delta-rs is told the region and the
+endpoint, and has providers of its own, so credentials that expire are renewed by each.
 """
 
 from __future__ import annotations
@@ -71,21 +71,6 @@ class Reach(NamedTuple):
                 found["aws_allow_http"] = "true"
         return found
 
-    def hadoop(self) -> dict[str, str]:
-        """Of ``fs.s3a``, for Spark."""
-        found = {
-            "endpoint.region": self.region,
-            # Refreshes what expires; Hadoop's own default knows neither profiles nor web identity.
-            "aws.credentials.provider": (
-                "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-            ),
-        }
-        if self.endpoint is not None:
-            found |= {"endpoint": self.endpoint, "path.style.access": "true"}
-            if self.endpoint.startswith("http://"):
-                found["connection.ssl.enabled"] = "false"
-        return found
-
 
 class ListedObject(NamedTuple):
     """An object in a listing.
@@ -125,16 +110,15 @@ class S3Access:
         """
         return self._ready()[1]
 
-    def get(self, key: str, last_bytes: int | None = None) -> bytes | None:
-        """An object, or its last bytes; None if it is not there.
+    def get(self, key: str) -> bytes | None:
+        """An object; None if it is not there.
 
         Raises:
             StoreError: it can't be read.
         """
-        only = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
 
         def read(client: Any) -> bytes:
-            body: bytes = client.get_object(Bucket=self.bucket, Key=key, **only)["Body"].read()
+            body: bytes = client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
             return body
 
         return self._unless_missing(f"read {key}", read)

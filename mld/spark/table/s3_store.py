@@ -1,4 +1,4 @@
-"""A table in S3: its small files, its jobs' files, and their footers. See ``table.store``.
+"""A table in S3: its small files and its jobs' files. See ``table.store``.
 
 A put is there for everybody, durably, once S3 has answered, and so is a listing. So nothing is
 synced. There are no locks either, and nobody can tell who lives: each job that is not committed has
@@ -9,34 +9,31 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from mld.spark.errors import BatchFailed
-from mld.spark.table.footers import data_file, is_data, jobs_of
+from mld.spark.table.data_files import jobs_of
 from mld.spark.table.job_files import OLD_S, OWNER_PREFIX
+from mld.spark.table.parquet import file_parts
 from mld.spark.table.s3_access import PENDING, S3Access, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from mld.model.spark.addresses import S3Place
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile, Rows
+    from mld.spark.table.parquet import FilePart, Layout
     from mld.spark.table.s3_access import ListedObject
 
 _log = logging.getLogger(__name__)
 
 _OLD_MS = int(OLD_S * 1000)
-#: Of a file's end, in bytes; most footers are smaller.
-_TAIL = 64 * 1024
-_MAGIC = b"PAR1"
 _AT_ONCE = 8
 
 
@@ -67,14 +64,9 @@ class Bucket:
         """As ``Store``."""
         return Bucket(self.place.above(), self.access)
 
-    def jobs(self, *, lays_out: bool = False) -> StoredJobs:
-        """As ``Store``; there are no directories."""
-        del lays_out
+    def jobs(self) -> StoredJobs:
+        """As ``Store``."""
         return StoredJobs(self)
-
-    def spark_url(self, job: PurePath) -> str:
-        """As ``Store``: by Hadoop's client for S3."""
-        return f"s3a://{self.place.bucket}/{self.key(str(job))}"
 
     def make(self) -> None:
         """As ``Store``: there is nothing to make."""
@@ -98,9 +90,9 @@ class Bucket:
             raise StoreError(f"{self.name}/{path} is gone")
         return pa.BufferReader(content)
 
-    def put(self, path: str, text: str) -> None:
+    def put(self, path: str, content: bytes) -> None:
         """As ``Store``."""
-        self.access.put(self.key(path), text.encode())
+        self.access.put(self.key(path), content)
 
     def get(self, path: str) -> str | None:
         """As ``Store``."""
@@ -123,10 +115,6 @@ class Bucket:
     def key(self, path: str) -> str:
         """Of an object, from the table's place on."""
         return self.place.key(path)
-
-    def path(self, key: str) -> str:
-        """The inverse of :meth:`key`."""
-        return key.removeprefix(self.key(""))
 
     def _named(self, suffix: str) -> Iterator[tuple[str, int]]:
         """Names right in it that end so, and when they were written, in ms since 1970."""
@@ -163,27 +151,16 @@ class StoredJobs:
         self._access.put(self._pending(job), b"")
         return job
 
-    def write(self, job: PurePath, rows: pa.Table) -> None:
-        """As ``Jobs``."""
-        content = pa.BufferOutputStream()
-        pq.write_table(rows, content)
-        key = self._store.key(f"{job}/part-0.parquet")
-        self._access.put(key, content.getvalue().to_pybytes())
+    def write(self, job: PurePath, rows: Rows, layout: Layout) -> list[DataFile]:
+        """As ``Jobs``, several at once."""
+        with ThreadPoolExecutor(_AT_ONCE, "files") as pool:
+            return list(pool.map(lambda part: self._write(job, part), file_parts(rows, layout)))
 
-    def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
-        """As ``Jobs``."""
-        entries = [each for each in self._entries(job) if _has_rows(self._below(job, each))]
-        with ThreadPoolExecutor(_AT_ONCE, "footers") as pool:
-            footers = list(pool.map(self._footer, entries))
-        files = []
-        for entry, footer in zip(entries, footers, strict=True):
-            path = self._store.path(entry.key)
-            file = data_file(footer, path, entry.size, entry.modified_ms, types)
-            if file is None:
-                self._access.delete(entry.key)
-            else:
-                files.append(file)
-        return files
+    def _write(self, job: PurePath, part: FilePart) -> DataFile:
+        content = part.content()
+        path = f"{job}/{part.name}"
+        self._access.put(self._store.key(path), content)
+        return part.named(path, len(content), int(time.time() * 1000))
 
     def committed(self, job: PurePath) -> None:
         """As ``Jobs``. If the mark stays, a later sweep finds that the log names the files."""
@@ -230,31 +207,8 @@ class StoredJobs:
     def _entries(self, job: PurePath) -> list[ListedObject]:
         return list(self._access.list(self._store.key(f"{job}/")))
 
-    def _below(self, job: PurePath, entry: ListedObject) -> str:
-        return self._store.path(entry.key).removeprefix(f"{job}/")
-
     def _pending(self, job: PurePath) -> str:
         return self._store.key(f"{PENDING}/{job.parent.name}.{job.name}")
-
-    def _footer(self, entry: ListedObject) -> Any:
-        """A file's footer, from the end of the file."""
-        size = _TAIL
-        while True:
-            end = self._access.get(entry.key, size)
-            if end is None or end[-4:] != _MAGIC:
-                raise BatchFailed(f"s3://{self._store.place.bucket}/{entry.key} is no Parquet file")
-            needed = int.from_bytes(end[-8:-4], "little") + 8
-            if needed <= len(end):
-                return pq.read_metadata(pa.BufferReader(end))
-            if size >= entry.size:
-                raise BatchFailed(f"s3://{self._store.place.bucket}/{entry.key} is cut off")
-            size = needed
-
-
-def _has_rows(path: str) -> bool:
-    """True for a file of a job that is neither hidden nor of a task that did not end."""
-    directory, _, name = path.rpartition("/")
-    return bool(name) and is_data(name) and "_temporary" not in directory.split("/")
 
 
 def _job(key: str) -> PurePath:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.ports import CommitOutcome
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile
     from mld.spark.table.manifest import Step
 
 

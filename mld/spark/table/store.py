@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mld.model.spark.addresses import is_s3, s3_place
 from mld.spark.errors import SinkRefused
-from mld.spark.table.disk import local_root, make_directories, sync
+from mld.spark.table.disk import local_root, make_directories, native, sync
 from mld.spark.table.job_files import JobFiles, is_old
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.footers import DataFile
+    from mld.spark.table.data_files import DataFile, Rows
+    from mld.spark.table.parquet import Layout
 
-_DRAFT = ".draft"
+_DRAFT = b".draft"
 
 
 class Jobs(Protocol):
@@ -33,21 +34,14 @@ class Jobs(Protocol):
         """Make a place for this process's jobs."""
 
     def new_job(self) -> PurePath:
-        """Where a job shall write; nothing is in it yet, and it may not be there."""
+        """Where a job's files go; nothing is there yet."""
 
-    def write(self, job: PurePath, rows: pa.Table) -> None:
-        """Make a job's only file here, without Spark."""
-
-    def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
-        """What Spark wrote into a job's directory, durably, with what the footers say.
-
-        Args:
-            job: its directory.
-            types: Delta's types of the partition columns, by name.
+    def write(self, job: PurePath, rows: Rows, layout: Layout) -> list[DataFile]:
+        """Make a job's files, durably; none of no rows.
 
         Raises:
-            BatchFailed: a file is not what this process told Spark to write.
-            OSError: a file can't be read.
+            BatchFailed: a partition column has a value that is none.
+            OSError: the store does not take them.
         """
 
     def committed(self, job: PurePath) -> None:
@@ -102,16 +96,8 @@ class Store(Protocol):
     def above(self) -> Store:
         """The place it is in."""
 
-    def jobs(self, *, lays_out: bool = False) -> Jobs:
-        """The files of this process's jobs.
-
-        Args:
-            lays_out: Spark writes as this process's user on this machine, so the directories that
-                it would make can be made here.
-        """
-
-    def spark_url(self, job: PurePath) -> str:
-        """Where Spark finds a job's directory."""
+    def jobs(self) -> Jobs:
+        """The files of this process's jobs."""
 
     def make(self) -> None:
         """Make it unless it is there."""
@@ -125,8 +111,8 @@ class Store(Protocol):
     def source(self, path: str) -> str | pa.BufferReader:
         """What pyarrow reads a Parquet file from."""
 
-    def put(self, path: str, text: str) -> None:
-        """Make a small file, durably and in one step."""
+    def put(self, path: str, content: bytes) -> None:
+        """Make a file, durably and in one step, in place of one that is there."""
 
     def get(self, path: str) -> str | None:
         """A small file; None if it is not there."""
@@ -163,7 +149,7 @@ def open_store(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
 
 
 class Directory:
-    """A directory that this host and Spark's executors share; see ``Store``.
+    """A directory; see ``Store``.
 
     Args:
         root: of the table.
@@ -186,13 +172,9 @@ class Directory:
         """As ``Store``."""
         return Directory(self._root.parent)
 
-    def jobs(self, *, lays_out: bool = False) -> Jobs:
+    def jobs(self) -> Jobs:
         """As ``Store``."""
-        return JobFiles(self._root, lays_out=lays_out)
-
-    def spark_url(self, job: PurePath) -> str:
-        """As ``Store``, whatever Spark's default file system is."""
-        return f"file://{job}"
+        return JobFiles(self._root)
 
     def make(self) -> None:
         """As ``Store``, durably."""
@@ -200,7 +182,7 @@ class Directory:
 
     def has(self, path: str) -> bool:
         """As ``Store``; also for an empty directory."""
-        return (self._root / path).exists()
+        return os.path.exists(native(self._root, path))
 
     def stamp(self, path: str) -> object | None:
         """As ``Store``."""
@@ -214,21 +196,21 @@ class Directory:
         """As ``Store``."""
         return str(self._root / path)
 
-    def put(self, path: str, text: str) -> None:
+    def put(self, path: str, content: bytes) -> None:
         """As ``Store``."""
-        place = self._root / path
-        draft = place.with_suffix(_DRAFT)
+        place = native(self._root, path)
+        draft = place + _DRAFT
         try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(text)
+            with open(draft, "wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.rename(place)
+            os.rename(draft, place)
         except BaseException:
             with contextlib.suppress(OSError):
-                draft.unlink()
+                os.unlink(draft)
             raise
-        sync(place.parent)
+        sync(os.path.dirname(place))
 
     def get(self, path: str) -> str | None:
         """As ``Store``."""

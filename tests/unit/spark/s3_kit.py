@@ -9,8 +9,6 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from tests.unit.spark.table_kit import Frame, write_file
-
 BUCKET = "tables"
 
 
@@ -61,36 +59,3 @@ class S3:
     def pending(self, place):
         """The marks of jobs that are not committed."""
         return [key for key in self.keys(place) if "pending" in key]
-
-
-class S3Frame(Frame):
-    """Rows that are written to S3 as Spark leaves them there.
-
-    Args:
-        s3: the bucket.
-    """
-
-    def __init__(self, s3, *batches, **more):
-        rows = [
-            {"shard_id": each.shard.shard_id, "n": int(row.data)}
-            for each in batches
-            for row in each.rows
-        ]
-        super().__init__(rows, **more)
-        self.s3 = s3
-
-    def parquet(self, url):
-        self.before_write()
-        parts = {}
-        for row in self.rows:
-            parts.setdefault(self.directory(row), []).append(row)
-        prefix = url.removeprefix(f"s3a://{BUCKET}/")
-        self._put(f"{prefix}/", b"")  # Hadoop leaves such an object for a directory
-        for directory, rows in (parts or {"": []}).items():
-            content = io.BytesIO()
-            write_file(content, rows, self.columns, self.kept)
-            name = "/".join(filter(None, (prefix, directory, f"part-{uuid.uuid4().hex}.parquet")))
-            self._put(name, content.getvalue())
-
-    def _put(self, key, content):
-        self.s3.client.put_object(Bucket=BUCKET, Key=key, Body=content)

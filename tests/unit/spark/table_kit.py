@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,66 +54,32 @@ def spark_schema(columns):
 
 
 class Frame:
-    """What the sink is given: rows with columns, written by pyarrow with Spark's footer.
+    """What the sink is given: rows with columns, as Spark Connect hands them over.
 
     Args:
         rows: dictionaries.
-        columns: Spark's types by name.
-        partitions: a function from a row to the directory that Spark would choose.
+        columns: Spark's types by name, or whole fields.
     """
 
-    def __init__(self, rows, columns=COLUMNS, directory=lambda row: ""):
-        self.rows, self.columns, self.directory = rows, columns, directory
-        self.sparkSession = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None))
+    def __init__(self, rows, columns=COLUMNS):
+        self.rows, self.given = rows, columns
         self.schema = SimpleNamespace(json=lambda: spark_schema(columns))
-        self.write = self
-        self.kept = list(columns)
-        self.before_write = lambda: None
+        self.before_answer = lambda: None
 
-    def drop(self, *names):
-        return self
-
-    def coalesce(self, count):
-        return self
-
-    def selectExpr(self, *columns):  # noqa: N802 - Spark's name
-        return self
-
-    def mode(self, name):
-        return self
-
-    def options(self, **options):
-        return self
-
-    def partitionBy(self, *names):  # noqa: N802 - Spark's name
-        self.kept = [name for name in self.columns if name not in names]
-        return self
-
-    def parquet(self, url):
-        self.before_write()
-        parts = {}
-        for row in self.rows:
-            parts.setdefault(self.directory(row), []).append(row)
-        for directory, rows in (parts or {"": []}).items():
-            target = Path(url.removeprefix("file://")) / directory
-            target.mkdir(parents=True, exist_ok=True)
-            write_file(target / f"part-{uuid.uuid4().hex}.parquet", rows, self.columns, self.kept)
+    def toArrow(self):  # noqa: N802 - Spark's name
+        self.before_answer()
+        return arrow(self.rows, self.given)
 
 
-def write_file(path, rows, columns, kept):
-    """One file as Spark leaves it."""
-    kinds = {name: columns[name] for name in kept}
-    table = pa.table(
-        {
-            name: pa.array(
-                [row.get(name) for row in rows],
-                TYPES[kind["type"] if isinstance(kind, dict) else kind],
-            )
-            for name, kind in kinds.items()
-        }
+def arrow(rows, columns):
+    """Rows in Arrow's types."""
+    kinds = {
+        name: TYPES[kind["type"] if isinstance(kind, dict) else kind]
+        for name, kind in columns.items()
+    }
+    return pa.table(
+        {name: pa.array([row.get(name) for row in rows], k) for name, k in kinds.items()}
     )
-    schema = {"org.apache.spark.sql.parquet.row.metadata": spark_schema(kinds)}
-    pq.write_table(table.replace_schema_metadata(schema), path)
 
 
 def frame(*batches, **more):

@@ -5,8 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.rows.app_decoder import named_table
+from mld.spark.config import read_properties
+from mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
+from mld.spark.pipeline import Pipeline
+from mld.spark.plans.one_call import FunctionCaller
+from mld.spark.rows.app_decoder import AppDecoder, named_table
 from mld.spark.rows.handoff import HandOff, shared_out
 
 
@@ -35,12 +38,15 @@ class Spark:
         return "scan"
 
 
-def tables(*shards, count=3):
+def batches(*shards, count=3):
     rows = tuple(Row(Position(n), "key", b"x" * 50, None) for n in range(count))
-    batches = [
+    return tuple(
         ShardBatch(ShardKey("app", "s", each), None, Position(count), rows) for each in shards
-    ]
-    return {each.batch_id: named_table(each) for each in batches}
+    )
+
+
+def tables(*shards, count=3):
+    return {id(each): named_table(each) for each in batches(*shards, count=count)}
 
 
 def hand_over(way, spark, given):
@@ -78,7 +84,7 @@ def test_a_job_has_a_file_for_each_task_and_a_batch_is_in_one_of_them(tmp_path):
     assert [pq.ParquetFile(file).metadata.num_row_groups for file in spark.scanned] == [2, 3]
     found = [row for file in spark.scanned for row in pq.read_table(file).to_pylist()]
     assert found == [row for one in given.values() for row in one.to_pylist()]
-    files.release(["unknown", next(iter(given))])
+    files.release([0, next(iter(given))])
     assert list((tmp_path / "rows").iterdir()) == []
 
 
@@ -155,3 +161,19 @@ def test_a_batch_without_rows_is_handed_over_as_well(tmp_path, rows):
     files = HandOff(tmp_path / "rows")
     assert hand_over(files, spark, tables("a", count=rows)) == "inline"
     assert spark.inline[0].num_rows == rows
+
+
+def test_the_files_of_a_shards_next_hold_stay_when_a_job_of_the_one_before_ends(tmp_path):
+    """Both have a batch behind the same position, of one name."""
+    config = read_properties({"spark.sink.path": "x"})
+    files = HandOff(tmp_path / "rows", least_bytes=1)
+    caller = FunctionCaller(
+        lambda df, ctx: df, config, AppDecoder(Pipeline(lambda df, ctx: df), config), files
+    )
+    first, second = (MicroBatch(batches("a")) for _ in range(2))
+    caller.pack(first)
+    (file,) = caller.pack(second).parcel.files
+    caller.release(first)
+    assert [each.name for each in (tmp_path / "rows").iterdir()] == [file.name]
+    caller.release(second)
+    assert list((tmp_path / "rows").iterdir()) == []

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from mld.spark.config import read_properties
 from mld.spark.errors import SparkConfigError
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import AVRO_COORDINATE
@@ -14,7 +11,6 @@ from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.jdbc_staging import first_line
 from mld.spark.sinks.packages import POSTGRES_COORDINATE, sinks_conf
 from mld.spark.sinks.postgres_url import connection_arguments, driver_url
-from mld.spark.sinks.writing import can_lay_out, write_tasks, writer_options
 from tests.unit.spark.batches import batch, config_of, shard
 
 
@@ -147,66 +143,3 @@ def test_foreach_leaves_everything_to_the_function():
     outcomes = sink.commit_all(staged, both)
     assert outcomes == {each.shard: CommitOutcome.STANDS for each in both}
     sink.discard(staged)
-
-
-@pytest.mark.parametrize(
-    ("properties", "tasks"),
-    [
-        ({"spark.master": "local[3]"}, 3),
-        ({"spark.master": "local"}, 1),
-        ({"spark.master": "local[4,2]"}, 4),
-        ({"spark.master": "local[*]"}, os.cpu_count()),
-        ({"spark.master": "yarn"}, 0),
-        ({"spark.remote": "sc://host"}, 0),
-        ({"spark.master": "local[2]", "spark.sink.options.writeTasks": "0"}, 0),
-    ],
-)
-def test_a_job_is_written_by_as_many_tasks_as_there_are_cores(properties, tasks):
-    assert write_tasks(read_properties(properties)) == tasks
-
-
-def test_a_number_of_tasks_that_is_none_is_named():
-    with pytest.raises(SparkConfigError, match="writeTasks: 'many' is not a whole number"):
-        write_tasks(read_properties({"spark.sink.options.writeTasks": "many"}))
-
-
-RAW = "org.apache.hadoop.fs.RawLocalFileSystem"
-
-
-@pytest.mark.parametrize(
-    ("properties", "file_system", "algorithm"),
-    [
-        ({"spark.master": "local[2]", "spark.sink.path": "/table"}, RAW, None),
-        ({"spark.master": "local[*]", "spark.sink.path": "file:///table"}, RAW, None),
-        ({"spark.master": "yarn", "spark.sink.path": "/shared/table"}, None, None),
-        ({"spark.remote": "sc://host", "spark.sink.path": "/shared/table"}, None, None),
-        ({"spark.master": "local[2]", "spark.sink.path": "s3://bucket/table"}, None, "2"),
-        ({"spark.master": "local[2,3]", "spark.sink.path": "s3://bucket/table"}, None, None),
-        ({"spark.master": "yarn", "spark.sink.path": "s3://bucket/table"}, None, None),
-    ],
-)
-def test_what_is_dear_where_the_files_go_is_left_out(properties, file_system, algorithm):
-    found = writer_options(read_properties(properties))
-    assert found.get("fs.file.impl") == file_system
-    assert found.get("mapreduce.fileoutputcommitter.algorithm.version") == algorithm
-    assert found["mapreduce.fileoutputcommitter.marksuccessfuljobs"] == "false"
-
-
-def test_a_file_system_of_the_users_own_is_left_to_him():
-    properties = {"spark.conf.spark.hadoop.fs.file.impl": "my.FileSystem"}
-    assert "fs.file.impl" not in writer_options(read_properties(properties))
-
-
-@pytest.mark.parametrize(
-    ("properties", "environ", "can"),
-    [
-        ({"spark.master": "local[2]"}, {}, True),
-        ({"spark.master": "local[2]"}, {"HADOOP_CONF_DIR": ""}, True),
-        ({"spark.master": "local[2]"}, {"HADOOP_CONF_DIR": "/etc/hadoop"}, False),
-        ({"spark.master": "yarn"}, {}, False),
-        ({"spark.remote": "sc://host"}, {}, False),
-        ({"spark.conf.spark.hadoop.fs.permissions.umask-mode": "027"}, {}, False),
-    ],
-)
-def test_directories_are_made_here_where_spark_would_make_the_same(properties, environ, can):
-    assert can_lay_out(read_properties(properties), environ) is can

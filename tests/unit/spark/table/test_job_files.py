@@ -1,15 +1,19 @@
-"""The lock of a process's directory below a table."""
+"""A process's directory below a table: its lock, its files."""
 
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from deltalake import DeltaTable
 
 from mld.spark.table import job_files
 from mld.spark.table.job_files import JobFiles
+from tests.unit.spark.table_kit import batch, frame, open_sink, shard, write
 
 
 def test_a_process_that_begins_is_never_taken_for_dead(tmp_path, monkeypatch):
@@ -34,37 +38,38 @@ def test_a_process_that_begins_is_never_taken_for_dead(tmp_path, monkeypatch):
     os.close(other._lock)
 
 
-def test_the_directories_that_spark_would_make_are_there_with_its_rights(tmp_path):
-    files = JobFiles(tmp_path, lays_out=True)
-    files.open()
-    before = os.umask(0o077)
-    try:
-        job = files.new_job()
-    finally:
-        os.umask(before)
-    assert (job / "_temporary" / "0" / "_temporary").is_dir()
-    assert job.stat().st_mode & 0o777 == 0o755
-    assert files.found(job, {}) == []
-    files._directory.chmod(0o2755)  # a group that shares the table
-    assert files.new_job().stat().st_mode & 0o7777 == 0o2755
-    files.remove(job)
-    assert not job.exists()
-    os.close(files._lock)
+def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    sink = open_sink(tmp_path)
+    one, two = batch(shard(), 0, 1), batch(shard(), 1, 3)
+    assert write(sink, one) == ["stands"]
+    before = sorted(tmp_path.rglob("*"))
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="the disk is full; nothing was committed"):
+        sink.write(frame(two), [two])
+    monkeypatch.undo()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert write(sink, two) == ["stands"]
+    os.close(sink._files._lock)
 
 
-def test_a_job_for_which_there_is_no_room_leaves_nothing_behind(tmp_path, monkeypatch):
-    files = JobFiles(tmp_path, lays_out=True)
-    files.open()
-    make = Path.mkdir
-
-    def full(path, *args, **more):
-        if path.name == "_temporary":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        make(path, *args, **more)
-
-    monkeypatch.setattr(Path, "mkdir", full)
-    before = sorted(files._directory.iterdir())
-    with pytest.raises(OSError, match="No space left"):
-        files.new_job()
-    assert sorted(files._directory.iterdir()) == before
-    os.close(files._lock)
+def test_files_have_the_names_of_their_values_in_any_locale(tmp_path):
+    """Python would spell them as the locale has it, and other readers would look elsewhere."""
+    program = (
+        "import os, sys\n"
+        "from tests.unit.spark.table_kit import *\n"
+        "sink = open_sink(sys.argv[1], sink__partitionBy='shard_id')\n"
+        "one = batch(shard(), 0, 1)\n"
+        "sink.mark(shard())\n"
+        "rows = Frame([{'shard_id': 'gr\\xf6\\u20ac', 'n': 1}])\n"
+        "assert commit(sink, sink.write(rows, [one]), one) == ['stands']\n"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[4])
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=True, env=environment)
+    (file,) = DeltaTable(tmp_path).file_uris()
+    assert Path(file).parent.name == "shard_id=grö€"
+    assert Path(file).is_file()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mld.spark.model import Position, ShardKey
-from mld.spark.table.footers import DataFile
+from mld.spark.table.data_files import DataFile
 from mld.spark.table.manifest import Manifest, Move, Step, next_move
 from mld.spark.table.marks import Judgement, judge
 

@@ -29,6 +29,7 @@ from tests.unit.spark.table_kit import (
     Frame,
     at,
     batch,
+    commit,
     expected,
     field,
     frame,
@@ -278,14 +279,10 @@ def test_a_directory_of_other_files_is_refused(tmp_path):
 
 
 def test_the_names_of_deltas_own_writer_serve_as_well(tmp_path):
-    write(
-        open_sink(tmp_path, sink__options__partitionBy="shard_id"),
-        batch(shard(), 0, 1),
-        directory=lambda row: "shard_id=x",
-    )
+    write(open_sink(tmp_path, sink__options__partitionBy="shard_id"), batch(shard(), 0, 1))
     sink = open_sink(tmp_path, sink__options__mergeSchema="true")
     columns = {"shard_id": "string", "n": "long", "fee": "double"}
-    found = write(sink, batch(shard(), 1, 2), columns=columns, directory=lambda row: "shard_id=x")
+    found = write(sink, batch(shard(), 1, 2), columns=columns)
     assert found == ["stands"]
     assert DeltaTable(tmp_path).metadata().partition_columns == ["shard_id"]
 
@@ -330,11 +327,10 @@ def test_a_type_that_not_every_reader_reads_makes_no_table(tmp_path):
 
 def test_partitions_are_those_of_the_option_and_then_of_the_table(tmp_path):
     sink = open_sink(tmp_path, sink__partitionBy="shard_id")
-
-    def directory(row):
-        return "shard_id=a%2Fb c"
-
-    write(sink, batch(shard(), 0, 2), directory=directory)
+    one = batch(shard(), 0, 2)
+    sink.mark(shard())
+    rows = Frame([{"shard_id": "a/b c", "n": n} for n in (1, 2)])
+    assert commit(sink, sink.write(rows, [one]), one) == ["stands"]
     (add,) = [each["add"] for each in log_entries(tmp_path) if "add" in each]
     assert add["partitionValues"] == {"shard_id": "a/b c"}
     found = DeltaTable(tmp_path)
@@ -446,8 +442,8 @@ write(sink, batch(shard(), 2, 5), batch(shard(1), 1, 5))
 @pytest.mark.parametrize(
     ("where", "stands"),
     [
-        ("JobFiles.found.before", False),
-        ("JobFiles.found.after", False),
+        ("JobFiles.write.before", False),
+        ("JobFiles.write.after", False),
         ("Snapshot.commit.before", False),
         ("Snapshot.commit.after", True),
         ("JobFiles.committed.before", True),

@@ -13,8 +13,8 @@ from mld.spark.sinks import make_sink
 from mld.spark.table import s3_store, upkeep
 from mld.spark.table.dead_letters import DeadLetters
 from mld.spark.table.s3_look import require_buckets
-from tests.unit.spark.s3_kit import BUCKET, S3, S3Frame
-from tests.unit.spark.table_kit import at, batch, commit, expected, shard
+from tests.unit.spark.s3_kit import BUCKET, S3
+from tests.unit.spark.table_kit import at, batch, commit, expected, frame, shard
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("s3")]
 
@@ -45,7 +45,7 @@ def sink_at(place, application="app", **properties):
 def write(s3, sink, *batches, **more):
     for each in batches:
         sink.mark(each.shard)
-    staged = sink.write(S3Frame(s3, *batches, **more), batches)
+    staged = sink.write(frame(*batches, **more), batches)
     return commit(sink, staged, *batches)
 
 
@@ -62,14 +62,15 @@ def test_rows_are_there_once_and_the_next_worker_begins_behind_them(s3):
     assert not s3.pending(place)
 
 
-def test_directories_by_column_are_read_from_the_names(s3):
+def test_directories_by_column_have_their_values_in_their_names(s3):
     place = s3.place()
     sink = sink_at(place, sink__partitionBy="n")
     one = batch(shard(), 0, 2)
     sink.mark(shard())
-    staged = sink.write(S3Frame(s3, one, directory=lambda row: f"n={row['n']}"), [one])
+    staged = sink.write(frame(one), [one])
     assert sorted(file.partition_values["n"] for file in staged.files) == ["1", "2"]
     assert commit(sink, staged, one) == ["stands"]
+    assert f"{staged.job}/n=1/part-0.parquet" in s3.keys(place)
 
 
 def test_of_two_that_extend_one_position_the_second_is_lost(s3):
@@ -78,7 +79,7 @@ def test_of_two_that_extend_one_position_the_second_is_lost(s3):
     write(s3, first, batch(shard(), 0, 2))
     late = batch(shard(), 2, 4)
     second.mark(shard())
-    staged = second.write(S3Frame(s3, late), [late])
+    staged = second.write(frame(late), [late])
     assert write(s3, first, batch(shard(), 2, 3)) == ["stands"]
     assert commit(second, staged, late) == ["lost"]
     assert s3.rows_in(place) == expected(s0=3)
@@ -135,9 +136,9 @@ def test_what_the_dead_left_is_removed_after_a_week(s3, monkeypatch):
     sink = sink_at(place)
     write(s3, sink, batch(shard(), 0, 2))
     gone, stands = batch(shard(), 2, 4), batch(shard(1), 0, 1)
-    sink.write(S3Frame(s3, gone), [gone])
+    sink.write(frame(gone), [gone])
     sink.mark(shard(1))
-    staged = sink.write(S3Frame(s3, stands), [stands])
+    staged = sink.write(frame(stands), [stands])
     monkeypatch.setattr(s3_store.StoredJobs, "committed", lambda *_: None)
     assert commit(sink, staged, stands) == ["stands"]
     before = s3.keys(place)
@@ -147,7 +148,7 @@ def test_what_the_dead_left_is_removed_after_a_week(s3, monkeypatch):
     monkeypatch.setattr(s3_store, "_OLD_MS", 0)
     sink_at(place)
     assert not s3.pending(place)
-    assert len([key for key in before if key not in s3.keys(place)]) == 4  # with Hadoop's own
+    assert len([key for key in before if key not in s3.keys(place)]) == 3
     assert s3.rows_in(place) == expected(s0=2, s1=1)
 
 
@@ -157,7 +158,7 @@ def test_a_failed_job_leaves_nothing(s3):
     write(s3, sink, batch(shard(), 0, 2))
     before = s3.keys(place)
     one = batch(shard(), 2, 3)
-    staged = sink.write(S3Frame(s3, one), [one])
+    staged = sink.write(frame(one), [one])
     sink.discard(staged)
     assert s3.keys(place) == before
 
@@ -168,7 +169,7 @@ def test_of_several_tables_the_next_owner_adds_the_same_files(s3, monkeypatch):
     one, two = batch(shard(), 0, 2), batch(shard(), 2, 5)
 
     def frames(each):
-        return {"first": S3Frame(s3, each), "second": S3Frame(s3, each)}
+        return {"first": frame(each), "second": frame(each)}
 
     sink.mark(shard())
     assert commit(sink, sink.write(frames(one), [one]), one) == ["stands"]
@@ -188,7 +189,7 @@ def test_what_a_dead_process_left_in_a_former_epoch_is_removed_after_a_week(s3, 
     sink = sink_at(place, sink__outputs="first, second")
     one = batch(shard(), 0, 2)
     sink.mark(shard())
-    staged = sink.write({"first": S3Frame(s3, one), "second": S3Frame(s3, one)}, [one])
+    staged = sink.write({"first": frame(one), "second": frame(one)}, [one])
 
     def dies(*_, **__):
         raise KeyboardInterrupt
@@ -212,7 +213,7 @@ def test_a_row_replaces_that_of_its_key(s3):
     first, again = batch(shard(), 0, 3), batch(shard(), 3, 4)
     for each in (first, again):
         sink.mark(shard())
-        rows = S3Frame(s3, each)
+        rows = frame(each)
         rows.rows = [{**row, "n": row["n"] % 3} for row in rows.rows]
         staged = super(type(sink), sink).write(rows, [each])
         assert commit(sink, staged, each) == ["stands"]

@@ -163,18 +163,6 @@ def test_two_workers_behind_one_position_leave_one_copy(tmp_path):
     assert not list(path.glob("kcl-mld-*/job-*"))
 
 
-def test_what_was_staged_by_who_died_right_after_its_merge_is_removed_by_the_next(tmp_path):
-    path = tmp_path / "t"
-    sink, one = open_merge(path), batch(shard(), 0, 4)
-    staged = stage(sink, keyed(one), one)
-    assert sink.commit_all(staged, [one]) == {shard(): CommitOutcome.STANDS}
-    assert staged.job.exists()
-    os.close(sink._files._lock)
-    open_merge(path)
-    assert not staged.job.exists()
-    assert table(path) == last(0, 4)
-
-
 @pytest.mark.parametrize("key", ["both", "other"])
 def test_somebody_elses_append_in_between_is_compared_with(tmp_path, key):
     path, seen = tmp_path / "t", []
