@@ -1,5 +1,7 @@
 """How rows get into Spark: in the plan, or by a file of ours."""
 
+import itertools
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +13,10 @@ from mld.spark.pipeline import Pipeline
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.rows.app_decoder import AppDecoder, named_table
 from mld.spark.rows.handoff import HandOff, shared_out
+
+
+#: In place of the batches' own.
+KEYS = itertools.count(1)
 
 
 class Spark:
@@ -46,7 +52,7 @@ def batches(*shards, count=3):
 
 
 def tables(*shards, count=3):
-    return {id(each): named_table(each) for each in batches(*shards, count=count)}
+    return {next(KEYS): named_table(each) for each in batches(*shards, count=count)}
 
 
 def hand_over(way, spark, given):
