@@ -14,7 +14,6 @@ from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.rows.app_decoder import AppDecoder, named_table
 from mld.spark.rows.handoff import HandOff, shared_out
 
-
 #: In place of the batches' own.
 KEYS = itertools.count(1)
 
