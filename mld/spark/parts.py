@@ -156,7 +156,7 @@ class SparkService:
         return letters
 
     def _prepare(self) -> None:
-        """Look at the sink; a cluster that never runs its job is an error and no silence.
+        """Look at the sink; a cluster that never runs a job is an error and no silence.
 
         Raises:
             SparkUnreachable: the job did not end in time.
@@ -171,13 +171,15 @@ class SparkService:
 
         def look() -> None:
             session.addTag(tag)
+            if not self._config.local_cores:
+                session.range(1).count()
             self._sink.prepare(session)
 
         try:
             call_within(limit_s, look, name=tag, interrupt=lambda: self._sessions.interrupt(tag))
         except Overdue as error:
             raise SparkUnreachable(
-                f"Spark did not look at the sink within spark.start.timeout ({limit_s:g} s): see "
+                f"Spark ran no job, or the sink did not answer, within spark.start.timeout ({limit_s:g} s): see "
                 f"whether the cluster has free cores and memory (on a standalone one each worker "
                 f"takes all cores unless spark.conf.spark.cores.max says less)"
             ) from error

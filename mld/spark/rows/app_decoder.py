@@ -22,7 +22,7 @@ from mld.spark.errors import SparkConfigError
 from mld.spark.rows.decode import Decoder, make_decoder
 from mld.spark.rows.records import SCHEMA_COLUMNS, table_of
 from mld.spark.table.data_files import Rows
-from mld.spark.table.parquet import Layout, file_parts
+from mld.spark.table.parquet import FileLayout, file_parts
 from mld.spark.table.rules import fields_in
 from mld.spark.table.store import open_store
 
@@ -95,7 +95,7 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
     found = Rows(bad.toArrow(), fields_in(bad.schema.json()))
     raise_if_abandoned()
     store = open_store(path, "deadletter", "spark.deadletter.path")
-    for part in file_parts(found, Layout({BATCH_ID: "string"})):
+    for part in file_parts(found, FileLayout({BATCH_ID: "string"})):
         place, _, name = part.name.rpartition("/")
         folder = store.below(place)
         folder.make()

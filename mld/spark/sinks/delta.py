@@ -23,7 +23,7 @@ from mld.spark.sinks.results import fetch
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.parquet import Layout, require_codec
+from mld.spark.table.parquet import FileLayout, require_codec
 from mld.spark.table.rules import as_nullable
 from mld.spark.table.store import open_store
 
@@ -106,7 +106,7 @@ class DeltaSink:
             change=change,
         )
         self._files = self.store.jobs()
-        self._layout: Layout | None = None
+        self._layout: FileLayout | None = None
 
     def prepare(self, spark: SparkSession) -> None:
         """Look at the table, and sweep what dead processes left.
@@ -148,7 +148,7 @@ class DeltaSink:
         raise_if_abandoned()
         return self._stage(rows, self._layout or self._create(rows.fields))
 
-    def _stage(self, rows: Rows, layout: Layout) -> StagedFiles:
+    def _stage(self, rows: Rows, layout: FileLayout) -> StagedFiles:
         self._table.examine([rows])
         job = None
         try:
@@ -192,7 +192,7 @@ class DeltaSink:
         del application, config
         return Append()
 
-    def _create(self, columns: Sequence[Mapping[str, Any]]) -> Layout:
+    def _create(self, columns: Sequence[Mapping[str, Any]]) -> FileLayout:
         """Create the table with the rows' columns, unless somebody else has done so meanwhile."""
         if (table := self._table.look()) is None:
             fields = [as_nullable(field) for field in columns]
@@ -206,7 +206,7 @@ class DeltaSink:
             table = self._table.create(schema, self._partitions)
         return self._lay_out(table)
 
-    def _lay_out(self, table: Snapshot) -> Layout:
+    def _lay_out(self, table: Snapshot) -> FileLayout:
         if self._partitions and list(self._partitions) != table.partitions:
             raise SinkRefused(
                 f"{self.store.name} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
@@ -217,7 +217,7 @@ class DeltaSink:
         types = {name: str(fields[name]) for name in table.partitions}
         if binary := [name for name, kind in types.items() if kind == "binary"]:
             raise SinkRefused(f"{self.store.name}: the partition column {binary[0]} is binary")
-        self._layout = Layout(types, self._codec)
+        self._layout = FileLayout(types, self._codec)
         return self._layout
 
     def _refuse_other_files(self) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.spark.model import ShardBatch
     from mld.spark.table.changes import Change
     from mld.spark.table.data_files import Rows
-    from mld.spark.table.parquet import Layout
+    from mld.spark.table.parquet import FileLayout
     from mld.spark.table.snapshot import Snapshot
 
 
@@ -99,7 +99,7 @@ class MergeSink(DeltaSink):
                 ) from error
             raise
 
-    def _stage(self, rows: Rows, layout: Layout) -> StagedFiles:
+    def _stage(self, rows: Rows, layout: FileLayout) -> StagedFiles:
         del layout
         self._table.examine([rows])
         return StagedFiles([rows] if rows.table.num_rows else [])
@@ -108,7 +108,7 @@ class MergeSink(DeltaSink):
         updates = config.sink_mode == "update"
         return Upsert(application, config.epoch, config.sink_key, updates=updates)
 
-    def _lay_out(self, table: Snapshot) -> Layout:
+    def _lay_out(self, table: Snapshot) -> FileLayout:
         layout = super()._lay_out(table)
         if table.configuration.get("delta.appendOnly", "false").lower() == "true":
             raise SinkRefused(

@@ -22,7 +22,7 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.table.data_files import Rows
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.parquet import Layout
+from mld.spark.table.parquet import FileLayout
 from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _FIELDS = [
 ]
 _SCHEMA = json.dumps({"type": "struct", "fields": _FIELDS})
 _ARROW = pa.schema([(name, kind) for name, (_, kind) in _TYPES.items()])
-_LAYOUT = Layout({})
+_LAYOUT = FileLayout({})
 
 
 class DeadLetters:

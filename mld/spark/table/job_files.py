@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from mld.spark.table.data_files import DataFile, Rows
-    from mld.spark.table.parquet import FilePart, Layout
+    from mld.spark.table.parquet import FileLayout, FilePart
 
 #: How the names of directories of processes begin.
 OWNER_PREFIX = "kcl-mld-"
@@ -111,7 +111,7 @@ class JobFiles:
                 directory.rmdir()
         return count
 
-    def write(self, job: PurePath, rows: Rows, layout: Layout) -> list[DataFile]:
+    def write(self, job: PurePath, rows: Rows, layout: FileLayout) -> list[DataFile]:
         """As ``Jobs``."""
         below = str(Path(job).relative_to(self._root))
         files = [self._write(f"{below}/{part.name}", part) for part in file_parts(rows, layout)]

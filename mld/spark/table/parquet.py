@@ -30,7 +30,7 @@ _KNOWN = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """How rows become files.
 
     Attributes:
@@ -108,7 +108,7 @@ class FilePart:
         )
 
 
-def file_parts(rows: Rows, layout: Layout) -> Iterator[FilePart]:
+def file_parts(rows: Rows, layout: FileLayout) -> Iterator[FilePart]:
     """One file for each directory.
 
     Raises:

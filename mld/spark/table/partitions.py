@@ -31,7 +31,7 @@ _MICROS_A_DAY = 86_400_000_000
 _FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-class Value(NamedTuple):
+class PartitionValue(NamedTuple):
     """One value of a column.
 
     Attributes:
@@ -43,7 +43,7 @@ class Value(NamedTuple):
     directory: str
 
 
-_NULL = Value(None, NULL_DIRECTORY)
+_NULL = PartitionValue(None, NULL_DIRECTORY)
 
 
 class Part(NamedTuple):
@@ -75,7 +75,7 @@ def parts_of(table: pa.Table, types: Mapping[str, str]) -> Iterator[Part]:
     if not types:
         yield Part({}, "", table)
         return
-    values: list[list[Value]] = []
+    values: list[list[PartitionValue]] = []
     codes: list[pa.Array] = []
     group = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)
     for name, kind in types.items():
@@ -107,16 +107,16 @@ def escaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-def _coded(name: str, kind: str, column: pa.ChunkedArray) -> tuple[list[Value], pa.Array]:
+def _coded(name: str, kind: str, column: pa.ChunkedArray) -> tuple[list[PartitionValue], pa.Array]:
     """The distinct values of a column, and for each row the number of its own."""
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    numbers: dict[Value, int] = {}
+    numbers: dict[PartitionValue, int] = {}
     known = _values(name, kind, encoded.dictionary)
     renumbered = pa.array([numbers.setdefault(each, len(numbers)) for each in known], pa.int64())
     return list(numbers), renumbered.take(encoded.indices)
 
 
-def _values(name: str, kind: str, found: pa.Array) -> list[Value]:
+def _values(name: str, kind: str, found: pa.Array) -> list[PartitionValue]:
     """Texts of distinct values."""
     match kind:
         case "date":
@@ -131,25 +131,25 @@ def _values(name: str, kind: str, found: pa.Array) -> list[Value]:
     return [_NULL if each is None else make(name, each) for each in found.to_pylist()]
 
 
-def _plain(name: str, value: Any) -> Value:
+def _plain(name: str, value: Any) -> PartitionValue:
     del name
-    return Value(str(value), str(value))
+    return PartitionValue(str(value), str(value))
 
 
-def _boolean(name: str, value: bool) -> Value:  # noqa: FBT001 - one of several kinds
+def _boolean(name: str, value: bool) -> PartitionValue:  # noqa: FBT001 - one of several kinds
     return _plain(name, "true" if value else "false")
 
 
-def _decimal(name: str, value: Any) -> Value:
+def _decimal(name: str, value: Any) -> PartitionValue:
     return _plain(name, f"{value:f}")
 
 
-def _float(name: str, value: Any) -> Value:
+def _float(name: str, value: Any) -> PartitionValue:
     text = str(value)
     return _plain(name, _FLOATS.get(text, text.replace("e+", "E").replace("e", "E")))
 
 
-def _text(name: str, value: str) -> Value:
+def _text(name: str, value: str) -> PartitionValue:
     """A text; an empty one is null, as Spark and Delta have it."""
     if not value:
         return _NULL
@@ -160,16 +160,16 @@ def _text(name: str, value: str) -> Value:
             f"{_NAME_BYTES} bytes with the column's name, has a NUL, or is {NULL_DIRECTORY}; "
             f"change the function"
         )
-    return Value(value, value)
+    return PartitionValue(value, value)
 
 
-def _date(name: str, days: int) -> Value:
+def _date(name: str, days: int) -> PartitionValue:
     if not 1 <= _DAY_0 + days <= _LAST_DAY:
         raise _no_reader(name, "date", f"{days} days from 1970-01-01")
     return _plain(name, date.fromordinal(_DAY_0 + days).isoformat())
 
 
-def _timestamp(name: str, micros: int) -> Value:
+def _timestamp(name: str, micros: int) -> PartitionValue:
     """In UTC: a reader takes it so, whatever zone Spark's session has."""
     if not 1 <= _DAY_0 + micros // _MICROS_A_DAY <= _LAST_DAY:
         raise _no_reader(name, "timestamp", f"{micros} µs from 1970-01-01")
@@ -177,7 +177,7 @@ def _timestamp(name: str, micros: int) -> Value:
     day, _, time = text.partition(" ")
     seconds, _, fraction = time.partition(".")
     shown = f"{seconds}.{fraction}".rstrip("0") if fraction else seconds
-    return Value(f"{day}T{seconds}.{fraction or '':0<6}Z", f"{day} {shown}")
+    return PartitionValue(f"{day}T{seconds}.{fraction or '':0<6}Z", f"{day} {shown}")
 
 
 def _no_reader(name: str, kind: str, value: str) -> BatchFailed:
@@ -188,7 +188,7 @@ def _no_reader(name: str, kind: str, value: str) -> BatchFailed:
     )
 
 
-_TEXTS: Mapping[str, Callable[[str, Any], Value]] = {
+_TEXTS: Mapping[str, Callable[[str, Any], PartitionValue]] = {
     "boolean": _boolean,
     "decimal": _decimal,
     "float": _float,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mld.model.spark.addresses import S3Place
     from mld.spark.table.data_files import DataFile, Rows
-    from mld.spark.table.parquet import FilePart, Layout
+    from mld.spark.table.parquet import FileLayout, FilePart
     from mld.spark.table.s3_access import ListedObject
 
 _log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class StoredJobs:
         self._access.put(self._pending(job), b"")
         return job
 
-    def write(self, job: PurePath, rows: Rows, layout: Layout) -> list[DataFile]:
+    def write(self, job: PurePath, rows: Rows, layout: FileLayout) -> list[DataFile]:
         """As ``Jobs``, several at once."""
         with ThreadPoolExecutor(_AT_ONCE, "files") as pool:
             return list(pool.map(lambda part: self._write(job, part), file_parts(rows, layout)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mld.spark.table.data_files import DataFile, Rows
-    from mld.spark.table.parquet import Layout
+    from mld.spark.table.parquet import FileLayout
 
 _DRAFT = b".draft"
 
@@ -36,7 +36,7 @@ class Jobs(Protocol):
     def new_job(self) -> PurePath:
         """Where a job's files go; nothing is there yet."""
 
-    def write(self, job: PurePath, rows: Rows, layout: Layout) -> list[DataFile]:
+    def write(self, job: PurePath, rows: Rows, layout: FileLayout) -> list[DataFile]:
         """Make a job's files, durably; none of no rows.
 
         Raises:

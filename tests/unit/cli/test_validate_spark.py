@@ -112,10 +112,6 @@ def test_what_works_is_not_told_of(validate, lines):
             "f:8: error: spark.conf.spark.driver.memory: is not taken",
         ),
         (
-            f"{FINE}\nspark.sink.options.writeTasks = many",
-            "f:8: error: spark.sink.options.writeTasks: 'many' is not a whole number",
-        ),
-        (
             f"{FINE}\nspark.java.home = /nonexist",
             "f:8: error: spark.java.home: names /nonexist, which has no program /nonexist/bin/java",
         ),
@@ -125,8 +121,8 @@ def test_what_works_is_not_told_of(validate, lines):
         ),
         (f"{FINE}\nspark.sink.pth = x", "f:8: error: spark.sink.pth: not a property of the Spark"),
         (
-            f"{FINE}\nspark.sink.options.writeTask = 2",
-            "f:8: warning: spark.sink.options.writeTask: not an option that kcl-mld knows",
+            f"{FINE}\nspark.sink.options.compresion = 2",
+            "f:8: warning: spark.sink.options.compresion: not an option that kcl-mld knows",
         ),
     ],
 )

@@ -23,7 +23,6 @@ def keys(written):
         JDBC,
         {"spark.sink": "foreach"},
         {"spark.sink": "merge", "spark.sink.path": "out", "spark.sink.key": "a, b"},
-        {"spark.sink.path": "out", "spark.sink.options.writeTasks": " 2 "},
         {"spark.sink.path": "out", "spark.decoder": "json"},  # the app may give the schema
         {
             "spark.sink.path": "out",

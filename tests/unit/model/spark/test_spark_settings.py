@@ -109,10 +109,10 @@ def test_characters_that_change_on_reading_are_reported():
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("writeTask", "did you mean spark.sink.options.writeTasks?"),
+        ("compresion", "did you mean spark.sink.options.compression?"),
         (
-            "writetasks",
-            "did you mean spark.sink.options.writeTasks? Upper and lower case matter.",
+            "partitionby",
+            "did you mean spark.sink.options.partitionBy? Upper and lower case matter.",
         ),
         ("passwort", "did you mean spark.sink.options.password?"),
     ],
@@ -126,7 +126,7 @@ def test_an_option_that_looks_like_one_of_ours_is_a_warning(option, advice):
 @pytest.mark.parametrize(
     "option",
     [
-        *("writeTasks", "compression", "maxRecordsPerFile", "parquet.block.size", "user"),
+        *("mergeSchema", "compression", "maxRecordsPerFile", "parquet.block.size", "user"),
         *("batchsize", "numPartitions", "isolationLevel", "queryTimeout", "sessionInitStatement"),
         *("sslpassword", "sslfactory", "sslpasswordcallback", "socketTimeout", "tcpKeepAlive"),
         *("targetServerType", "prepareThreshold", "x" * 5000),
