@@ -20,7 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mld.spark.model import BatchContext, Position
+    from mld.spark.batch_context import BatchContext
+    from mld.spark.model import Position
     from mld.spark.registration import run
     from protocol.child import schema_definition
 

@@ -17,11 +17,11 @@ from mld.spark.errors import BatchFailed
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from mld.spark.model import BatchContext, Position, ShardRange
+    from mld.spark.model import Position, ShardRange
 
 #: A sequence number has at most 186 bits, a sub-sequence number is below 2**32.
 _SEQUENCE_DIGITS, _SUB_DIGITS = 56, 10
@@ -49,20 +49,30 @@ def stored_text(position: Position | None) -> str:
     return f"{position.sequence:0{_SEQUENCE_DIGITS}d}.{position.sub:0{_SUB_DIGITS}d}"
 
 
-def marks_of(ctx: BatchContext) -> tuple[ShardMark, ...]:
-    """What to store for each shard, in the order of their keys: who locks in it never deadlocks."""
+def marks_of(application: str, epoch: str, shards: Iterable[ShardRange]) -> tuple[ShardMark, ...]:
+    """What to store for each shard, in the order of their keys: who locks in it never deadlocks.
+
+    Args:
+        application: name of the KCL application.
+        epoch: of the output.
+        shards: what each has in the batch.
+    """
     found = (
-        ShardMark(_key(ctx, each), stored_text(each.after), stored_text(each.to))
-        for each in ctx.shards
+        ShardMark(_key(application, epoch, each), stored_text(each.after), stored_text(each.to))
+        for each in shards
     )
     return tuple(sorted(found))
 
 
-def covered(ctx: BatchContext, stored: Mapping[str, str]) -> list[tuple[ShardRange, str]]:
+def covered(
+    application: str, epoch: str, shards: Iterable[ShardRange], stored: Mapping[str, str]
+) -> list[tuple[ShardRange, str]]:
     """The shards of which stored marks cover records of the batch, with the mark of each.
 
     Args:
-        ctx: of the batch.
+        application: name of the KCL application.
+        epoch: of the output.
+        shards: what each has in the batch.
         stored: position by key, as it was stored; a shard without one has never been written.
 
     Raises:
@@ -70,8 +80,8 @@ def covered(ctx: BatchContext, stored: Mapping[str, str]) -> list[tuple[ShardRan
             is no stored position.
     """
     found = []
-    for each in ctx.shards:
-        mark = stored.get(_key(ctx, each)) or ""
+    for each in shards:
+        mark = stored.get(_key(application, epoch, each)) or ""
         after = stored_text(each.after)
         if mark and not _is_stored(mark):
             raise BatchFailed(f"{each.shard_id}: the stored mark {mark!r} is none of ctx.marks()")
@@ -86,18 +96,17 @@ def covered(ctx: BatchContext, stored: Mapping[str, str]) -> list[tuple[ShardRan
     return found
 
 
-def new_rows(df: DataFrame, ctx: BatchContext, stored: Mapping[str, str]) -> DataFrame:
+def new_rows(df: DataFrame, drops: Sequence[tuple[ShardRange, str]]) -> DataFrame:
     """The records of a batch that lie beyond stored marks.
 
     Args:
         df: as the function got it, or with its columns of the record's place.
-        ctx: of the batch.
-        stored: position by key.
+        drops: shards of which stored marks cover records, with the mark of each.
 
     Raises:
-        BatchFailed: see :func:`covered`; or the frame lacks a column.
+        BatchFailed: the frame lacks a column.
     """
-    if not (drops := covered(ctx, stored)):
+    if not drops:
         return df
     from pyspark.sql import functions as f  # noqa: PLC0415 - after the host chose Connect
 
@@ -129,8 +138,8 @@ def _any(conditions: Sequence[Column]) -> Column:
     return level[0]
 
 
-def _key(ctx: BatchContext, each: ShardRange) -> str:
-    names = (ctx.application, ctx.epoch, each.stream_name, each.shard_id)
+def _key(application: str, epoch: str, each: ShardRange) -> str:
+    names = (application, epoch, each.stream_name, each.shard_id)
     return "/".join(quote(name, safe="") for name in names)
 
 

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from mld.spark.kept_marks import ShardMark
+from typing import NamedTuple
 
 #: How the beginning of a shard's history is written where a position is expected.
 START = "start"
@@ -199,89 +192,8 @@ class ShardRange:
     millis_behind_latest: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchContext:
-    """What the user's function is told about its batch.
-
-    A batch may be of several shards. What belongs to one shard is None then, and ``shards`` has it
-    of each.
-
-    Attributes:
-        spark: the session; the function must not stop it.
-        application: name of the KCL application.
-        stream_name: name of the stream; None if they are several.
-        shard_id: Kinesis shard id; None if they are several.
-        batch_id: names the batch; the same when it is repeated after a failure in this process. A
-            batch that is repeated without a shard that was lost meanwhile has another name.
-        after: position that the batch follows; None = the beginning, or several shards.
-        to: position of its last record; None if they are several.
-        count: of records, >= 0.
-        is_replay: True when an earlier process may have written some of it already.
-        millis_behind_latest: distance to the tip of the shard in ms, the greatest of several; None
-            if unknown.
-        shards: what each shard has in it, in no order.
-        epoch: of the output (``spark.sink.epoch``).
-    """
-
-    spark: SparkSession
-    application: str
-    stream_name: str | None
-    shard_id: str | None
-    batch_id: str
-    after: Position | None
-    to: Position | None
-    count: int
-    is_replay: bool
-    millis_behind_latest: int | None
-    shards: tuple[ShardRange, ...] = ()
-    epoch: str = "0"
-
-    def marks(self) -> tuple[ShardMark, ...]:
-        """How far each shard has come once this batch is written, to be kept with your own data."""
-        from mld.spark.kept_marks import marks_of  # noqa: PLC0415 - it builds on these values
-
-        return marks_of(self)
-
-    def new_rows(self, df: DataFrame, stored: Mapping[str, str]) -> DataFrame:
-        """The records of ``df`` that kept marks do not cover.
-
-        Args:
-            df: as the function got it, or with its columns of the record's place.
-            stored: ``to`` by ``shard`` of earlier ``marks()``, read in the transaction that will
-                hold the rows; a shard without one has never been written.
-
-        Raises:
-            BatchFailed: a mark lies before the batch, or a column is missing.
-        """
-        from mld.spark.kept_marks import new_rows  # noqa: PLC0415 - as above
-
-        return new_rows(df, self, stored)
-
-
-def context_of(spark: SparkSession, whole: MicroBatch) -> BatchContext:
-    """What the function is told about its batch."""
-    parts = whole.parts
-    ranges = tuple(_range_of(part) for part in parts)
-    streams = {each.stream_name for each in ranges}
-    behind = [each.millis_behind_latest for each in ranges if each.millis_behind_latest is not None]
-    only = parts[0] if len(parts) == 1 else None
-    return BatchContext(
-        spark=spark,
-        application=parts[0].shard.application,
-        stream_name=streams.pop() if len(streams) == 1 else None,
-        shard_id=only.shard.shard_id if only else None,
-        batch_id=whole.batch_id,
-        after=only.after if only else None,
-        to=only.to if only else None,
-        count=whole.count,
-        is_replay=any(each.is_replay for each in ranges),
-        millis_behind_latest=max(behind, default=None),
-        shards=ranges,
-        epoch=parts[0].shard.epoch,
-    )
-
-
-def _range_of(part: ShardBatch) -> ShardRange:
+def range_of(part: ShardBatch) -> ShardRange:
+    """What the function is told of a shard's part of a batch."""
     return ShardRange(
         stream_name=part.shard.stream,
         shard_id=part.shard.shard_id,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from mld.spark.model import BatchContext
+    from mld.spark.batch_context import BatchContext
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from mld.spark.model import BatchContext
+    from mld.spark.batch_context import BatchContext
 
 #: Decoders and policies that :func:`run` takes; the table of keys has the same words.
 DECODERS = ("raw", "json", "csv", "avro")

@@ -21,7 +21,7 @@ from mld.model.spark import keys
 from mld.model.streams.stream_list import parse_option
 from mld.ports import aws
 from mld.spark import errors
-from mld.spark.model import BatchContext
+from mld.spark.batch_context import BatchContext
 from tests.generated_docs import SECTIONS, section
 from tests.markdown_pages import PAGES, ROOT, page, without_targets
 from tests.page_commands import GATES, blocks_of

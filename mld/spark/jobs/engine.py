@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.config import SparkConfig
+    from mld.spark.jobs.moments import BatchSource
     from mld.spark.model import ShardKey
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import KeepsLetters, MonotonicClock, Sessions, Sink
-    from mld.spark.shard.work import ShardWork
 
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
@@ -73,8 +73,8 @@ class Engine:
     ) -> None:
         self._clock = clock or SystemMonotonicClock()
         self._window_s = config.coalesce_window_s
-        self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
-        self._room: Room[ShardWork] = Room(HELD_BYTES)
+        self._moments: CutMoments[BatchSource] = CutMoments(self._window_s)
+        self._room: Room[BatchSource] = Room(HELD_BYTES)
         self._sessions = sessions
         self._changed = threading.Condition()
         self._queue: list[Ticket] = []
@@ -99,12 +99,12 @@ class Engine:
             after=self._runs[-1].is_over if self._runs else None,
         )
 
-    def join(self, work: ShardWork) -> None:
+    def join(self, work: BatchSource) -> None:
         """Cut the shard's buffer with those of the others, until ``abandon`` names it as a hold."""
         with self._changed:
             self._moments.join(work)
 
-    def ask(self, work: ShardWork) -> None:
+    def ask(self, work: BatchSource) -> None:
         """A batch of a shard that has joined is due: cut all as soon as a job may begin."""
         with self._changed:
             if work.has_asked:  # or another shard's moment was faster
@@ -113,7 +113,7 @@ class Engine:
                 self._start_runner()
                 self._changed.notify_all()
 
-    def admit(self, work: ShardWork, expected_bytes: int) -> bool:
+    def admit(self, work: BatchSource, expected_bytes: int) -> bool:
         """Whether a shard that has joined may get more records; if not, a job is to make room.
 
         Whoever is refused asks again when it is woken, or ``room.GRANT_S`` later.
@@ -133,7 +133,7 @@ class Engine:
             any(source.ask() for source in sources)
         return is_admitted
 
-    def arrived(self, work: ShardWork) -> None:
+    def arrived(self, work: BatchSource) -> None:
         """The delivery that was expected is there, or something else came in its place."""
         with self._changed:
             self._room.arrived(work)

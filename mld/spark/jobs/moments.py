@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from concurrent.futures import Future
 
-    from mld.spark.model import ShardKey
+    from mld.spark.model import ShardBatch, ShardKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,24 @@ class Source(Protocol):
 
     def offer(self) -> Offer | None:
         """What it would give; None while there is nothing, or no room for a batch of the shard."""
+
+
+class BatchSource(Source, Protocol):
+    """The same, as the engine asks it for batches."""
+
+    has_asked: bool
+
+    def ask(self) -> bool:
+        """Ask for a cut, if there is something to cut; whether it did."""
+
+    def cut(self, most_bytes: int) -> tuple[ShardBatch, Future[None]]:
+        """A batch of what it has, and who is told how it ended."""
+
+    def is_wanted(self) -> bool:
+        """False once the shard is lost, or a batch of it has failed."""
+
+    def wake(self) -> None:
+        """It may ask for a delivery again."""
 
 
 S = TypeVar("S", bound=Source)

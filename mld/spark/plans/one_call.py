@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.spark.batch_context import context_of
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.failures import (
     condition,
@@ -21,7 +22,6 @@ from mld.spark.failures import (
     raised,
     said_by,
 )
-from mld.spark.model import context_of
 from mld.spark.plans.answers import FunctionFailed, fault_of_outputs, require_usable
 from mld.spark.rows.app_decoder import named_table, write_bad_rows
 from mld.spark.rows.decode import bad_record_in
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from mld.spark.batch_context import BatchContext
     from mld.spark.config import SparkConfig
-    from mld.spark.model import BatchContext, MicroBatch
+    from mld.spark.model import MicroBatch
     from mld.spark.rows.app_decoder import AppDecoder
     from mld.spark.rows.handoff import Parcel
 

@@ -8,9 +8,10 @@ import sqlite3
 import pytest
 from hypothesis import given, strategies as st
 
+from mld.spark.batch_context import context_of
 from mld.spark.errors import BatchFailed
-from mld.spark.kept_marks import covered, new_rows, stored_text
-from mld.spark.model import MicroBatch, Position, ShardKey, context_of
+from mld.spark.kept_marks import covered, stored_text
+from mld.spark.model import MicroBatch, Position, ShardKey
 from tests.unit.spark.batches import batch
 
 positions = st.builds(Position, st.integers(0, 2**186 - 1), st.integers(0, 2**32 - 1))
@@ -22,6 +23,10 @@ def context(*parts, epoch="0", application="app"):
         for stream, shard, after, to in parts
     )
     return context_of(None, MicroBatch(tuple(batch(*each) for each in shards)))
+
+
+def covered_in(ctx, stored):
+    return covered(ctx.application, ctx.epoch, ctx.shards, stored)
 
 
 @given(positions, positions)
@@ -54,27 +59,27 @@ def test_a_mark_names_application_epoch_stream_and_shard_and_they_are_in_order()
 def test_a_mark_covers_what_lies_before_it_whatever_the_cut(after, to, mark, is_covered):
     ctx = context(("s", "1", after, to))
     stored = {} if mark is None else {"app/0/s/1": stored_text(Position(mark))}
-    assert bool(covered(ctx, stored)) is is_covered
+    assert bool(covered_in(ctx, stored)) is is_covered
     if not is_covered:
-        assert new_rows("frame", ctx, stored) == "frame"
+        assert ctx.new_rows("frame", stored) == "frame"
 
 
 def test_marks_of_others_cover_nothing():
     ctx = context(("s", "1", 3, 9))
     others = ("app/0/t/1", "app/0/s/2", "app/1/s/1", "app2/0/s/1")
-    assert covered(ctx, dict.fromkeys(others, stored_text(Position(5)))) == []
+    assert covered_in(ctx, dict.fromkeys(others, stored_text(Position(5)))) == []
 
 
 def test_a_mark_before_the_batch_is_an_error_that_says_what_to_do():
     ctx = context(("s", "1", 3, 9))
     with pytest.raises(BatchFailed, match=r"^1: the stored mark .* Set the checkpoint back, or"):
-        covered(ctx, {"app/0/s/1": stored_text(Position(2))})
+        covered_in(ctx, {"app/0/s/1": stored_text(Position(2))})
 
 
 @pytest.mark.parametrize("text", ["5.0", "x", "5" * 67, f"{5:056d}.{0:09d}x"])
 def test_a_text_that_is_no_mark_is_refused(text):
     with pytest.raises(BatchFailed, match=r"is none of ctx\.marks\(\)"):
-        covered(context(("s", "1", 3, 9)), {"app/0/s/1": text})
+        covered_in(context(("s", "1", 3, 9)), {"app/0/s/1": text})
 
 
 def test_a_frame_without_the_place_of_its_records_is_refused():
@@ -98,7 +103,7 @@ def test_whatever_is_killed_and_however_it_is_cut_each_record_is_there_once(roun
             for after, to in filter(None, (zombie, cut)):
                 ctx = context(("s", "1", after or None, to))
                 stored = dict(database.execute("SELECT * FROM marks"))
-                known = {text for _, text in covered(ctx, stored)}
+                known = {text for _, text in covered_in(ctx, stored)}
                 with database:
                     numbers = range(after + 1, to + 1)
                     new = [n for n in numbers if not known or stored_text(Position(n)) > max(known)]

@@ -5,8 +5,9 @@ import sys
 import pytest
 
 from mld.spark import registration
+from mld.spark.batch_context import BatchContext
 from mld.spark.errors import SparkConfigError
-from mld.spark.model import BatchContext, Position, ShardKey
+from mld.spark.model import Position, ShardKey
 from mld.spark.registration import load_app, run
 
 SHARD = ShardKey("app", "stream", "shardId-000000000000")
