@@ -114,7 +114,7 @@ def _beyond_reach(text: Mapping[str, str]) -> Iterator[SparkFault]:
             yield from _s3(key, text[key])
         elif is_ours and text[key] and local_path(text[key]) is None:
             why = f"{text[key]} is neither a directory nor in S3"
-            advice = "name s3://bucket/prefix, or a directory that Spark's executors share with us"
+            advice = "name s3://bucket/prefix, or a directory of this machine"
             yield SparkFault(key, why, advice)
 
 

@@ -154,7 +154,7 @@ class ConnectSessions:
         try:
             client = _client(session)
             retry_shortly(client, _RETRIES)
-            atexit.unregister(getattr(client, "_on_exit", _nothing))
+            _forbid_calls_at_exit(client)
             # The first call of a session is the one that a wrong token fails.
             session.conf.get("spark.sql.session.timeZone")
             for key, text in self._conf.items():
@@ -231,8 +231,15 @@ def _client(session: SparkSession) -> Any:
     return session.client
 
 
-def _nothing() -> None:
-    """Stands for an exit handler that this version of pyspark does not have."""
+def _forbid_calls_at_exit(client: Any) -> None:
+    """Let the interpreter end without a last call to the server, which may hang."""
+    if (handler := getattr(client, "_on_exit", None)) is None:
+        _log.warning(
+            "this version of pyspark has another handler at exit: a server that is gone may hold "
+            "up the end of this process"
+        )
+    else:
+        atexit.unregister(handler)
 
 
 def _end(session: SparkSession, *, release: bool) -> None:

@@ -33,8 +33,8 @@ def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
         text = "/" + rest.lstrip("/")
     elif colon and "/" not in scheme and rest.startswith("/"):
         raise SinkRefused(
-            f"{key}={text}: the {sink} sink writes to S3, or to a file system that this host and "
-            f"Spark's executors share, and {scheme}:// is neither. Name a directory or s3://bucket/prefix"
+            f"{key}={text}: the {sink} sink writes to S3, or to a file system of this machine, and "
+            f"{scheme}:// is neither. Name a directory or s3://bucket/prefix"
         )
     if found := sorted(_PATTERN & set(text)):
         raise SinkRefused(

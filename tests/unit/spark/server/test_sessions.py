@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.connect.client import SparkConnectClient
 
 from mld.spark.config import read_properties
 from mld.spark.errors import SparkConfigError, SparkUnreachable
+from mld.spark.server import sessions
 from mld.spark.server.sessions import ConnectSessions, complete_url, connect_address, remote_token
 
 _CONFIG = read_properties({"spark.remote": "sc://cluster", "spark.remote.token.env": "TOKEN"})
@@ -75,3 +78,20 @@ def test_before_there_is_a_session_everything_is_quiet_and_nobody_answers():
     sessions.close()
     with pytest.raises(SparkUnreachable, match="are closed"):
         sessions.get()
+
+
+def test_a_pyspark_with_another_name_for_its_exit_handler_is_told_of(caplog, monkeypatch):
+    handlers = []
+    monkeypatch.setattr(sessions.atexit, "unregister", handlers.append)
+    sessions._forbid_calls_at_exit(SimpleNamespace(_on_exit="handler"))
+    assert (handlers, caplog.text) == (["handler"], "")
+    sessions._forbid_calls_at_exit(SimpleNamespace(_renamed="handler"))
+    assert handlers == ["handler"]
+    assert "has another handler at exit" in caplog.text
+
+
+def test_this_pyspark_has_the_handler_and_what_hangs_up():
+    """A release that renames one of them is told here, and warned of at start."""
+    assert callable(SparkConnectClient._on_exit)
+    names = SparkConnectClient.__init__.__code__.co_names
+    assert {"_channel", "_closed"} <= set(names)
