@@ -87,7 +87,7 @@ def _near_option(name: str) -> Problem | None:
         return None
     meant = f"did you mean {_OPTIONS}{_FOLDED_OPTIONS[close[0]]}?"
     letters = " Upper and lower case matter." if close[0] == folded else ""
-    text = "not an option that kcl-mld knows: handed to Spark's writer, which says nothing of it"
+    text = "not an option that kcl-mld knows: only jdbc hands it on, to Spark's writer, silently"
     return Problem(Severity.WARNING, text, f"{meant}{letters}")
 
 
