@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.model.config.keys import readers_of
-from mld.model.spark.addresses import is_s3
 from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
 from mld.model.spark.places import Look, local_path, spark_faults
 from mld.spark.errors import SparkConfigError
@@ -63,6 +62,7 @@ class SparkConfig(SparkValues):
         if match is None:
             return 0
         return os.cpu_count() or 1 if match[1] == "*" else max(1, int(match[1] or 1))
+
 
 def read_properties(properties: Mapping[str, str]) -> SparkConfig:
     """Turn texts into values.

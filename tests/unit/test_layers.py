@@ -99,12 +99,6 @@ def test_planted_violations_are_refused(copy):
 
 # --- what import-linter does not see: imports for type checkers
 
-#: Imports that close a circle, still.
-KNOWN_CIRCLES = {
-    ("mld.spark.kept_marks", "mld.spark.model"),
-    ("mld.spark.shard.work", "mld.spark.jobs.engine"),
-}
-
 
 def imports_of_all():
     """Module -> the modules that it imports, those for type checkers and in functions, too."""
@@ -135,11 +129,7 @@ def imported():
 
 
 def test_no_imports_run_in_a_circle(imported):
-    graph = {
-        name: {one for one in others if (name, one) not in KNOWN_CIRCLES}
-        for name, others in imported.items()
-    }
-    order = list(graphlib.TopologicalSorter(graph).static_order())
+    order = list(graphlib.TopologicalSorter(imported).static_order())
     assert order.index("mld.services.leases.lease_store") < order.index("mld.app.leases")
 
 
