@@ -53,6 +53,8 @@ COMMANDS = {
         "mld.cli.print_command",
         "print the daemon's command line, like kclpy's launcher",
     ),
+    "explain": ("mld.cli.explain", "say what each shard does and what is wrong"),
+    "wait": ("mld.cli.wait", "wait until a fleet owns or has read all shards"),
     "leases": ("mld.cli.leases", "show or convert a lease table"),
     "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),

@@ -1,0 +1,108 @@
+"""Opens what commands that watch a fleet need: clients that read, and nothing of a daemon."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mld.adapters.aws import clients
+from mld.adapters.aws.credentials import AwsSessions, require_credentials
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.kinesis import BotocoreKinesis
+from mld.adapters.aws.regions import resolve_region
+from mld.adapters.calls import CallPool
+from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.decide.fleet.watching import ExplainRules
+from mld.decide.streams.addressing import stream_to_read
+from mld.services.fleet.fleet_reader import FleetReader
+from mld.services.leases.lease_store import LeaseStore
+from mld.services.shards.tip_reader import TipReader
+from mld.services.streams.discovered_names import DiscoveredNames
+from mld.services.streams.stream_looks import StreamLooks
+from mld.services.streams.stream_names import StaticNames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mld.model.config.config import Config
+    from mld.model.credentials import CredentialChain
+    from mld.model.streams.stream import Stream
+    from mld.services.streams.stream_names import StreamNames
+
+_THREADS = 8
+
+
+def rules_of(config: Config, stalled_after_s: float) -> ExplainRules:
+    """What the file says about times."""
+    return ExplainRules(
+        failover_s=config.leases.failover_s,
+        stalled_after_s=stalled_after_s,
+        hand_off_s=config.leases.hand_off_timeout_s,
+        max_leases=config.leases.max_leases_for_worker,
+    )
+
+
+@contextmanager
+def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
+    """A reader of the application that a file describes; closed on exit.
+
+    Args:
+        config: of the file.
+        tips: ask shards for their lag.
+
+    Raises:
+        ConfigError: no region, an endpoint that is no URL, or a stream that can't be named.
+        CredentialsMissing: a client's chain has no credentials.
+    """
+    region = resolve_region(config.aws.kinesis_region or config.stream.region)
+    sessions = AwsSessions(region)
+    clock, rng = SystemClock(), random.Random()
+    with ExitStack() as closing:
+
+        def pool(name: str) -> CallPool:
+            made = CallPool(name, _THREADS)
+            closing.callback(made.close)
+            return made
+
+        def client(
+            chain: CredentialChain | None, key: str, settings: clients.ClientSettings
+        ) -> Any:
+            session = sessions.of(chain or config.aws.kinesis_credentials)
+            require_credentials(session, key if chain else "AwsCredentialsProvider")
+            return clients.make_client(session, settings)
+
+        leases, streams = pool("leases"), pool("streams")
+        chain, key = config.aws.dynamodb_credentials, "AwsCredentialsProviderDynamoDB"
+        settings = clients.patient_dynamodb_settings(config)
+        dynamodb = BotocoreDynamoDb(client(chain, key, settings), leases)
+        kinesis = BotocoreKinesis(
+            client(None, "AwsCredentialsProvider", clients.kinesis_settings(config)),
+            streams,
+            streams,
+        )
+        single: Stream | None = None
+        names: StreamNames | None = None
+        if (listed := config.streams) is None:
+            # By name alone, which is what all workers read: whose account it is need not be asked.
+            single = stream_to_read(config.stream, region, None)
+        elif listed.selection is None:
+            names = StaticNames(listed.streams)
+        else:
+            names = DiscoveredNames(
+                kinesis, listed.streams, listed.selection, listed.discovery_interval_s, clock, rng
+            )
+
+        def begins_s(stream: Stream) -> float | None:
+            own = None if listed is None else listed.options_of(stream.name).initial_position
+            return (own or config.stream.initial_position).timestamp_s
+
+        yield FleetReader(
+            dynamodb,
+            config.fleet.layout(config.application_name, config.leases.table_name),
+            LeaseStore(dynamodb, config.leases, clock),
+            StreamLooks(kinesis, config, region, single, names, clock, rng),
+            TipReader(kinesis, clock, kinesis.dates.now_s, begins_s) if tips else None,
+            clock,
+            RandomIds(),
+        )

@@ -1,0 +1,228 @@
+"""From several looks at a fleet to a verdict for each shard and for the fleet.
+
+Pure, and without memory: what it is told is all that it knows. A verdict is true of a moment between
+the first look and the last; what looks can't show it says.
+
+Sources of the rules: status by a window of looks as in Burrow; the failover time is KCL's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
+from mld.decide.fleet.shard_verdict import ShardJudge, gap_gravity
+from mld.decide.fleet.table_migration import COMPLETE
+from mld.decide.fleet.watching import ExplainRules, Watch
+from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.verdict import Explanation, Gravity, Judgement, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+
+
+def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
+    """Judge what was seen.
+
+    Args:
+        looks: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
+        rules: of this application.
+    """
+    watch = Watch(tuple(looks))
+    shards = _Shards(watch, rules).judged()
+    fleet = [*_streams(watch), *_fleet(watch, rules)]
+    return Explanation(
+        looks=len(watch.looks),
+        span_s=watch.span_s,
+        facts=tuple(_facts(watch, rules)),
+        fleet=_sorted(fleet),
+        shards=_sorted(shards),
+    )
+
+
+def _sorted(found: Iterable[Judgement]) -> tuple[Judgement, ...]:
+    return tuple(sorted(found, key=lambda one: (-one.gravity, one.subject)))
+
+
+class _Shards:
+    """The rows of a watch, each judged once, parents before those that wait for them."""
+
+    def __init__(self, watch: Watch, rules: ExplainRules) -> None:
+        self._watch = watch
+        self._rules = rules
+        self._judge = ShardJudge(watch, rules, self._known)
+        self._found: dict[str, Judgement] = {
+            key: Judgement(
+                subject=key,
+                verdict=Verdict.UNREADABLE_ROW,
+                gravity=Gravity.CRITICAL,
+                cause=f"the row can't be read, so nobody reads its shard: {why}",
+                todo="mend the row as the reason says",
+            )
+            for key, why in watch.last.broken
+        }
+        self._open: set[str] = set()
+
+    def judged(self) -> list[Judgement]:
+        for key in self._watch.last.leases:
+            self._known(key)
+        named = {
+            key
+            for lease in self._watch.last.leases.values()
+            for key in self._watch.missing_children(lease)
+        }
+        gaps = [
+            self._gap(key, str(shard.hash_range))
+            for key, shard in self._watch.uncovered[-1].items()
+            if shard.is_open and key not in named
+        ]
+        return [*self._found.values(), *gaps]
+
+    def _known(self, key: str) -> Judgement | None:
+        """The judgement of a row; None = there is none, or rows name each other as parents."""
+        lease = self._watch.last.leases.get(key)
+        if key not in self._found and lease is not None and key not in self._open:
+            self._open.add(key)
+            self._found[key] = self._judge.judge(lease)
+        return self._found.get(key)
+
+    def _gap(self, key: str, keys: str) -> Judgement:
+        since_s = self._watch.uncovered_s(key)
+        return Judgement(
+            subject=key,
+            verdict=Verdict.HASH_GAP,
+            gravity=gap_gravity(since_s, self._watch, self._rules),
+            cause=f"no lease covers the hash keys {keys} of this open shard, so nobody reads it",
+            since_s=since_s,
+            todo="look at the log of the leader, which mends it within a few minutes",
+        )
+
+
+def _streams(watch: Watch) -> Iterator[Judgement]:
+    """What is to be said of streams, and of what is not known of them."""
+    read = {lease.stream_identifier for lease in watch.last.leases.values()}
+    for stream in watch.last.streams:
+        if stream.unknown is not None:
+            yield Judgement(
+                subject=stream.name,
+                verdict=Verdict.UNKNOWN,
+                gravity=Gravity.WARNING,
+                cause=f"not all is known of this stream: {stream.unknown}",
+                todo="allow kinesis:DescribeStreamSummary and kinesis:ListShards, or look again",
+            )
+        if stream.gone is not None and stream.identifier not in read:
+            yield Judgement(
+                subject=stream.name,
+                verdict=Verdict.STREAM_GONE,
+                gravity=Gravity.CRITICAL,
+                cause=stream.gone,
+                todo="see whether the stream was deleted, or its name is wrong",
+            )
+
+
+def _fleet(watch: Watch, rules: ExplainRules) -> Iterator[Judgement]:
+    """What is to be said of a 3.x fleet beside its leases."""
+    items = watch.last.items
+    if items is None:
+        yield Judgement(
+            subject="fleet",
+            verdict=Verdict.UNKNOWN,
+            gravity=Gravity.WARNING,
+            cause=f"what the fleet has beside its leases can't be read: {watch.last.items_unknown}",
+            todo="allow dynamodb:GetItem and dynamodb:Scan, or look again",
+        )
+        return
+    if items.version is not None and BEHAVIOUR[items.version].mode is Mode.ASSIGNED:
+        yield from _leader(watch, rules, items)
+        yield from _without_metrics(watch, items)
+    if items.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X:
+        yield Judgement(
+            subject="fleet",
+            verdict=Verdict.MIGRATING,
+            gravity=Gravity.INFO,
+            cause="it works as 2.x until every owner of a lease has reported metrics for ten minutes",
+        )
+    if items.table_status not in (None, COMPLETE):
+        yield Judgement(
+            subject="fleet",
+            verdict=Verdict.MIGRATING,
+            gravity=Gravity.INFO,
+            cause=f"it moves from three tables to one: {items.table_status}",
+        )
+
+
+def _leader(watch: Watch, rules: ExplainRules, items: FleetItems) -> Iterator[Judgement]:
+    lock = items.lock
+
+    def is_same(look: FleetSnapshot) -> bool:
+        return look.items is not None and look.items.lock == lock
+
+    since_s = watch.holds_s(is_same)
+    is_free = lock is None or lock.is_released
+    bound_s = rules.failover_s if lock is None or is_free else lock.duration_s
+    if since_s < bound_s or len(watch.looks) == 1:
+        return
+    if lock is None or is_free:
+        cause = "nobody leads, so no lease gets an owner"
+    else:
+        cause = f"{lock.owner} leads and does not renew its lock, so no lease gets an owner"
+    yield Judgement(
+        subject="fleet",
+        verdict=Verdict.LEADER_SILENT,
+        gravity=Gravity.CRITICAL if since_s >= bound_s + rules.late_s else Gravity.WARNING,
+        cause=cause,
+        since_s=since_s,
+        todo="see whether workers run and can write the item Leader: /readyz says leader_lock_fails",
+    )
+
+
+def _without_metrics(watch: Watch, items: FleetItems) -> Iterator[Judgement]:
+    """Living owners that the leader gives nothing: it can't see them."""
+    if len(watch.looks) == 1:
+        return
+    written = {one.worker_id: one.updated_at_s for one in items.metrics}
+    for one in items.metrics:
+        written[one.worker_id] = max(one.updated_at_s, written[one.worker_id])
+    before = watch.looks[0].items
+    old = set() if before is None else {(one.worker_id, one.updated_at_s) for one in before.metrics}
+    alive = {
+        owner
+        for key, lease in watch.last.leases.items()
+        if (owner := lease.actual_owner) is not None
+        and any(row.lease_counter != lease.lease_counter for _look, row in watch.rows(key))
+    }
+    for worker in sorted(alive):
+        at_s = written.get(worker)
+        if at_s is None:
+            cause = "it owns leases and writes no metrics, so the leader gives it no more"
+        elif watch.last.wall_s - at_s > ALIVE_S and (worker, at_s) in old:
+            age_s = watch.last.wall_s - at_s
+            cause = (
+                f"its metrics are {age_s:.0f} s old by the clock here, so it gets no more leases"
+            )
+        else:
+            continue
+        yield Judgement(
+            subject=worker,
+            verdict=Verdict.NO_METRICS,
+            gravity=Gravity.WARNING,
+            cause=cause,
+            todo="see whether it can write its metrics: /readyz says worker_metrics_fail",
+        )
+
+
+def _facts(watch: Watch, rules: ExplainRules) -> Iterator[str]:
+    items = watch.last.items
+    if items is not None:
+        version = "works as 2.x" if items.version is None else items.version.value
+        yield f"Fleet: {version}"
+        if items.lock is not None:
+            yield f"Leader: {items.lock.owner} (its lock is good for {items.lock.duration_s:g} s)"
+            if items.lock.duration_s > watch.span_s:
+                yield f"Whether the leader lives takes longer looks: --for {items.lock.duration_s:g}"
+    if len(watch.looks) == 1:
+        yield "One look can't tell who lives and what moves: the table has no times"
+    elif watch.span_s < rules.window_s:
+        yield f"Gaps and trends take longer looks: --for {rules.window_s:g}"

@@ -1,0 +1,404 @@
+"""What is to be said of one row of the lease table, from several looks.
+
+First the state of the lease: unowned, silent, waiting, read. Then what may be wrong besides. The
+gravest counts; of two that are equally grave, what is nearer to the cause.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from mld.decide.leases.lease_report import left_free, told_free
+from mld.decide.shards.audit import signs_of_recreation
+from mld.decide.streams.presence import ShardFate, fate_of
+from mld.model.fleet.verdict import Gravity, Judgement, Verdict
+from mld.model.sequence import Sentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mld.decide.fleet.watching import ExplainRules, Watch
+    from mld.model.fleet.fleet_snapshot import TipLook
+    from mld.model.leases.lease import Lease
+
+#: Share of the retention from which a lag is a risk.
+RISK = 0.8
+#: A lag that changes by less than this share of the time that passes is steady.
+_STEADY = 0.1
+#: Owners in a row that are too many for one window.
+_THRASHING = 3
+
+
+class ShardJudge:
+    """Judges the rows of one watch.
+
+    Args:
+        watch: the looks.
+        rules: see there.
+        parent: the judgement of another row, for those that wait for it.
+    """
+
+    def __init__(
+        self, watch: Watch, rules: ExplainRules, parent: Callable[[str], Judgement | None]
+    ) -> None:
+        self._watch = watch
+        self._rules = rules
+        self._parent = parent
+        free = left_free(watch.last.leases.values(), rules.max_leases)
+        self._limited = frozenset(free)
+
+    def judge(self, lease: Lease) -> Judgement:
+        """The gravest that is to be said of a row of the last look."""
+        if lease.is_finished:
+            found = [*self._stream(lease), self._finished(lease)]
+        else:
+            state = self._state(lease)
+            found = [
+                *self._stream(lease),
+                *self._retention(lease),
+                *self._rewound(lease),
+                *self._thrashing(lease),
+                *(() if state.verdict is Verdict.OWNER_SILENT else self._handing_over(lease)),
+                state,
+            ]
+        return max(found, key=lambda one: one.gravity)
+
+    def _said(
+        self,
+        lease: Lease,
+        verdict: Verdict,
+        gravity: Gravity,
+        cause: str,
+        todo: str = "",
+        since_s: float | None = None,
+    ) -> Judgement:
+        tip = self._watch.last.tips.get(lease.lease_key)
+        return Judgement(
+            subject=lease.lease_key,
+            verdict=verdict,
+            gravity=gravity,
+            cause=cause,
+            since_s=since_s,
+            todo=todo,
+            lease=lease,
+            behind_s=None if tip is None else tip.behind_s,
+            lives=self._lives(lease),
+        )
+
+    def _row_holds_s(self, lease: Lease, holds: Callable[[Lease], bool]) -> float:
+        key = lease.lease_key
+        return self._watch.holds_s(lambda look: key in look.leases and holds(look.leases[key]))
+
+    def _counter_still_s(self, lease: Lease) -> float:
+        counter = lease.lease_counter
+        return self._row_holds_s(lease, lambda row: row.lease_counter == counter)
+
+    def _lives(self, lease: Lease) -> bool:
+        """Whether its owner was seen to renew it, and not too long ago."""
+        rows = self._watch.rows(lease.lease_key)
+        return (
+            lease.actual_owner is not None
+            and any(row.lease_counter != lease.lease_counter for _look, row in rows)
+            and self._counter_still_s(lease) < self._rules.failover_s
+        )
+
+    # -- its state ---------------------------------------------------------------------------------
+
+    def _state(self, lease: Lease) -> Judgement:
+        owner = lease.actual_owner
+        if owner is None:
+            return self._unowned(lease)
+        rows = self._watch.rows(lease.lease_key)
+        if len(rows) == 1:
+            return self._said(
+                lease,
+                Verdict.UNKNOWN,
+                Gravity.INFO,
+                "one look can't tell whether its owner lives",
+                "look again, without --once",
+            )
+        still_s = self._counter_still_s(lease)
+        if still_s >= self._rules.failover_s:
+            gravity = Gravity.CRITICAL if still_s >= self._rules.late_s else Gravity.WARNING
+            return self._said(
+                lease,
+                Verdict.OWNER_SILENT,
+                gravity,
+                f"{owner} has not renewed it for longer than failoverTimeMillis, so {owner} is dead, "
+                "stands still, or can't write the table",
+                "see whether a worker runs and can reach the table; start one",
+                still_s,
+            )
+        if not self._lives(lease):
+            return self._said(
+                lease,
+                Verdict.UNKNOWN,
+                Gravity.INFO,
+                "the counter stands still, but not yet for failoverTimeMillis",
+                "look for longer: --for",
+                still_s,
+            )
+        return self._waiting(lease) or self._progress(lease)
+
+    def _unowned(self, lease: Lease) -> Judgement:
+        since_s = self._row_holds_s(lease, lambda row: row.actual_owner is None)
+        late = since_s >= self._rules.late_s
+        if lease.lease_key in self._limited:
+            cause = told_free(len(self._limited), self._rules.max_leases)
+            todo = "start more workers, or raise maxLeasesForWorker"
+        else:
+            cause = "nobody owns it, so nobody reads it"
+            todo = (
+                "see whether workers run; in a 3.x fleet, whether one leads and they write metrics"
+            )
+        gravity = Gravity.WARNING if late else Gravity.INFO
+        return self._said(lease, Verdict.UNOWNED, gravity, cause, todo, since_s)
+
+    def _waiting(self, lease: Lease) -> Judgement | None:
+        if lease.checkpoint is None or lease.checkpoint.sentinel is None:
+            return None
+        parents = [self._parent(lease.key_of(one)) for one in lease.parent_shard_ids]
+        unfinished = [
+            one for one in parents if one and not (one.lease is not None and one.lease.is_finished)
+        ]
+        if not unfinished:
+            return None
+        worst = max(unfinished, key=lambda one: one.gravity)
+        named = ", ".join(f"{one.subject} ({one.verdict})" for one in unfinished)
+        return self._said(
+            lease,
+            Verdict.WAITING_FOR_PARENT,
+            max(Gravity.INFO, worst.gravity),
+            f"it begins when its parent has ended: {named}",
+            f"look at {worst.subject}: {worst.todo}" if worst.todo else "",
+        )
+
+    def _progress(self, lease: Lease) -> Judgement:
+        position = lease.checkpoint
+        still_s = self._row_holds_s(lease, lambda row: row.checkpoint == position)
+        moved = any(row.checkpoint != position for _, row in self._watch.rows(lease.lease_key))
+        if moved and still_s < self._rules.window_s:
+            return self._moving(lease)
+        if position is not None and position.sentinel is Sentinel.LATEST:
+            return self._said(
+                lease,
+                Verdict.NO_PROGRESS,
+                Gravity.INFO,
+                "nothing was checkpointed since it began at LATEST, so what it may lack can't be known",
+                "",
+                still_s,
+            )
+        tip = self._watch.last.tips.get(lease.lease_key)
+        if tip is None or tip.position != position:
+            return self._said(
+                lease,
+                Verdict.NO_PROGRESS,
+                Gravity.INFO,
+                "the counter moves, the checkpoint does not; whether there are records is not known",
+                "ask with --tip",
+                still_s,
+            )
+        return self._still(lease, tip, still_s)
+
+    def _still(self, lease: Lease, tip: TipLook, still_s: float) -> Judgement:
+        after_s = self._rules.stalled_after_s
+        if tip.behind_s is None:
+            return self._said(
+                lease,
+                Verdict.UNKNOWN,
+                Gravity.WARNING,
+                f"the checkpoint does not move, and the tip can't be asked: {tip.unknown}",
+                "allow kinesis:GetShardIterator and kinesis:GetRecords, and kms:Decrypt where the "
+                "stream is encrypted; or ask again later",
+                still_s,
+            )
+        if tip.behind_s == 0:
+            return self._said(
+                lease, Verdict.IDLE, Gravity.OK, "no record behind the checkpoint", "", still_s
+            )
+        waits = f"a record has waited behind the checkpoint for {tip.behind_s:.0f} s"
+        if still_s >= after_s <= tip.behind_s:
+            return self._said(
+                lease,
+                Verdict.STALLED,
+                Gravity.CRITICAL,
+                f"{lease.actual_owner} renews it, its checkpoint stands still, and {waits}",
+                f"look at /leases of {lease.actual_owner}: the child hangs, fails, or does not "
+                "checkpoint",
+                still_s,
+            )
+        return self._said(
+            lease,
+            Verdict.NO_PROGRESS,
+            Gravity.INFO,
+            f"the checkpoint does not move, and {waits}",
+            f"look on with --tip --for {after_s:g}: after that it is STALLED",
+            still_s,
+        )
+
+    def _moving(self, lease: Lease) -> Judgement:
+        known = {
+            tip.asked_at: tip.behind_s
+            for look in self._watch.looks
+            if (tip := look.tips.get(lease.lease_key)) and tip.behind_s is not None
+        }
+        times = sorted(known)
+        if len(times) < 2 or known[times[-1]] <= self._rules.failover_s:
+            return self._said(lease, Verdict.READING, Gravity.OK, "counter and checkpoint move")
+        grown_s, took_s = known[times[-1]] - known[times[0]], times[-1] - times[0]
+        lag = f"from {known[times[0]]:.0f} s to {known[times[-1]]:.0f} s within {took_s:.0f} s"
+        if grown_s > _STEADY * took_s:
+            return self._said(
+                lease,
+                Verdict.FALLING_BEHIND,
+                Gravity.WARNING,
+                f"its lag rises: {lag}",
+                "its consumer is too slow: add workers, make it faster, or split the shard",
+            )
+        if -grown_s > _STEADY * took_s:
+            return self._said(lease, Verdict.CATCHING_UP, Gravity.INFO, f"its lag falls: {lag}")
+        return self._said(lease, Verdict.READING, Gravity.OK, f"its lag is steady: {lag}")
+
+    # -- what may be besides -----------------------------------------------------------------------
+
+    def _stream(self, lease: Lease) -> Iterator[Judgement]:
+        stream = self._watch.streams.get(lease.stream_identifier)
+        if stream is None:
+            return
+        why = stream.gone
+        if why is None and stream.asked_at >= self._watch.last.at:
+            why = self._foreign(lease)
+        if why is not None:
+            todo = "see whether the stream was deleted or created again; nothing is read from it"
+            yield self._said(lease, Verdict.STREAM_GONE, Gravity.CRITICAL, why, todo)
+        elif not stream.is_listed:
+            yield self._said(
+                lease,
+                Verdict.STREAM_GONE,
+                Gravity.INFO,
+                f"the file does not name stream {stream.name}",
+                "name it in streams, or let formerStreamsLeasesDeletionWaitPeriodMillis clear it",
+            )
+
+    def _foreign(self, lease: Lease) -> str | None:
+        """Why a row can't be of a stream whose shards were listed after it was read."""
+        listed = self._watch.listed.get(lease.stream_identifier)
+        if listed is None:
+            return None
+        shard = listed.get(lease.shard_id)
+        if shard is not None:
+            signs = signs_of_recreation([lease], [shard])
+            return f"the row is of an earlier stream of that name: {signs[0]}" if signs else None
+        if fate_of(lease.shard_id, None, listed.values()) is ShardFate.FOREIGN:
+            return "the stream never had such a shard"
+        return None
+
+    def _retention(self, lease: Lease) -> Iterator[Judgement]:
+        stream = self._watch.streams.get(lease.stream_identifier)
+        tip = self._watch.last.tips.get(lease.lease_key)
+        listed = self._watch.listed.get(lease.stream_identifier)
+        if (
+            listed is not None
+            and lease.shard_id not in listed
+            and fate_of(lease.shard_id, None, listed.values()) is ShardFate.TRIMMED
+        ):
+            yield self._said(
+                lease,
+                Verdict.RECORDS_LOST,
+                Gravity.CRITICAL,
+                "its shard is past retention, and was not read to its end",
+                "what was not read is gone; raise the retention of the stream before more is",
+            )
+        if tip is None or tip.behind_s is None or stream is None or not stream.retention_s:
+            return
+        share = tip.behind_s / stream.retention_s
+        of = f"{tip.behind_s:.0f} s of the {stream.retention_s:.0f} s for which records stay"
+        if share >= 1:
+            yield self._said(
+                lease,
+                Verdict.RECORDS_LOST,
+                Gravity.CRITICAL,
+                f"its lag is {of}",
+                "raise the retention of the stream now; what is older is gone",
+            )
+        elif share >= RISK:
+            yield self._said(
+                lease,
+                Verdict.RETENTION_RISK,
+                Gravity.CRITICAL,
+                f"its lag is {of}; what is older can't be seen, and may be lost already",
+                "raise the retention of the stream now, then make the consumer faster",
+            )
+
+    def _rewound(self, lease: Lease) -> Iterator[Judgement]:
+        rows = self._watch.rows(lease.lease_key)
+        for (_, earlier), (look, later) in reversed(list(pairwise(rows))):
+            if earlier.checkpoint and later.checkpoint and later.checkpoint < earlier.checkpoint:
+                yield self._said(
+                    lease,
+                    Verdict.REWOUND,
+                    Gravity.WARNING,
+                    f"its checkpoint went back, from {earlier.checkpoint} to {later.checkpoint}; no "
+                    "worker does that",
+                    "ask who changed the row: records will come again",
+                    self._watch.since_s(look),
+                )
+                return
+
+    def _thrashing(self, lease: Lease) -> Iterator[Judgement]:
+        owners: list[str] = []
+        for _look, row in self._watch.rows(lease.lease_key):
+            if row.actual_owner is not None and owners[-1:] != [row.actual_owner]:
+                owners.append(row.actual_owner)
+        if len(owners) >= _THRASHING:
+            yield self._said(
+                lease,
+                Verdict.THRASHING,
+                Gravity.WARNING,
+                f"it had {len(owners)} owners in a row: {', '.join(owners)}",
+                "see whether two live workers have one workerId, or workers come and go",
+            )
+
+    def _handing_over(self, lease: Lease) -> Iterator[Judgement]:
+        if not lease.is_handed_over:
+            return
+        since_s = self._row_holds_s(lease, lambda row: row.checkpoint_owner is not None)
+        late = since_s > self._rules.hand_off_s + self._rules.failover_s
+        yield self._said(
+            lease,
+            Verdict.HANDING_OVER,
+            Gravity.WARNING if late else Gravity.INFO,
+            f"{lease.checkpoint_owner} finishes its batch, then {lease.lease_owner} has it",
+            f"look at /leases of {lease.checkpoint_owner}, which does not let go" if late else "",
+            since_s,
+        )
+
+    # -- finished ----------------------------------------------------------------------------------
+
+    def _finished(self, lease: Lease) -> Judgement:
+        missing = self._watch.missing_children(lease)
+        if not missing:
+            return self._said(lease, Verdict.FINISHED, Gravity.OK, "read to its end")
+        since_s = min(self._watch.uncovered_s(key) for key in missing)
+        return self._said(
+            lease,
+            Verdict.CHILDREN_MISSING,
+            gap_gravity(since_s, self._watch, self._rules),
+            f"it is finished, and its children have no rows: {', '.join(missing)}",
+            "look at the log of the leader, which makes them within a few minutes",
+            since_s,
+        )
+
+
+def gap_gravity(since_s: float, watch: Watch, rules: ExplainRules) -> Gravity:
+    """How much a gap matters: a stream that is being resharded shows one for a moment.
+
+    Args:
+        since_s: for how long it was seen.
+        watch: the looks.
+        rules: see there.
+    """
+    if since_s >= rules.window_s:
+        return Gravity.CRITICAL
+    return Gravity.WARNING if since_s > 0 and len(watch.looks) > 1 else Gravity.INFO

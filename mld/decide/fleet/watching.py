@@ -1,0 +1,165 @@
+"""What several looks at a fleet show together: since when something is so, and which keys lack a row.
+
+The table has no times. So "since" always means since this watcher looked, and is never more than
+that: it counts from the end of the first look that showed it to the beginning of the last one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mld.decide.shards.audit import active, fill_hash_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamLook
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.shard import HashRange, Shard
+
+#: Failover times that a window should span, so that gaps and trends are more than a moment's.
+WINDOW_FAILOVERS = 3
+#: After so many of them what waits for a worker waits for a person.
+LATE_FAILOVERS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainRules:
+    """What the file and the command line say.
+
+    Attributes:
+        failover_s: a living owner moves its counter within it.
+        stalled_after_s: records that wait so long behind a checkpoint that stands still.
+        hand_off_s: what a hand-off may take beside the failover time.
+        max_leases: ``maxLeasesForWorker``.
+    """
+
+    failover_s: float
+    stalled_after_s: float = 300.0
+    hand_off_s: float = 30.0
+    max_leases: int = 2**31 - 1
+
+    @property
+    def window_s(self) -> float:
+        """Three failover times."""
+        return WINDOW_FAILOVERS * self.failover_s
+
+    @property
+    def late_s(self) -> float:
+        """Six of them."""
+        return LATE_FAILOVERS * self.failover_s
+
+
+# Without slots: what is computed once is kept in it.
+@dataclass(frozen=True)
+class Watch:
+    """Looks in the order of time, at least one."""
+
+    looks: tuple[FleetSnapshot, ...]
+
+    @property
+    def last(self) -> FleetSnapshot:
+        """The newest look."""
+        return self.looks[-1]
+
+    @property
+    def span_s(self) -> float:
+        """From the end of the first look to the beginning of the last."""
+        return self.since_s(self.looks[0])
+
+    def since_s(self, look: FleetSnapshot) -> float:
+        """From the end of a look to the beginning of the last."""
+        return max(0.0, self.last.began_at - look.at)
+
+    def holds_s(self, holds: Callable[[FleetSnapshot], bool]) -> float:
+        """For how long something that holds in the last look has held in all looks before it."""
+        first = self.last
+        for look in reversed(self.looks):
+            if not holds(look):
+                break
+            first = look
+        return self.since_s(first)
+
+    def rows(self, key: str) -> list[tuple[FleetSnapshot, Lease]]:
+        """A row in the looks that show it."""
+        return [(look, look.leases[key]) for look in self.looks if key in look.leases]
+
+    @cached_property
+    def uncovered(self) -> tuple[Mapping[str, Shard], ...]:
+        """For each look: shards that are listed, and have neither a row nor a lease of their keys."""
+        return tuple(_uncovered(look) for look in self.looks)
+
+    def uncovered_s(self, key: str) -> float:
+        """For how long a shard has been uncovered that is so in the last look."""
+        by_look = dict(zip(map(id, self.looks), self.uncovered, strict=True))
+        return self.holds_s(lambda look: key in by_look[id(look)])
+
+    def missing_children(self, lease: Lease) -> tuple[str, ...]:
+        """Keys of uncovered shards that follow a finished lease."""
+        if not lease.is_finished:
+            return ()
+        named = {lease.key_of(one) for one in lease.child_shard_ids}
+        return tuple(
+            sorted(
+                key
+                for key, shard in self.uncovered[-1].items()
+                if key in named
+                or (
+                    lease.shard_id in shard.parent_shard_ids and key == lease.key_of(shard.shard_id)
+                )
+            )
+        )
+
+    @cached_property
+    def listed(self) -> Mapping[str | None, Mapping[str, Shard]]:
+        """Shards by id, of each stream whose shards the last look knows; by its identifier."""
+        return {
+            stream.identifier: {shard.shard_id: shard for shard in stream.shards}
+            for stream in self.last.streams
+            if stream.shards
+        }
+
+    @cached_property
+    def streams(self) -> Mapping[str | None, StreamLook]:
+        """Streams of the last look, by identifier."""
+        return {stream.identifier: stream for stream in self.last.streams}
+
+
+def _uncovered(look: FleetSnapshot) -> dict[str, Shard]:
+    found: dict[str, Shard] = {}
+    by_stream: dict[str | None, list[Lease]] = {}
+    for lease in look.leases.values():
+        by_stream.setdefault(lease.stream_identifier, []).append(lease)
+    known = {*look.leases, *(key for key, _why in look.broken)}
+    for stream in look.streams:
+        if stream.shards is None or stream.gone is not None or not stream.is_listed:
+            continue
+        rows = by_stream.get(stream.identifier, [])
+        checked, _filled = fill_hash_ranges(active(rows), stream.shards)
+        covered = _merged(one.hash_range for one in checked if one.hash_range is not None)
+        parents = {parent for row in rows for parent in row.parent_shard_ids}
+        for shard in stream.shards:
+            key = stream.lease_key(shard.shard_id)
+            is_done = not shard.is_open and shard.shard_id in parents
+            if key not in known and not is_done and not _covers(covered, shard.hash_range):
+                found[key] = shard
+    return found
+
+
+def _merged(ranges: Iterable[HashRange]) -> list[tuple[int, int]]:
+    """Ranges in order, neighbours joined."""
+    merged: list[tuple[int, int]] = []
+    for one in sorted(ranges):
+        if merged and one.start <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], one.end)
+        else:
+            merged.append((one.start, one.end))
+    return merged
+
+
+def _covers(merged: list[tuple[int, int]], wanted: HashRange) -> bool:
+    at = bisect_right(merged, (wanted.start, 2**129)) - 1
+    return at >= 0 and merged[at][1] >= wanted.end

@@ -1,0 +1,108 @@
+"""What one look at a running fleet shows: rows, items, workers, shards; nothing is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.model.fleet.client_version import ClientVersion
+    from mld.model.fleet.leader_lock_item import LockItem
+    from mld.model.fleet.table_migration import TableStatus
+    from mld.model.fleet.worker_metrics import WorkerMetrics
+    from mld.model.leases.lease import Lease
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.streams.shard import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetItems:
+    """What a 3.x fleet keeps beside its leases.
+
+    Attributes:
+        version: the generation; None = no item says that this is a 3.x fleet.
+        lock: of the leader; None = there is none.
+        metrics: of all workers, one of which may occur twice.
+        table_status: how far the fleet is on its way from three tables to one; None = nowhere.
+    """
+
+    version: ClientVersion | None = None
+    lock: LockItem | None = None
+    metrics: tuple[WorkerMetrics, ...] = ()
+    table_status: TableStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLook:
+    """One stream, as Kinesis shows it.
+
+    Attributes:
+        name: of the stream.
+        identifier: ``account:name:epoch`` of its lease keys; None = a single stream.
+        asked_at: reading of ``Clock.monotonic`` before it was asked for.
+        is_listed: the file names it, or its rule finds it.
+        shards: all within retention; None = not known.
+        retention_s: how long records stay; None = not known.
+        gone: a sentence: it was deleted, or created again; None = neither, as far as is known.
+        unknown: why something of it is not known; None = all is.
+    """
+
+    name: str
+    identifier: str | None = None
+    asked_at: float = 0.0
+    is_listed: bool = True
+    shards: tuple[Shard, ...] | None = None
+    retention_s: float | None = None
+    gone: str | None = None
+    unknown: str | None = None
+
+    def lease_key(self, shard_id: str) -> str:
+        """Primary key of a shard's row."""
+        return shard_id if self.identifier is None else f"{self.identifier}:{shard_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TipLook:
+    """How far a checkpoint was behind the tip of its shard, by one read behind it.
+
+    Attributes:
+        asked_at: reading of ``Clock.monotonic``.
+        position: the checkpoint.
+        behind_s: age of the next record by the clock of the service, or what the service says where
+            it gave none; 0 = there is no record behind the checkpoint. None = not known.
+        unknown: why.
+    """
+
+    asked_at: float
+    position: ExtendedSequenceNumber
+    behind_s: float | None = None
+    unknown: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSnapshot:
+    """One look. It has no times of the table: the table stores none.
+
+    Attributes:
+        began_at: reading of ``Clock.monotonic`` before the first row was read.
+        at: the same after the last row.
+        wall_s: epoch seconds, by the clock of whoever looks.
+        leases: rows that can be read, by their keys.
+        broken: (lease key, why) of rows that can't.
+        items: beside the leases; None = not known.
+        items_unknown: why not.
+        streams: of the rows, and those of the file.
+        tips: by lease key; the last answer for each, which may be from before this look.
+    """
+
+    began_at: float
+    at: float
+    wall_s: float
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    broken: tuple[tuple[str, str], ...] = ()
+    items: FleetItems | None = field(default_factory=FleetItems)
+    items_unknown: str | None = None
+    streams: tuple[StreamLook, ...] = ()
+    tips: Mapping[str, TipLook] = field(default_factory=dict)

@@ -1,0 +1,114 @@
+"""What may be said of a shard and of a fleet, and how much it matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mld.model.leases.lease import Lease
+
+
+class Gravity(IntEnum):
+    """How much a verdict matters, in order; from WARNING on it needs a person."""
+
+    OK = 0
+    INFO = 1
+    WARNING = 2
+    CRITICAL = 3
+
+    @property
+    def word(self) -> str:
+        """As it is shown."""
+        return self.name.lower()
+
+
+class Verdict(StrEnum):
+    """Of one shard."""
+
+    READING = "READING"
+    IDLE = "IDLE"
+    NO_PROGRESS = "NO_PROGRESS"
+    STALLED = "STALLED"
+    CATCHING_UP = "CATCHING_UP"
+    FALLING_BEHIND = "FALLING_BEHIND"
+    WAITING_FOR_PARENT = "WAITING_FOR_PARENT"
+    UNOWNED = "UNOWNED"
+    OWNER_SILENT = "OWNER_SILENT"
+    HANDING_OVER = "HANDING_OVER"
+    THRASHING = "THRASHING"
+    FINISHED = "FINISHED"
+    CHILDREN_MISSING = "CHILDREN_MISSING"
+    HASH_GAP = "HASH_GAP"
+    RETENTION_RISK = "RETENTION_RISK"
+    RECORDS_LOST = "RECORDS_LOST"
+    UNREADABLE_ROW = "UNREADABLE_ROW"
+    STREAM_GONE = "STREAM_GONE"
+    REWOUND = "REWOUND"
+    UNKNOWN = "UNKNOWN"
+    #: Of the fleet, beside its shards.
+    LEADER_SILENT = "LEADER_SILENT"
+    NO_METRICS = "NO_METRICS"
+    MIGRATING = "MIGRATING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One verdict with its reasons.
+
+    Attributes:
+        subject: lease key; the name of a stream, a worker or a table where it is of none.
+        gravity: how much it matters.
+        cause: one or two sentences, without names that are shown beside it.
+        since_s: seconds for which this watcher has seen it so; the table has no times. None = it is
+            no matter of time.
+        todo: what a person does; "" = nothing.
+        lease: the row; None = there is none that can be read.
+        behind_s: lag of the checkpoint where it was asked for.
+        lives: its owner was seen to renew it, within the failover time.
+    """
+
+    subject: str
+    verdict: Verdict
+    gravity: Gravity
+    cause: str
+    since_s: float | None = None
+    todo: str = ""
+    lease: Lease | None = None
+    behind_s: float | None = None
+    lives: bool = False
+
+    @property
+    def link(self) -> str:
+        """Where the documentation says more."""
+        return f"docs/operations.md#{self.verdict.lower()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What is to be said of a fleet.
+
+    Attributes:
+        looks: how many there were.
+        span_s: from the first to the last.
+        facts: sentences about the fleet: generation, leader, what a longer look would show.
+        fleet: what is not well, of no shard alone; the worst first.
+        shards: one for each, the worst first.
+    """
+
+    looks: int
+    span_s: float
+    facts: tuple[str, ...]
+    fleet: tuple[Judgement, ...]
+    shards: tuple[Judgement, ...]
+
+    @property
+    def gravity(self) -> Gravity:
+        """The worst."""
+        return max((one.gravity for one in (*self.fleet, *self.shards)), default=Gravity.OK)
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether somebody has to do something."""
+        return self.gravity >= Gravity.WARNING

@@ -1,0 +1,87 @@
+"""Looks at a running fleet from outside: rows, items, streams and, where asked for, tips of shards.
+
+Reads only. One part that can't be read is said in the snapshot; without the lease table there is
+none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.errors import MldError
+from mld.model.fleet.fleet_snapshot import FleetSnapshot
+from mld.services.fleet.fleet_sight import fleet_items
+
+if TYPE_CHECKING:
+    from mld.model.leases.table_layout import Layout
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock, IdSource
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.shards.tip_reader import TipReader
+    from mld.services.streams.stream_looks import StreamLooks
+
+
+class FleetReader:
+    """Takes snapshots of one application.
+
+    Args:
+        dynamodb: where the tables are.
+        layout: their names.
+        store: of the leases.
+        streams: what Kinesis shows.
+        tips: asks shards for their lag; None = nobody wants to know.
+        clock: dates the looks.
+        ids: not used for reading.
+    """
+
+    def __init__(
+        self,
+        dynamodb: DynamoDb,
+        layout: Layout,
+        store: LeaseStore,
+        streams: StreamLooks,
+        tips: TipReader | None,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._dynamodb = dynamodb
+        self._layout = layout
+        self._store = store
+        self._streams = streams
+        self._tips = tips
+        self._clock = clock
+        self._ids = ids
+
+    async def look(self, *, fresh: bool = True) -> FleetSnapshot:
+        """One look.
+
+        Args:
+            fresh: list the shards of all streams now, after the rows.
+
+        Raises:
+            NotFound: there is no lease table.
+            AwsError: it can't be read.
+        """
+        scan = await self._store.scan()
+        items, items_unknown = None, None
+        try:
+            items = await fleet_items(self._dynamodb, self._layout, self._ids)
+        except MldError as error:
+            items_unknown = str(error)
+        streams = await self._streams.look(
+            {lease.stream_identifier for lease in scan.leases}, fresh=fresh
+        )
+        tips = {}
+        if self._tips is not None:
+            tips = await self._tips.ask(scan.leases, self._streams.streams)
+        return FleetSnapshot(
+            began_at=scan.started_at,
+            at=scan.finished_at,
+            wall_s=self._clock.wall(),
+            leases={lease.lease_key: lease for lease in scan.leases},
+            broken=scan.broken,
+            items=items,
+            items_unknown=items_unknown,
+            streams=streams,
+            tips=tips,
+        )

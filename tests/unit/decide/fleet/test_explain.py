@@ -1,0 +1,478 @@
+"""Every verdict, from looks that were made to show it."""
+
+from dataclasses import replace
+
+import pytest
+
+from mld.decide.fleet.awaited import Awaited, missing
+from mld.decide.fleet.explain import explain
+from mld.decide.fleet.watching import ExplainRules
+from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot, StreamLook, TipLook
+from mld.model.fleet.leader_lock_item import LockItem
+from mld.model.fleet.table_migration import TableStatus
+from mld.model.fleet.verdict import Gravity, Verdict
+from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
+from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from tests.fakes.lease_world import lease
+from tests.markdown_pages import page
+
+RULES = ExplainRules(failover_s=10.0)
+HALF = 2**127
+LEFT, RIGHT = HashRange(0, HALF - 1), HashRange(HALF, MAX_HASH_KEY)
+WHOLE = HashRange(0, MAX_HASH_KEY)
+KEY = "shardId-000000000000"
+V3X = ClientVersion.CLIENT_VERSION_3X
+OK, INFO, WARNING, CRITICAL = Gravity
+
+
+def at(number):
+    return ExtendedSequenceNumber(str(number))
+
+
+def owned(number=0, counter=0, **fields):
+    return lease(number, **{"lease_owner": "w1", "lease_counter": counter, **fields})
+
+
+def look(at_s, *leases, **fields):
+    return FleetSnapshot(
+        began_at=at_s - 0.1,
+        at=at_s,
+        wall_s=1000 + at_s,
+        leases={one.lease_key: one for one in leases},
+        **fields,
+    )
+
+
+def shard(number, keys=WHOLE, ended=False, parents=(None, None)):
+    end = "90" if ended else None
+    return Shard(f"shardId-{number:012d}", keys, "10", end, *parents)
+
+
+def stream(*shards, at_s=100.0, **fields):
+    return StreamLook(**{"name": "s", "asked_at": at_s, "shards": shards, **fields})
+
+
+def said(*looks, rules=RULES):
+    """(verdict, gravity) of each shard."""
+    return {one.subject: (one.verdict, one.gravity) for one in explain(looks, rules).shards}
+
+
+def first(*looks, rules=RULES):
+    """The judgement of the first shard."""
+    return next(one for one in explain(looks, rules).shards if one.subject == KEY)
+
+
+def moving(**fields):
+    """Looks at a lease whose counter moves."""
+    return look(0, owned(counter=1), **fields), look(11, owned(counter=2), **fields)
+
+
+# -- the state of a lease ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("until_s", "gravity"), [(11, INFO), (61, WARNING)])
+def test_unowned(until_s, gravity):
+    looks = look(0, lease(0)), look(until_s, lease(0))
+    assert said(*looks) == {KEY: (Verdict.UNOWNED, gravity)}
+    assert first(*looks).since_s == pytest.approx(until_s - 0.1)
+
+
+def test_unowned_because_each_worker_is_full():
+    rows = lease(0), owned(1)
+    found = first(look(0, *rows), look(11, *rows), rules=replace(RULES, max_leases=1))
+    assert "maxLeasesForWorker = 1" in found.cause
+    assert "start more workers" in found.todo
+
+
+@pytest.mark.parametrize(
+    ("until_s", "verdict", "gravity"),
+    [
+        (5, Verdict.UNKNOWN, INFO),
+        (11, Verdict.OWNER_SILENT, WARNING),
+        (61, Verdict.OWNER_SILENT, CRITICAL),
+    ],
+)
+def test_owner_silent(until_s, verdict, gravity):
+    assert said(look(0, owned()), look(until_s, owned())) == {KEY: (verdict, gravity)}
+
+
+def test_one_look_knows_little_and_says_so():
+    told = explain([look(0, owned())], RULES)
+    assert (told.shards[0].verdict, told.shards[0].gravity) == (Verdict.UNKNOWN, INFO)
+    assert "One look can't tell" in " ".join(told.facts)
+    assert not told.needs_a_person
+    assert explain([look(0)], RULES).gravity is OK
+
+
+def test_a_row_that_is_new_in_the_last_look_is_not_judged_yet():
+    assert said(look(0), look(11, owned()))[KEY] == (Verdict.UNKNOWN, INFO)
+
+
+def test_waiting_for_a_parent_is_as_grave_as_the_parent():
+    child = owned(1, parent_shard_ids=(KEY, "shardId-gone"))
+    moved = replace(child, lease_counter=1)
+    waiting = said(look(0, owned(), child), look(11, owned(counter=1), moved))
+    assert waiting["shardId-000000000001"] == (Verdict.WAITING_FOR_PARENT, INFO)
+    silent = said(look(0, owned(), child), look(11, owned(), moved))
+    assert silent["shardId-000000000001"] == (Verdict.WAITING_FOR_PARENT, WARNING)
+    broken = look(0, child), look(11, moved, broken=((KEY, "no counter"),))
+    assert said(*broken)["shardId-000000000001"] == (Verdict.WAITING_FOR_PARENT, CRITICAL)
+    assert said(*broken)[KEY] == (Verdict.UNREADABLE_ROW, CRITICAL)
+    ended = owned(checkpoint=SHARD_END)
+    done = said(look(0, ended, child), look(11, ended, moved))
+    assert done["shardId-000000000001"][0] is Verdict.NO_PROGRESS
+
+
+def test_rows_that_name_each_other_as_parents_are_judged_all_the_same():
+    one, other = "shardId-000000000000", "shardId-000000000001"
+    rows = owned(0, parent_shard_ids=(other,)), owned(1, parent_shard_ids=(one,))
+    later = [replace(row, lease_counter=1) for row in rows]
+    found = said(look(0, *rows), look(11, *later))
+    assert found[one][0] is Verdict.WAITING_FOR_PARENT
+    assert found[other][0] is Verdict.NO_PROGRESS
+
+
+# -- progress ----------------------------------------------------------------------------------------
+
+
+def reading(until_s=11, tips=None, rows=((5, 1), (6, 2))):
+    """Looks at a checkpoint that moves; tips are (asked_at, behind_s) by look."""
+    looks = []
+    for (number, counter), at_s, tip in zip(rows, (0, until_s), tips or (None, None), strict=True):
+        known = {}
+        if tip is not None:
+            known = {KEY: TipLook(asked_at=tip[0], position=at(number), behind_s=tip[1])}
+        looks.append(look(at_s, owned(counter=counter, checkpoint=at(number)), tips=known))
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("tips", "verdict", "gravity"),
+    [
+        (None, Verdict.READING, OK),
+        (((0, None), (60, 50)), Verdict.READING, OK),
+        (((0, 50), (60, 5)), Verdict.READING, OK),
+        (((0, 50), (60, 51)), Verdict.READING, OK),
+        (((0, 50), (60, 100)), Verdict.FALLING_BEHIND, WARNING),
+        (((0, 100), (60, 50)), Verdict.CATCHING_UP, INFO),
+    ],
+)
+def test_a_checkpoint_that_moves(tips, verdict, gravity):
+    assert said(*reading(61, tips)) == {KEY: (verdict, gravity)}
+
+
+def test_a_checkpoint_that_moved_long_ago_stands_still():
+    rows = [(0, 5, 1), (10, 6, 2), (50, 6, 3)]
+    looks = [look(s, owned(counter=c, checkpoint=at(n))) for s, n, c in rows]
+    assert said(*looks) == {KEY: (Verdict.NO_PROGRESS, INFO)}
+    assert first(*looks).since_s == pytest.approx(39.9)
+
+
+def still(behind_s, until_s=11, position=5, unknown=None):
+    """Looks at a checkpoint that stands still, the tip asked for."""
+    tip = TipLook(asked_at=0, position=at(position), behind_s=behind_s, unknown=unknown)
+    return [
+        look(at_s, owned(counter=counter, checkpoint=at(5)), tips={KEY: tip})
+        for at_s, counter in ((0, 1), (until_s - 1, 2), (until_s, 3))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("looks", "verdict", "gravity"),
+    [
+        (moving(), Verdict.NO_PROGRESS, INFO),
+        (still(0), Verdict.IDLE, OK),
+        (still(9, position=4), Verdict.NO_PROGRESS, INFO),
+        (still(400), Verdict.NO_PROGRESS, INFO),
+        (still(9, until_s=400), Verdict.NO_PROGRESS, INFO),
+        (still(400, until_s=400), Verdict.STALLED, CRITICAL),
+        (still(None, unknown="denied"), Verdict.UNKNOWN, WARNING),
+    ],
+)
+def test_a_checkpoint_that_stands_still(looks, verdict, gravity):
+    assert said(*looks) == {KEY: (verdict, gravity)}
+
+
+def test_what_a_lease_at_latest_lacks_is_not_known():
+    rows = [owned(counter=c, checkpoint=LATEST) for c in (1, 2)]
+    found = first(look(0, rows[0]), look(11, rows[1]))
+    assert (found.verdict, found.gravity) == (Verdict.NO_PROGRESS, INFO)
+    assert "can't be known" in found.cause
+
+
+# -- what may be besides -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("until_s", "gravity"), [(11, INFO), (42, WARNING)])
+def test_handing_over(until_s, gravity):
+    rows = [owned(counter=c, checkpoint_owner="old") for c in (1, 2, 3)]
+    looks = [look(s, row) for s, row in zip((0, until_s - 1, until_s), rows, strict=True)]
+    assert said(*looks) == {KEY: (Verdict.HANDING_OVER, gravity)}
+
+
+def test_an_old_owner_that_is_silent_is_silent():
+    row = owned(checkpoint_owner="old")
+    assert said(look(0, row), look(50, row))[KEY][0] is Verdict.OWNER_SILENT
+
+
+def test_thrashing():
+    looks = [
+        look(s, owned(counter=s, lease_owner=owner))
+        for s, owner in ((0, "a"), (4, None), (5, "b"), (9, "b"), (11, "a"))
+    ]
+    assert said(*looks) == {KEY: (Verdict.THRASHING, WARNING)}
+    assert said(looks[0], looks[2], replace(looks[4], leases=looks[3].leases))[KEY][1] is INFO
+
+
+def test_rewound():
+    looks = [look(s, owned(counter=s, checkpoint=at(n))) for s, n in ((0, 5), (11, 9), (20, 3))]
+    assert said(*looks) == {KEY: (Verdict.REWOUND, WARNING)}
+    assert "from 9 to 3" in first(*looks).cause
+
+
+@pytest.mark.parametrize(
+    ("behind_s", "verdict"),
+    [(79, Verdict.NO_PROGRESS), (80, Verdict.RETENTION_RISK), (100, Verdict.RECORDS_LOST)],
+)
+def test_lag_against_the_retention(behind_s, verdict):
+    looks = [
+        replace(one, streams=(stream(shard(0), retention_s=100.0),)) for one in still(behind_s)
+    ]
+    assert first(*looks).verdict is verdict
+
+
+def test_a_shard_past_retention_that_was_not_finished():
+    looks = moving(streams=(stream(shard(3), at_s=0.0),))
+    assert first(*looks).verdict is Verdict.RECORDS_LOST
+
+
+@pytest.mark.parametrize(
+    ("streams", "gravity"),
+    [
+        (stream(gone="deleted"), CRITICAL),
+        (stream(shard(0, LEFT)), CRITICAL),  # another hash range
+        (StreamLook(name="s", asked_at=99, shards=(shard(-1),)), CRITICAL),  # never had it
+        (stream(is_listed=False), INFO),
+    ],
+)
+def test_stream_gone(streams, gravity):
+    found = first(*moving(streams=(streams,)))
+    assert (found.verdict, found.gravity) == (Verdict.STREAM_GONE, gravity)
+
+
+def test_a_list_from_before_the_rows_convicts_no_row():
+    old = stream(shard(0, LEFT), at_s=5.0)
+    assert first(*moving(streams=(old,))).verdict is Verdict.NO_PROGRESS
+    fresh = stream(shard(0, HashRange(0, 99)))
+    assert first(*moving(streams=(fresh,))).verdict is Verdict.NO_PROGRESS
+
+
+# -- finished shards, gaps ---------------------------------------------------------------------------
+
+PARENT = shard(0, WHOLE, ended=True)
+CHILDREN = shard(1, LEFT, parents=(KEY, None)), shard(2, RIGHT, parents=(KEY, None))
+FAMILY = stream(PARENT, *CHILDREN, at_s=0.0)
+
+
+def finished(**fields):
+    return owned(checkpoint=SHARD_END, hash_range=WHOLE, **fields)
+
+
+@pytest.mark.parametrize(
+    ("times", "gravity"), [((0,), INFO), ((0, 11), WARNING), ((0, 11, 31), CRITICAL)]
+)
+@pytest.mark.parametrize("named", [(), ("shardId-000000000001", "shardId-000000000002")])
+def test_children_missing(times, gravity, named):
+    row = finished(child_shard_ids=named)
+    looks = [look(s, row, streams=(FAMILY,)) for s in times]
+    assert said(*looks) == {KEY: (Verdict.CHILDREN_MISSING, gravity)}
+    assert "shardId-000000000001, shardId-000000000002" in first(*looks).cause
+
+
+def test_finished_with_children():
+    rows = finished(), owned(1, hash_range=LEFT), owned(2, hash_range=RIGHT)
+    found = said(look(0, *rows, streams=(FAMILY,)), look(11, *rows, streams=(FAMILY,)))
+    assert found[KEY] == (Verdict.FINISHED, OK)
+
+
+@pytest.mark.parametrize(
+    ("times", "gravity"), [((0,), INFO), ((0, 11), WARNING), ((0, 11, 31), CRITICAL)]
+)
+def test_hash_gap(times, gravity):
+    two = stream(shard(0, LEFT), shard(1, RIGHT), at_s=0.0)
+    looks = [look(s, owned(counter=s, hash_range=None), streams=(two,)) for s in times]
+    assert said(*looks)["shardId-000000000001"] == (Verdict.HASH_GAP, gravity)
+
+
+def test_a_parent_that_is_read_covers_its_children_and_neighbours_join():
+    assert set(said(look(0, owned(hash_range=WHOLE), streams=(FAMILY,)))) == {KEY}
+    rows = owned(1, hash_range=LEFT), owned(2, hash_range=RIGHT)
+    # The parent was deleted after its end; a shard of all keys is covered by two neighbours.
+    assert len(said(look(0, *rows, streams=(FAMILY,)))) == 2
+
+
+def test_a_closed_shard_whose_children_have_rows_is_done():
+    grandchild = owned(2, hash_range=LEFT, parent_shard_ids=(KEY,))
+    shards = stream(shard(0, WHOLE, ended=True), shard(2, LEFT, parents=(KEY, None)), at_s=0.0)
+    assert set(said(look(0, grandchild, streams=(shards,)))) == {grandchild.lease_key}
+
+
+def test_streams_that_are_not_known_have_no_gaps():
+    for one in (stream(gone="deleted"), stream(shard(0), is_listed=False), StreamLook(name="s")):
+        assert said(look(0, streams=(one,))) == {}
+
+
+def test_keys_of_many_streams():
+    identifier = "1:s:2"
+    found = said(look(0, streams=(stream(shard(0), identifier=identifier, at_s=0.0),)))
+    assert found == {f"{identifier}:{KEY}": (Verdict.HASH_GAP, INFO)}
+    own = stream(shard(0), identifier=identifier, at_s=0.0)
+    row = lease(0, lease_key=f"{identifier}:{KEY}", stream_identifier=identifier, hash_range=WHOLE)
+    assert said(look(0, row, streams=(own,))) == {row.lease_key: (Verdict.UNOWNED, INFO)}
+
+
+# -- the fleet ---------------------------------------------------------------------------------------
+
+
+def fleet(*looks):
+    told = explain(looks, RULES)
+    return [(one.subject, one.verdict, one.gravity) for one in told.fleet]
+
+
+def test_streams_of_which_something_is_not_known_or_that_are_gone_are_told():
+    one = stream(unknown="denied", shards=None)
+    assert fleet(look(0, streams=(one,))) == [("s", Verdict.UNKNOWN, WARNING)]
+    gone = stream(gone="deleted", shards=None)
+    assert fleet(look(0, streams=(gone,))) == [("s", Verdict.STREAM_GONE, CRITICAL)]
+    assert fleet(look(0, owned(), streams=(gone,))) == []
+
+
+def test_items_that_cannot_be_read_are_told():
+    assert fleet(look(0, items=None, items_unknown="no")) == [("fleet", Verdict.UNKNOWN, WARNING)]
+
+
+def test_a_fleet_of_2x_says_so():
+    told = explain(moving(), RULES)
+    assert told.fleet == ()
+    assert told.facts[0] == "Fleet: works as 2.x"
+
+
+def items(lock=None, *metrics, version=V3X, status=None):
+    return FleetItems(version=version, lock=lock, metrics=metrics, table_status=status)
+
+
+LOCK = LockItem("w1", 8.0, "1")
+
+
+@pytest.mark.parametrize(
+    ("lock", "later", "until_s", "expected"),
+    [
+        (LOCK, replace(LOCK, record_version="2"), 11, []),
+        (LOCK, LOCK, 11, [WARNING]),
+        (LOCK, LOCK, 5, []),
+        (LOCK, LOCK, 70, [CRITICAL]),
+        (None, None, 11, [WARNING]),
+        (replace(LOCK, is_released=True), replace(LOCK, is_released=True), 11, [WARNING]),
+    ],
+)
+def test_a_leader_that_stands_still(lock, later, until_s, expected):
+    found = fleet(look(0, items=items(lock)), look(until_s, items=items(later)))
+    assert found == [("fleet", Verdict.LEADER_SILENT, gravity) for gravity in expected]
+    assert fleet(look(0, items=items(lock))) == []
+
+
+def test_a_leader_who_lives_is_not_known_to_after_short_looks():
+    java = replace(LOCK, duration_s=120.0)
+    told = explain([look(0, items=items(java)), look(11, items=items(java))], RULES)
+    assert told.fleet == ()
+    assert "Whether the leader lives takes longer looks: --for 120" in told.facts
+    assert "Gaps and trends take longer looks: --for 30" in told.facts
+    long = explain([look(0, items=items(LOCK)), look(31, items=items(LOCK))], RULES)
+    assert not any("longer looks" in fact for fact in long.facts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        ((), (), True),
+        ((WorkerMetrics("w1", 900),), (WorkerMetrics("w1", 900),), True),
+        ((WorkerMetrics("w1", 900),), (WorkerMetrics("w1", 950),), False),
+        ((), (WorkerMetrics("w1", 900), WorkerMetrics("w1", 1005)), False),
+        (None, (WorkerMetrics("w1", 900),), False),
+    ],
+)
+def test_owners_without_metrics(before, after, is_told):
+    earlier = None if before is None else items(LOCK, *before)
+    later = items(replace(LOCK, record_version="2"), *after)
+    looks = [
+        look(0, owned(counter=1), lease(1), items=earlier),
+        look(11, owned(counter=2), lease(1), items=later),
+    ]
+    expected = [("w1", Verdict.NO_METRICS, WARNING)] if is_told else []
+    assert fleet(*looks) == expected
+    assert fleet(looks[1]) == []
+
+
+def test_migrations_are_told():
+    upgrade = items(version=ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X)
+    assert fleet(look(0, items=upgrade)) == [("fleet", Verdict.MIGRATING, INFO)]
+    moved = TableStatus.TABLE_MIGRATION_STATUS_PENDING
+    looks = look(0, items=items(status=moved)), look(1, items=items(status=moved))
+    assert fleet(*looks) == [("fleet", Verdict.MIGRATING, INFO)]
+    done = TableStatus.TABLE_MIGRATION_STATUS_COMPLETE
+    assert fleet(look(0, items=items(status=done))) == []
+
+
+def test_the_worst_comes_first_and_is_that_of_the_fleet():
+    rows = owned(0, counter=1), lease(1), owned(2)
+    later = owned(0, counter=2, checkpoint=at(7)), lease(1), owned(2)
+    told = explain([look(0, *rows), look(11, *later)], RULES)
+    assert [one.verdict for one in told.shards] == [
+        Verdict.OWNER_SILENT,
+        Verdict.UNOWNED,
+        Verdict.READING,
+    ]
+    assert told.gravity is WARNING
+    assert told.gravity.word == "warning"
+    assert told.needs_a_person
+
+
+def test_every_verdict_has_a_part_of_the_page():
+    headings = page("docs/operations.md").headings
+    anchors = {
+        re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
+    assert {one.lower() for one in Verdict} <= anchors
+    assert first(look(0, lease(0))).link == "docs/operations.md#unowned"
+
+
+# -- waiting -----------------------------------------------------------------------------------------
+
+
+def lacks(awaited, *looks):
+    told = missing(explain(looks, RULES), awaited, within_s=60)
+    return None if told is None else [one.subject for one in told.shards]
+
+
+def test_what_is_missing_until_all_is_owned():
+    owns = Awaited.ALL_OWNED
+    assert lacks(owns, look(0)) == []
+    assert lacks(owns, look(0, owned())) == [KEY]
+    assert lacks(owns, *moving()) is None
+    assert lacks(owns, look(0, lease(0)), look(11, lease(0))) == [KEY]
+    assert lacks(owns, look(0, finished())) is None
+    assert lacks(owns, look(0, finished(), streams=(FAMILY,))) == [KEY]
+    assert lacks(owns, *moving(streams=(stream(gone="deleted"),))) == [KEY]
+    assert lacks(owns, look(0, lease(0), streams=(stream(is_listed=False),))) is None
+    assert lacks(owns, look(0, broken=((KEY, "no counter"),))) == [KEY]
+
+
+def test_what_is_missing_until_all_is_caught_up():
+    caught_up = Awaited.CAUGHT_UP
+    assert lacks(caught_up, *moving()) == [KEY]
+    assert lacks(caught_up, *still(61)) == [KEY]
+    assert lacks(caught_up, *still(59)) is None
+    rows = [owned(counter=c, checkpoint=LATEST) for c in (1, 2)]
+    assert lacks(caught_up, look(0, rows[0]), look(11, rows[1])) is None
