@@ -13,7 +13,7 @@ from mld.model.masking import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.model.fleet.verdict import Explanation, Judgement
+    from mld.model.fleet.verdict import Conclusion, Explanation
 
 _COLORS = {Gravity.CRITICAL: "red", Gravity.WARNING: "yellow"}
 _WIDTH = 100
@@ -43,14 +43,14 @@ def _looked(told: Explanation) -> str:
     return f"{told.looks} looks, {told.span_s:.1f} s from the first to the last"
 
 
-def _paragraph(one: Judgement) -> list[str]:
+def _paragraph(one: Conclusion) -> list[str]:
     color = _COLORS[one.gravity]
     head = click.style(f"{one.gravity.word.upper()} {one.verdict}", fg=color, bold=True)
     found = [f"{head} {printable(one.subject)}"]
     cause = one.cause
     if one.since_s is not None:
         cause += f" (seen so for {one.since_s:.0f} s)"
-    found += _wrapped(f"{cause[0].upper()}{cause[1:]}.")
+    found += _wrapped(f"Why: {cause}.")
     if one.lease is not None:
         owner = one.lease.actual_owner or "nobody"
         position = one.lease.checkpoint or "-"
@@ -72,7 +72,7 @@ def _wrapped(text: str) -> list[str]:
     )
 
 
-def _lines(judgements: Iterable[Judgement]) -> list[str]:
+def _lines(judgements: Iterable[Conclusion]) -> list[str]:
     rows = [
         (
             one.gravity.word,
@@ -104,7 +104,7 @@ def as_json(table: str, told: Explanation) -> dict[str, Any]:
     }
 
 
-def _as_json(one: Judgement) -> dict[str, Any]:
+def _as_json(one: Conclusion) -> dict[str, Any]:
     return {
         "subject": one.subject,
         "verdict": str(one.verdict),
@@ -116,7 +116,7 @@ def _as_json(one: Judgement) -> dict[str, Any]:
     }
 
 
-def _row_as_json(one: Judgement) -> dict[str, Any]:
+def _row_as_json(one: Conclusion) -> dict[str, Any]:
     lease = one.lease
     position = None if lease is None else lease.checkpoint
     return {

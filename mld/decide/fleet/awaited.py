@@ -10,7 +10,7 @@ from mld.model.fleet.verdict import Gravity, Verdict
 from mld.model.sequence import LATEST
 
 if TYPE_CHECKING:
-    from mld.model.fleet.verdict import Explanation, Judgement
+    from mld.model.fleet.verdict import Conclusion, Explanation
 
 
 class Awaited(StrEnum):
@@ -37,7 +37,7 @@ def missing(told: Explanation, awaited: Awaited, within_s: float) -> Explanation
     return replace(told, shards=left) if left else None
 
 
-def _is_missing(one: Judgement, awaited: Awaited, within_s: float) -> bool:
+def _is_missing(one: Conclusion, awaited: Awaited, within_s: float) -> bool:
     lease = one.lease
     if lease is None or one.verdict is Verdict.CHILDREN_MISSING:
         return True

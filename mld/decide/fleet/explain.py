@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.decide.fleet.shard_verdict import ShardJudge, gap_gravity
 from mld.decide.fleet.table_migration import COMPLETE
-from mld.decide.fleet.watching import ExplainRules, Watch
+from mld.decide.fleet.watching import ExplainRules, Looks
 from mld.model.fleet.client_version import ClientVersion
-from mld.model.fleet.verdict import Explanation, Gravity, Judgement, Verdict
+from mld.model.fleet.verdict import Conclusion, Explanation, Gravity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot, ItemsLook
 
 
 def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
@@ -30,7 +30,7 @@ def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
         looks: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
         rules: of this application.
     """
-    watch = Watch(tuple(looks))
+    watch = Looks(tuple(looks))
     shards = _Shards(watch, rules).judged()
     fleet = [*_streams(watch), *_fleet(watch, rules)]
     return Explanation(
@@ -42,19 +42,19 @@ def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
     )
 
 
-def _sorted(found: Iterable[Judgement]) -> tuple[Judgement, ...]:
+def _sorted(found: Iterable[Conclusion]) -> tuple[Conclusion, ...]:
     return tuple(sorted(found, key=lambda one: (-one.gravity, one.subject)))
 
 
 class _Shards:
     """The rows of a watch, each judged once, parents before those that wait for them."""
 
-    def __init__(self, watch: Watch, rules: ExplainRules) -> None:
+    def __init__(self, watch: Looks, rules: ExplainRules) -> None:
         self._watch = watch
         self._rules = rules
         self._judge = ShardJudge(watch, rules, self._known)
-        self._found: dict[str, Judgement] = {
-            key: Judgement(
+        self._found: dict[str, Conclusion] = {
+            key: Conclusion(
                 subject=key,
                 verdict=Verdict.UNREADABLE_ROW,
                 gravity=Gravity.CRITICAL,
@@ -65,7 +65,7 @@ class _Shards:
         }
         self._open: set[str] = set()
 
-    def judged(self) -> list[Judgement]:
+    def judged(self) -> list[Conclusion]:
         for key in self._watch.last.leases:
             self._known(key)
         named = {
@@ -80,17 +80,17 @@ class _Shards:
         ]
         return [*self._found.values(), *gaps]
 
-    def _known(self, key: str) -> Judgement | None:
-        """The judgement of a row; None = there is none, or rows name each other as parents."""
+    def _known(self, key: str) -> Conclusion | None:
+        """What is said of a row; None = there is none, or rows name each other as parents."""
         lease = self._watch.last.leases.get(key)
         if key not in self._found and lease is not None and key not in self._open:
             self._open.add(key)
             self._found[key] = self._judge.judge(lease)
         return self._found.get(key)
 
-    def _gap(self, key: str, keys: str) -> Judgement:
+    def _gap(self, key: str, keys: str) -> Conclusion:
         since_s = self._watch.uncovered_s(key)
-        return Judgement(
+        return Conclusion(
             subject=key,
             verdict=Verdict.HASH_GAP,
             gravity=gap_gravity(since_s, self._watch, self._rules),
@@ -100,12 +100,12 @@ class _Shards:
         )
 
 
-def _streams(watch: Watch) -> Iterator[Judgement]:
+def _streams(watch: Looks) -> Iterator[Conclusion]:
     """What is to be said of streams, and of what is not known of them."""
     read = {lease.stream_identifier for lease in watch.last.leases.values()}
     for stream in watch.last.streams:
         if stream.unknown is not None:
-            yield Judgement(
+            yield Conclusion(
                 subject=stream.name,
                 verdict=Verdict.UNKNOWN,
                 gravity=Gravity.WARNING,
@@ -113,7 +113,7 @@ def _streams(watch: Watch) -> Iterator[Judgement]:
                 todo="allow kinesis:DescribeStreamSummary and kinesis:ListShards, or look again",
             )
         if stream.gone is not None and stream.identifier not in read:
-            yield Judgement(
+            yield Conclusion(
                 subject=stream.name,
                 verdict=Verdict.STREAM_GONE,
                 gravity=Gravity.CRITICAL,
@@ -122,11 +122,11 @@ def _streams(watch: Watch) -> Iterator[Judgement]:
             )
 
 
-def _fleet(watch: Watch, rules: ExplainRules) -> Iterator[Judgement]:
+def _fleet(watch: Looks, rules: ExplainRules) -> Iterator[Conclusion]:
     """What is to be said of a 3.x fleet beside its leases."""
     items = watch.last.items
     if items is None:
-        yield Judgement(
+        yield Conclusion(
             subject="fleet",
             verdict=Verdict.UNKNOWN,
             gravity=Gravity.WARNING,
@@ -138,14 +138,14 @@ def _fleet(watch: Watch, rules: ExplainRules) -> Iterator[Judgement]:
         yield from _leader(watch, rules, items)
         yield from _without_metrics(watch, items)
     if items.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X:
-        yield Judgement(
+        yield Conclusion(
             subject="fleet",
             verdict=Verdict.MIGRATING,
             gravity=Gravity.INFO,
             cause="it works as 2.x until every owner of a lease has reported metrics for ten minutes",
         )
     if items.table_status not in (None, COMPLETE):
-        yield Judgement(
+        yield Conclusion(
             subject="fleet",
             verdict=Verdict.MIGRATING,
             gravity=Gravity.INFO,
@@ -153,7 +153,7 @@ def _fleet(watch: Watch, rules: ExplainRules) -> Iterator[Judgement]:
         )
 
 
-def _leader(watch: Watch, rules: ExplainRules, items: FleetItems) -> Iterator[Judgement]:
+def _leader(watch: Looks, rules: ExplainRules, items: ItemsLook) -> Iterator[Conclusion]:
     lock = items.lock
 
     def is_same(look: FleetSnapshot) -> bool:
@@ -168,7 +168,7 @@ def _leader(watch: Watch, rules: ExplainRules, items: FleetItems) -> Iterator[Ju
         cause = "nobody leads, so no lease gets an owner"
     else:
         cause = f"{lock.owner} leads and does not renew its lock, so no lease gets an owner"
-    yield Judgement(
+    yield Conclusion(
         subject="fleet",
         verdict=Verdict.LEADER_SILENT,
         gravity=Gravity.CRITICAL if since_s >= bound_s + rules.late_s else Gravity.WARNING,
@@ -178,7 +178,7 @@ def _leader(watch: Watch, rules: ExplainRules, items: FleetItems) -> Iterator[Ju
     )
 
 
-def _without_metrics(watch: Watch, items: FleetItems) -> Iterator[Judgement]:
+def _without_metrics(watch: Looks, items: ItemsLook) -> Iterator[Conclusion]:
     """Living owners that the leader gives nothing: it can't see them."""
     if len(watch.looks) == 1:
         return
@@ -204,7 +204,7 @@ def _without_metrics(watch: Watch, items: FleetItems) -> Iterator[Judgement]:
             )
         else:
             continue
-        yield Judgement(
+        yield Conclusion(
             subject=worker,
             verdict=Verdict.NO_METRICS,
             gravity=Gravity.WARNING,
@@ -213,7 +213,7 @@ def _without_metrics(watch: Watch, items: FleetItems) -> Iterator[Judgement]:
         )
 
 
-def _facts(watch: Watch, rules: ExplainRules) -> Iterator[str]:
+def _facts(watch: Looks, rules: ExplainRules) -> Iterator[str]:
     items = watch.last.items
     if items is not None:
         version = "works as 2.x" if items.version is None else items.version.value

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.shards.audit import signs_of_recreation
 from mld.decide.streams.presence import ShardFate, fate_of
-from mld.model.fleet.verdict import Gravity, Judgement, Verdict
+from mld.model.fleet.verdict import Conclusion, Gravity, Verdict
 from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.decide.fleet.watching import ExplainRules, Watch
+    from mld.decide.fleet.watching import ExplainRules, Looks
     from mld.model.fleet.fleet_snapshot import TipLook
     from mld.model.leases.lease import Lease
 
@@ -36,11 +36,11 @@ class ShardJudge:
     Args:
         watch: the looks.
         rules: see there.
-        parent: the judgement of another row, for those that wait for it.
+        parent: what is said of another row, for those that wait for it.
     """
 
     def __init__(
-        self, watch: Watch, rules: ExplainRules, parent: Callable[[str], Judgement | None]
+        self, watch: Looks, rules: ExplainRules, parent: Callable[[str], Conclusion | None]
     ) -> None:
         self._watch = watch
         self._rules = rules
@@ -48,7 +48,7 @@ class ShardJudge:
         free = left_free(watch.last.leases.values(), rules.max_leases)
         self._limited = frozenset(free)
 
-    def judge(self, lease: Lease) -> Judgement:
+    def judge(self, lease: Lease) -> Conclusion:
         """The gravest that is to be said of a row of the last look."""
         if lease.is_finished:
             found = [*self._stream(lease), self._finished(lease)]
@@ -72,9 +72,9 @@ class ShardJudge:
         cause: str,
         todo: str = "",
         since_s: float | None = None,
-    ) -> Judgement:
+    ) -> Conclusion:
         tip = self._watch.last.tips.get(lease.lease_key)
-        return Judgement(
+        return Conclusion(
             subject=lease.lease_key,
             verdict=verdict,
             gravity=gravity,
@@ -105,7 +105,7 @@ class ShardJudge:
 
     # -- its state ---------------------------------------------------------------------------------
 
-    def _state(self, lease: Lease) -> Judgement:
+    def _state(self, lease: Lease) -> Conclusion:
         owner = lease.actual_owner
         if owner is None:
             return self._unowned(lease)
@@ -141,7 +141,7 @@ class ShardJudge:
             )
         return self._waiting(lease) or self._progress(lease)
 
-    def _unowned(self, lease: Lease) -> Judgement:
+    def _unowned(self, lease: Lease) -> Conclusion:
         since_s = self._row_holds_s(lease, lambda row: row.actual_owner is None)
         late = since_s >= self._rules.late_s
         if lease.lease_key in self._limited:
@@ -155,7 +155,7 @@ class ShardJudge:
         gravity = Gravity.WARNING if late else Gravity.INFO
         return self._said(lease, Verdict.UNOWNED, gravity, cause, todo, since_s)
 
-    def _waiting(self, lease: Lease) -> Judgement | None:
+    def _waiting(self, lease: Lease) -> Conclusion | None:
         if lease.checkpoint is None or lease.checkpoint.sentinel is None:
             return None
         parents = [self._parent(lease.key_of(one)) for one in lease.parent_shard_ids]
@@ -174,7 +174,7 @@ class ShardJudge:
             f"look at {worst.subject}: {worst.todo}" if worst.todo else "",
         )
 
-    def _progress(self, lease: Lease) -> Judgement:
+    def _progress(self, lease: Lease) -> Conclusion:
         position = lease.checkpoint
         still_s = self._row_holds_s(lease, lambda row: row.checkpoint == position)
         moved = any(row.checkpoint != position for _, row in self._watch.rows(lease.lease_key))
@@ -201,7 +201,7 @@ class ShardJudge:
             )
         return self._still(lease, tip, still_s)
 
-    def _still(self, lease: Lease, tip: TipLook, still_s: float) -> Judgement:
+    def _still(self, lease: Lease, tip: TipLook, still_s: float) -> Conclusion:
         after_s = self._rules.stalled_after_s
         if tip.behind_s is None:
             return self._said(
@@ -237,7 +237,7 @@ class ShardJudge:
             still_s,
         )
 
-    def _moving(self, lease: Lease) -> Judgement:
+    def _moving(self, lease: Lease) -> Conclusion:
         known = {
             tip.asked_at: tip.behind_s
             for look in self._watch.looks
@@ -262,7 +262,7 @@ class ShardJudge:
 
     # -- what may be besides -----------------------------------------------------------------------
 
-    def _stream(self, lease: Lease) -> Iterator[Judgement]:
+    def _stream(self, lease: Lease) -> Iterator[Conclusion]:
         stream = self._watch.streams.get(lease.stream_identifier)
         if stream is None:
             return
@@ -294,7 +294,7 @@ class ShardJudge:
             return "the stream never had such a shard"
         return None
 
-    def _retention(self, lease: Lease) -> Iterator[Judgement]:
+    def _retention(self, lease: Lease) -> Iterator[Conclusion]:
         stream = self._watch.streams.get(lease.stream_identifier)
         tip = self._watch.last.tips.get(lease.lease_key)
         listed = self._watch.listed.get(lease.stream_identifier)
@@ -331,7 +331,7 @@ class ShardJudge:
                 "raise the retention of the stream now, then make the consumer faster",
             )
 
-    def _rewound(self, lease: Lease) -> Iterator[Judgement]:
+    def _rewound(self, lease: Lease) -> Iterator[Conclusion]:
         rows = self._watch.rows(lease.lease_key)
         for (_, earlier), (look, later) in reversed(list(pairwise(rows))):
             if earlier.checkpoint and later.checkpoint and later.checkpoint < earlier.checkpoint:
@@ -346,7 +346,7 @@ class ShardJudge:
                 )
                 return
 
-    def _thrashing(self, lease: Lease) -> Iterator[Judgement]:
+    def _thrashing(self, lease: Lease) -> Iterator[Conclusion]:
         owners: list[str] = []
         for _look, row in self._watch.rows(lease.lease_key):
             if row.actual_owner is not None and owners[-1:] != [row.actual_owner]:
@@ -360,7 +360,7 @@ class ShardJudge:
                 "see whether two live workers have one workerId, or workers come and go",
             )
 
-    def _handing_over(self, lease: Lease) -> Iterator[Judgement]:
+    def _handing_over(self, lease: Lease) -> Iterator[Conclusion]:
         if not lease.is_handed_over:
             return
         since_s = self._row_holds_s(lease, lambda row: row.checkpoint_owner is not None)
@@ -376,7 +376,7 @@ class ShardJudge:
 
     # -- finished ----------------------------------------------------------------------------------
 
-    def _finished(self, lease: Lease) -> Judgement:
+    def _finished(self, lease: Lease) -> Conclusion:
         missing = self._watch.missing_children(lease)
         if not missing:
             return self._said(lease, Verdict.FINISHED, Gravity.OK, "read to its end")
@@ -391,7 +391,7 @@ class ShardJudge:
         )
 
 
-def gap_gravity(since_s: float, watch: Watch, rules: ExplainRules) -> Gravity:
+def gap_gravity(since_s: float, watch: Looks, rules: ExplainRules) -> Gravity:
     """How much a gap matters: a stream that is being resharded shows one for a moment.
 
     Args:

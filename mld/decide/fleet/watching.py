@@ -55,7 +55,7 @@ class ExplainRules:
 
 # Without slots: what is computed once is kept in it.
 @dataclass(frozen=True)
-class Watch:
+class Looks:
     """Looks in the order of time, at least one."""
 
     looks: tuple[FleetSnapshot, ...]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetItems:
+class ItemsLook:
     """What a 3.x fleet keeps beside its leases.
 
     Attributes:
@@ -102,7 +102,7 @@ class FleetSnapshot:
     wall_s: float
     leases: Mapping[str, Lease] = field(default_factory=dict)
     broken: tuple[tuple[str, str], ...] = ()
-    items: FleetItems | None = field(default_factory=FleetItems)
+    items: ItemsLook | None = field(default_factory=ItemsLook)
     items_unknown: str | None = None
     streams: tuple[StreamLook, ...] = ()
     tips: Mapping[str, TipLook] = field(default_factory=dict)

@@ -54,7 +54,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Conclusion:
     """One verdict with its reasons.
 
     Attributes:
@@ -100,8 +100,8 @@ class Explanation:
     looks: int
     span_s: float
     facts: tuple[str, ...]
-    fleet: tuple[Judgement, ...]
-    shards: tuple[Judgement, ...]
+    fleet: tuple[Conclusion, ...]
+    shards: tuple[Conclusion, ...]
 
     @property
     def gravity(self) -> Gravity:
