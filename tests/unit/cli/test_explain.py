@@ -1,0 +1,183 @@
+"""``kcl-mld explain`` and ``kcl-mld wait`` over looks that are made up."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+import mld.cli.explain
+import mld.cli.wait
+from mld.cli import dispatch
+from mld.cli.explain import paused
+from mld.errors import NotFound
+from mld.model.fleet.fleet_snapshot import FleetSnapshot
+from tests.fakes.lease_world import lease
+from tests.sim.loop import run
+
+PROPERTIES = """executableName=app.py
+applicationName=app
+streamName=s
+regionName=us-east-1
+AwsCredentialsProvider=EnvironmentVariableCredentialsProvider
+failoverTimeMillis=100
+"""
+HEALTHY, DEAD = lease(0, lease_owner="blue-1"), lease(1, lease_owner="red\x1b")
+
+
+class Table:
+    """Each look shows what time it is, and the counter of the healthy lease moves."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+        self.fresh = []
+
+    async def look(self, *, fresh):
+        if not self.rows:
+            raise NotFound("Scan", "ResourceNotFoundException")
+        self.fresh.append(fresh)
+        at = mld.cli.explain.asyncio.get_running_loop().time()
+        count = len(self.fresh)
+        rows = [replace(row, lease_counter=count) if row is HEALTHY else row for row in self.rows]
+        return FleetSnapshot(
+            began_at=at, at=at, wall_s=0.0, leases={row.lease_key: row for row in rows}
+        )
+
+
+@pytest.fixture
+def properties(tmp_path):
+    path = tmp_path / "app.properties"
+    path.write_text(PROPERTIES)
+    return str(path)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    asked = []
+
+    def open_table(*rows):
+        table = Table(*rows)
+
+        @contextmanager
+        def opening(config, *, tips):
+            assert config.leases.table_name == "app"
+            asked.append(tips)
+            yield table
+
+        monkeypatch.setattr(mld.cli.explain, "open_fleet", opening)
+        monkeypatch.setattr(mld.cli.wait, "open_fleet", opening)
+        table.tips = asked
+        return table
+
+    return open_table
+
+
+def test_what_is_well_has_a_line_and_what_is_not_a_paragraph(properties, opened, capsys):
+    opened(HEALTHY, DEAD)
+    assert dispatch(["explain", properties]) == 7
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("app: 2 shards, worst: warning (2 looks, ")
+    assert "WARNING OWNER_SILENT shardId-000000000001" in lines
+    assert "  Owner red\\x1b, checkpoint TRIM_HORIZON." in lines
+    assert any(line.startswith("  Do: see whether a worker runs") for line in lines)
+    assert "  See docs/operations.md#owner_silent" in lines
+    assert lines[-1].split()[:4] == ["info", "NO_PROGRESS", HEALTHY.lease_key, "blue-1"]
+    assert max(map(len, lines[:-1])) <= 100
+
+
+def test_all_is_well(properties, opened, capsys):
+    table = opened(HEALTHY)
+    assert dispatch(["explain", properties, "--tip"]) == 0
+    assert capsys.readouterr().out.startswith("app: 1 shard, worst: info")
+    assert table.tips == [True]
+    assert table.fresh == [True, True]
+
+
+def test_longer_looks_list_shards_at_the_first_and_the_last(properties, opened, capsys):
+    table = opened(HEALTHY)
+    assert dispatch(["explain", "-p", properties, "--for", "0.5"]) == 0
+    assert len(table.fresh) > 3
+    assert (table.fresh[0], table.fresh[1], table.fresh[-1]) == (True, False, True)
+
+
+def test_one_look(properties, opened, capsys):
+    table = opened(HEALTHY, DEAD)
+    assert dispatch(["explain", properties, "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "worst: info (1 look)" in out
+    assert "One look can't tell who lives" in out
+    assert len(table.fresh) == 1
+    assert dispatch(["explain", properties, "--once", "--for", "3"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_json_has_all_that_is_said(properties, opened, capsys):
+    opened(DEAD)
+    assert dispatch(["explain", properties, "-o", "json"]) == 7
+    told = json.loads(capsys.readouterr().out)
+    (shard,) = told.pop("shards")
+    assert told.pop("span_s") >= 0.1
+    assert told == {
+        "table": "app",
+        "severity": "warning",
+        "needs_a_person": True,
+        "looks": 2,
+        "facts": ["Fleet: works as 2.x", "Gaps and trends take longer looks: --for 0.3"],
+        "fleet": [],
+    }
+    assert shard.pop("since_s") >= 0.1
+    assert "red" in shard.pop("cause")
+    assert shard.pop("do")
+    assert shard == {
+        "subject": DEAD.lease_key,
+        "verdict": "OWNER_SILENT",
+        "severity": "warning",
+        "link": "docs/operations.md#owner_silent",
+        "stream": None,
+        "shard": DEAD.shard_id,
+        "owner": "red\x1b",
+        "checkpoint": "TRIM_HORIZON",
+        "behind_s": None,
+    }
+
+
+def test_shards_that_are_named_are_the_only_ones(properties, opened, capsys):
+    opened(HEALTHY, DEAD)
+    assert dispatch(["explain", properties, HEALTHY.shard_id]) == 0
+    assert DEAD.shard_id not in capsys.readouterr().out
+    assert dispatch(["explain", properties, "shardId-9"]) == 2
+    assert "shardId-9 is neither" in capsys.readouterr().err
+
+
+def test_no_table(properties, opened, capsys):
+    opened()
+    assert dispatch(["explain", properties]) == 4
+    assert "the lease table app does not exist" in capsys.readouterr().err
+
+
+def test_waiting_ends_when_it_is_so(properties, opened, capsys):
+    table = opened(HEALTHY)
+    assert dispatch(["wait", properties, "--for", "all-owned"]) == 0
+    assert capsys.readouterr().out == ""
+    assert table.tips == [False]
+    assert len(table.fresh) == 2
+
+
+def test_waiting_gives_up_and_says_what_is_missing(properties, opened, capsys):
+    table = opened(HEALTHY, DEAD)
+    assert dispatch(["wait", properties, "--for=caught-up", "--timeout", "0.3"]) == 7
+    out = capsys.readouterr().out
+    assert DEAD.lease_key in out
+    assert HEALTHY.lease_key in out  # nobody told how far it is behind
+    assert table.tips == [True]
+
+
+def test_on_a_terminal_it_says_how_long_it_takes(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    run(paused(2.5, 3, 2.5))
+    shown = capsys.readouterr().err.split("\r")
+    assert [text.split(":")[-1].strip() for text in shown if "lease" in text] == [
+        "2 s left",
+        "2 s left",
+        "0 s left",
+    ]
