@@ -195,7 +195,7 @@ class ShardJudge:
                 lease,
                 Verdict.NO_PROGRESS,
                 Gravity.INFO,
-                "the counter moves, the checkpoint does not; whether there are records is not known",
+                "counter moves, checkpoint does not; --tip tells whether records wait",
                 "ask with --tip",
                 still_s,
             )
