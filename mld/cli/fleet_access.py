@@ -105,4 +105,5 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             TipReader(kinesis, clock, kinesis.dates.now_s, begins_s) if tips else None,
             clock,
             RandomIds(),
+            kinesis.dates.now_s,
         )

@@ -34,10 +34,10 @@ READS = {
 FAILOVER_MS = 1000
 
 
-def properties_of(app: Application, **more: str) -> Path:
+def properties_of(app: Application, **more: str | None) -> Path:
     """A file as an operator has it."""
     file = app.folder / "operator.properties"
-    values = {
+    values: dict[str, str | None] = {
         "executableName": "true",
         "applicationName": app.name,
         "streamName": app.name,
@@ -46,7 +46,9 @@ def properties_of(app: Application, **more: str) -> Path:
         "failoverTimeMillis": str(FAILOVER_MS),
         **more,
     }
-    file.write_text(properties_text(values))
+    file.write_text(
+        properties_text({key: value for key, value in values.items() if value is not None})
+    )
     return file
 
 
@@ -62,7 +64,7 @@ def typed(app: Application, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def told(app: Application, *arguments: str, **more: str) -> dict[str, Any]:
+def told(app: Application, *arguments: str, **more: str | None) -> dict[str, Any]:
     """What ``explain`` says, as JSON; its exit code must fit."""
     done = typed(app, "explain", "-o", "json", "-p", str(properties_of(app, **more)), *arguments)
     assert done.returncode in (0, 7), done.stderr
@@ -336,6 +338,30 @@ def test_a_living_daemon_reads_is_idle_and_stalls(new_app: Callable[..., Applica
     done = typed(app, "wait", file, "--for=caught-up", "--within", "1", "--timeout", "8")
     assert done.returncode == 7
     assert shard_id(0) in done.stdout
+    run.kill()
+
+
+@pytest.mark.parametrize("says", [None, "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"])
+def test_a_fleet_of_many_streams(new_app: Callable[..., Application], says: str | None) -> None:
+    app, other = new_app(1), new_app(2)
+    many: dict[str, str | None] = {
+        "streamName": None,
+        "multiStream": "true",
+        "failoverTimeMillis": "2000",
+        "clientVersionConfig": says,
+    }
+    run = app.start(**many, streams=f"{app.name}, {other.name}")
+    wait_until(lambda: len(run.children()) == 3, "all shards are read")
+    answer = told(app, "--tip", **many, streams=f"{app.name}, {other.name}")
+    assert {one["stream"].split(":")[1] for one in answer["shards"]} == {app.name, other.name}
+    assert list(verdicts(answer).values()) == [("IDLE", "ok")] * 3
+    assert answer["fleet"] == []
+    answer = told(app, "--tip", **many, streams=f"{app.name}, {app.name}-none")
+    strangers = [one for one in answer["shards"] if one["stream"].split(":")[1] == other.name]
+    assert {(one["verdict"], one["severity"]) for one in strangers} == {("STREAM_GONE", "info")}
+    assert [(one["subject"], one["verdict"]) for one in answer["fleet"]] == [
+        (f"{app.name}-none", "STREAM_GONE")
+    ]
     run.kill()
 
 

@@ -199,9 +199,7 @@ def _without_metrics(watch: Looks, items: ItemsLook) -> Iterator[Conclusion]:
             cause = "it owns leases and writes no metrics, so the leader gives it no more"
         elif watch.last.wall_s - at_s > ALIVE_S and (worker, at_s) in old:
             age_s = watch.last.wall_s - at_s
-            cause = (
-                f"its metrics are {age_s:.0f} s old by the clock here, so it gets no more leases"
-            )
+            cause = f"its metrics are {age_s:.0f} s old, so it gets no more leases"
         else:
             continue
         yield Conclusion(

@@ -88,7 +88,7 @@ class FleetSnapshot:
     Attributes:
         began_at: reading of ``Clock.monotonic`` before the first row was read.
         at: the same after the last row.
-        wall_s: epoch seconds, by the clock of whoever looks.
+        wall_s: epoch seconds, by the clock of the service where it says so.
         leases: rows that can be read, by their keys.
         broken: (lease key, why) of rows that can't.
         items: beside the leases; None = not known.

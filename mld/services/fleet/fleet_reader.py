@@ -13,6 +13,8 @@ from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.services.fleet.fleet_sight import fleet_items
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.model.leases.table_layout import Layout
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock, IdSource
@@ -32,6 +34,7 @@ class FleetReader:
         tips: asks shards for their lag; None = nobody wants to know.
         clock: dates the looks.
         ids: not used for reading.
+        service_time: epoch seconds by the service's clock, which ages go by; None = not known.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class FleetReader:
         tips: TipReader | None,
         clock: Clock,
         ids: IdSource,
+        service_time: Callable[[], float | None],
     ) -> None:
         self._dynamodb = dynamodb
         self._layout = layout
@@ -51,6 +55,7 @@ class FleetReader:
         self._tips = tips
         self._clock = clock
         self._ids = ids
+        self._service_time = service_time
 
     async def look(self, *, fresh: bool = True) -> FleetSnapshot:
         """One look.
@@ -77,7 +82,7 @@ class FleetReader:
         return FleetSnapshot(
             began_at=scan.started_at,
             at=scan.finished_at,
-            wall_s=self._clock.wall(),
+            wall_s=self._service_time() or self._clock.wall(),
             leases={lease.lease_key: lease for lease in scan.leases},
             broken=scan.broken,
             items=items,

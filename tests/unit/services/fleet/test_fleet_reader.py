@@ -20,7 +20,7 @@ from tests.fakes.lease_world import TABLE, lease
 from tests.fakes.shard_world import ShardWorld, simulated
 
 
-def reader_of(world, tips=True):
+def reader_of(world, tips=True, service_s=None):
     streams = StreamLooks(
         world.kinesis,
         world.config_tree,
@@ -39,6 +39,7 @@ def reader_of(world, tips=True):
         asked if tips else None,
         world.clock,
         CountingIds("watcher"),
+        lambda: service_s,
     )
 
 
@@ -68,6 +69,9 @@ async def test_a_fleet_on_its_way_to_one_table_and_one_of_2x():
     seen = await reader_of(world, tips=False).look()
     assert seen.items.table_status is TableStatus.TABLE_MIGRATION_STATUS_PENDING
     assert seen.tips == {}
+    assert seen.wall_s == world.clock.wall()
+    late = reader_of(world, service_s=1_800_000_000.0)
+    assert (await late.look()).wall_s == 1_800_000_000.0
     assert (await reader_of(ShardWorld(shards=1)).look()).items.version is None
 
 
