@@ -142,7 +142,10 @@ class Explained(Fleet):
         for one in (*told.shards, *told.fleet):
             self.said[one.verdict] += 1
             seen = self.moments(first_s, last.at)
-            calm = self.moments(last.at - (one.since_s or 0) + STALE_S, last.began_at - STALE_S)
+            since_s = one.since_s or 0.0
+            if one.verdict is Verdict.OWNER_SILENT:
+                since_s = max(since_s, self.plan.failover_s)
+            calm = self.moments(last.at - since_s + STALE_S, last.began_at - STALE_S)
             if one.verdict in NEVER or not is_true(one, seen, calm, shards.get(one.subject)):
                 at_s = f"{first_s:.1f} to {last.at:.1f} s"
                 self.false.append(f"seed {self.plan.seed}, {at_s}: {one}")
