@@ -123,7 +123,15 @@ def _streams(watch: Looks) -> Iterator[Conclusion]:
 
 
 def _fleet(watch: Looks, rules: ExplainRules) -> Iterator[Conclusion]:
-    """What is to be said of a 3.x fleet beside its leases."""
+    """What is to be said of a fleet beside its leases."""
+    if watch.last.moving:
+        yield Conclusion(
+            subject="fleet",
+            verdict=Verdict.MIGRATING,
+            gravity=Gravity.WARNING,
+            cause=f"{len(watch.last.moving)} rows are on their way to other keys, so no worker runs",
+            todo="go on with kcl-mld leases migrate",
+        )
     items = watch.last.items
     if items is None:
         yield Conclusion(

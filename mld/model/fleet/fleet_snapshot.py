@@ -91,6 +91,7 @@ class FleetSnapshot:
         wall_s: epoch seconds, by the clock of the service where it says so.
         leases: rows that can be read, by their keys.
         broken: (lease key, why) of rows that can't.
+        moving: keys of rows that ``kcl-mld leases migrate`` has not finished moving.
         items: beside the leases; None = not known.
         items_unknown: why not.
         streams: of the rows, and those of the file.
@@ -102,6 +103,7 @@ class FleetSnapshot:
     wall_s: float
     leases: Mapping[str, Lease] = field(default_factory=dict)
     broken: tuple[tuple[str, str], ...] = ()
+    moving: tuple[str, ...] = ()
     items: ItemsLook | None = field(default_factory=ItemsLook)
     items_unknown: str | None = None
     streams: tuple[StreamLook, ...] = ()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mld.errors import MldError
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
+from mld.model.leases.lease_item import is_moving
 from mld.services.fleet.fleet_sight import fleet_items
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class FleetReader:
             wall_s=self._service_time() or self._clock.wall(),
             leases={lease.lease_key: lease for lease in scan.leases},
             broken=scan.broken,
+            moving=tuple(sorted(key for key, item in scan.foreign.items() if is_moving(item))),
             items=items,
             items_unknown=items_unknown,
             streams=streams,

@@ -426,6 +426,10 @@ def test_migrations_are_told():
     assert fleet(look(0, items=items(status=done))) == []
 
 
+def test_rows_on_their_way_to_other_keys_are_told():
+    assert fleet(look(0, moving=("1:s:2:shardId-0",))) == [("fleet", Verdict.MIGRATING, WARNING)]
+
+
 def test_the_worst_comes_first_and_is_that_of_the_fleet():
     rows = owned(0, counter=1), lease(1), owned(2)
     later = owned(0, counter=2, checkpoint=at(7)), lease(1), owned(2)

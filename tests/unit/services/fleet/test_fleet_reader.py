@@ -10,12 +10,14 @@ from mld.errors import Denied, NotFound
 from mld.model.fleet.client_version import ClientVersion
 from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
 from mld.model.fleet.table_migration import TableStatus
+from mld.model.leases.lease_move import staged
 from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.shards.tip_reader import TipReader
 from mld.services.streams.stream_looks import StreamLooks
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import legacy, migration, status
+from tests.fakes.lease_rows import single
 from tests.fakes.lease_world import TABLE, lease
 from tests.fakes.shard_world import ShardWorld, simulated
 
@@ -48,12 +50,14 @@ async def test_a_look_at_a_fleet_of_one_table():
     world = ShardWorld(shards=2)
     world.put(lease(0, lease_owner="w1"), lease(1))
     world.put_item({"leaseKey": {"S": "shardId-000000000002"}})
+    world.put_item(staged(single(3), "1:s:2:shardId-000000000003"))
     world.put_item(migration(ClientVersion.CLIENT_VERSION_3X))
     world.put_item(lock_to_item(LockItem("w1", 8.0, "1"), "leaseKey"))
     before = len(world.requests)
     seen = await reader_of(world).look()
     assert list(seen.leases) == ["shardId-000000000000", "shardId-000000000001"]
     assert [key for key, _why in seen.broken] == ["shardId-000000000002"]
+    assert seen.moving == ("1:s:2:shardId-000000000003",)
     assert seen.items.version is ClientVersion.CLIENT_VERSION_3X
     assert seen.items.lock.owner == "w1"
     assert len(seen.streams[0].shards) == 2
