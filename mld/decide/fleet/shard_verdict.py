@@ -217,8 +217,10 @@ class ShardJudge:
             return self._said(
                 lease, Verdict.IDLE, Gravity.OK, "no record behind the checkpoint", "", still_s
             )
-        waits = f"a record has waited behind the checkpoint for {tip.behind_s:.0f} s"
-        if still_s >= after_s <= tip.behind_s:
+        # The checkpoint is where it was when the tip was asked: that record waits on.
+        waited_s = tip.behind_s + max(0.0, self._watch.last.at - tip.asked_at)
+        waits = f"a record has waited behind the checkpoint for {waited_s:.0f} s"
+        if still_s >= after_s <= waited_s:
             return self._said(
                 lease,
                 Verdict.STALLED,

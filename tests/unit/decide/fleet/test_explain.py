@@ -170,9 +170,9 @@ def test_a_checkpoint_that_moved_long_ago_stands_still():
     assert first(*looks).since_s == pytest.approx(39.9)
 
 
-def still(behind_s, until_s=11, position=5, unknown=None):
+def still(behind_s, until_s=11, position=5, unknown=None, asked_s=0):
     """Looks at a checkpoint that stands still, the tip asked for."""
-    tip = TipLook(asked_at=0, position=at(position), behind_s=behind_s, unknown=unknown)
+    tip = TipLook(asked_at=asked_s, position=at(position), behind_s=behind_s, unknown=unknown)
     return [
         look(at_s, owned(counter=counter, checkpoint=at(5)), tips={KEY: tip})
         for at_s, counter in ((0, 1), (until_s - 1, 2), (until_s, 3))
@@ -186,7 +186,8 @@ def still(behind_s, until_s=11, position=5, unknown=None):
         (still(0), Verdict.IDLE, OK),
         (still(9, position=4), Verdict.NO_PROGRESS, INFO),
         (still(400), Verdict.NO_PROGRESS, INFO),
-        (still(9, until_s=400), Verdict.NO_PROGRESS, INFO),
+        (still(9, until_s=400, asked_s=395), Verdict.NO_PROGRESS, INFO),
+        (still(9, until_s=400), Verdict.STALLED, CRITICAL),
         (still(400, until_s=400), Verdict.STALLED, CRITICAL),
         (still(None, unknown="denied"), Verdict.UNKNOWN, WARNING),
     ],
