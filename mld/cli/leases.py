@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,14 +20,12 @@ from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_properties_file
 from mld.decide.fleet.fleet_report import fleet_report
-from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.decide.leases.lease_life import state_of
 from mld.decide.leases.lease_report import Grouping, group_leases, left_free, told_free
-from mld.errors import Denied, MldError, NotFound, ResourceMissing
+from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.leases.lease_item import is_moving
 from mld.model.masking import printable
-from mld.services.fleet.coordinator_state import CoordinatorStateStore
-from mld.services.fleet.leader_lock import LockStore
+from mld.services.fleet.fleet_sight import fleet_items
 from mld.services.leases.lease_store import LeaseStore
 
 if TYPE_CHECKING:
@@ -145,24 +142,10 @@ async def read_fleet(
         AwsError: a table could not be read. One of 3.0 to 3.4 that is denied counts as absent.
         MalformedData: an item can't be read.
     """
-    items = CoordinatorStateStore(dynamodb, layout, ids)
-    try:
-        if await items.has_legacy_table():
-            items.layout = replace(layout, status=INIT, writes_to_lease_table=False)
-            stored = await items.table_migration()
-            if stored is not None and stored.state is COMPLETE:
-                items.layout = layout
-    except Denied:
-        items.layout = layout
-    version = await items.client_version()
-    if version is None:
+    items = await fleet_items(dynamodb, layout, ids)
+    if items.version is None:
         return None
-    try:
-        lock = await LockStore(dynamodb).read(items.layout.lock)
-    except NotFound:
-        lock = None
-    metrics = await items.worker_metrics()
-    return fleet_report(version.state, lock, metrics, clock.wall())
+    return fleet_report(items.version, items.lock, items.metrics, clock.wall())
 
 
 async def _expired(

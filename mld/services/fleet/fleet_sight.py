@@ -49,6 +49,6 @@ async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> Item
     return ItemsLook(
         version=version.state,
         lock=lock,
-        metrics=tuple(one for found in await items.worker_metrics() for one in found.metrics),
+        metrics=tuple(await items.worker_metrics()),
         table_status=None if stored is None else stored.state,
     )
