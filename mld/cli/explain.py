@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mld.cli.arguments import Finite
 from mld.cli.explain_report import as_json, as_text
-from mld.cli.finite import Finite
 from mld.cli.fleet_access import open_fleet, rules_of
 from mld.cli.loading import build
 from mld.cli.options import choose_properties_file

@@ -14,13 +14,12 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.fleet.watching import ExplainRules
-from mld.decide.streams.addressing import stream_to_read
+from mld.decide.streams.stream_identity import stream_to_read
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
-from mld.services.streams.discovered_names import DiscoveredNames
 from mld.services.streams.stream_looks import StreamLooks
-from mld.services.streams.stream_names import StaticNames
+from mld.services.streams.stream_names import DiscoveredNames, StaticNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mld.cli.arguments import Finite
 from mld.cli.explain import DAY_S, NEEDS_A_PERSON, look, paused
 from mld.cli.explain_report import as_text
-from mld.cli.finite import Finite
 from mld.cli.fleet_access import open_fleet, rules_of
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file

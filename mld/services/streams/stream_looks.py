@@ -17,7 +17,7 @@ from mld.model.streams.listed_stream import may_be
 from mld.model.streams.stream import Stream
 from mld.services.bounded import for_each
 from mld.services.shards.shard_detector import ShardDetector
-from mld.services.streams.stream_resolver import StreamResolver
+from mld.services.streams.stream_names import StreamResolver
 
 if TYPE_CHECKING:
     import random
