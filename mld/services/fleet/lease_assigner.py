@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 _OPERATION = "LeaseAssignmentManager"
 #: Moves that are written at a time.
 WRITES = 20
+#: Calls for each item that is deleted.
+_DELETE_TRIES = 2
 #: A worker that gave the lead up for having failed is not ready for so long, unless it leads again
 #: and succeeds.
 COMPLAINT_S = 60.0
@@ -329,9 +331,13 @@ class LeaseAssigner:
 
     async def _delete(self, items: Iterable[WorkerMetrics], lock: LeaderLock) -> None:
         for item in items:
-            if await lock.is_leader():
+            # The next leader knows of a death by the missing item: one failed call must not hide it.
+            for _try in range(_DELETE_TRIES):
+                if not await lock.is_leader():
+                    return
                 try:
                     await self._workers.delete(item)
+                    break
                 except AwsError as error:
                     log.debug("Could not delete old metrics of %s: %s", item.worker_id, error)
 

@@ -37,6 +37,7 @@ class Leader:
         self.deleted = []
         self.expected = []
         self.refuses = None
+        self.refuses_once = None
         self.conditions = Conditions()
         self.assigner = LeaseAssigner(
             self.store,
@@ -68,8 +69,9 @@ class Leader:
         return (*(WorkerMetrics(name, at_s) for name, at_s in ages.items()), *self.old)
 
     async def delete(self, item):
-        if self.refuses is not None:
-            raise self.refuses
+        once, self.refuses_once = self.refuses_once, None
+        if (error := self.refuses or once) is not None:
+            raise error
         self.deleted.append(item.worker_id)
 
     async def look(self):
@@ -479,6 +481,16 @@ def test_who_leads_no_more_writes_nothing_more():
         assert outcome.moved == ()
         assert leader.owner(A) == (None, None)
         assert leader.deleted == []
+
+    with_leader(test)
+
+
+def test_one_failed_call_does_not_hide_a_death_from_the_next_leader():
+    async def test(world, leader):
+        leader.old = [WorkerMetrics("ancient", int(world.clock.wall()) - 90_000)]
+        leader.refuses_once = Throttled("DeleteItem", "x")
+        await leader.look()
+        assert leader.deleted == ["ancient"]
 
     with_leader(test)
 
