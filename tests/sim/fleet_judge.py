@@ -230,15 +230,16 @@ class FleetJudge:
     def _bury(self, before: Item, silent_s: float) -> None:
         """Its lease expired, and a leader of ours has seen that.
 
-        A leader knows when it looked, not when a report was written: a worker that reported in the
-        second half of the silence may have done so after the expiry.
+        A leader knows when it looked, not when a report was written: who has reported since its
+        last renewal may have done so after the expiry.
         """
-        old, expired_s = worker_of(before), self._court.now() - silent_s + self._court.failover_s
+        old = worker_of(before)
+        renewed_s = self._court.now() - silent_s
         if (
             old not in {None, self._court.actor}
             and silent_s > self._court.failover_s
             and not position_of(before).is_shard_end
-            and self._reported_s.get(old, float("-inf")) <= expired_s - self._court.failover_s / 2
+            and self._reported_s.get(old, float("-inf")) <= renewed_s
         ):
             self._dead.add(old)
 
