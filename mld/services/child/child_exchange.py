@@ -309,7 +309,10 @@ class ChildExchange:
             limit = self._answer_limit = asyncio.timeout(limit_s)
             try:
                 async with limit:
-                    event = await self._next_message()
+                    try:
+                        event = await self._next_message()
+                    finally:
+                        self._answer_limit = None  # once it is over, nobody may move it
             except TimeoutError:
                 if self._write_error is not None:
                     raise self._unwritable(action, self._write_error) from None
@@ -324,8 +327,6 @@ class ChildExchange:
                 raise self._timed_out(action) from None
             except RemoteProtocolError as error:
                 raise await self._broken(action, error) from error
-            finally:
-                self._answer_limit = None
             self._heard_at = self._clock.monotonic()
             if isinstance(event, StatusReceived):
                 return

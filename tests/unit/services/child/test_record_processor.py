@@ -389,6 +389,27 @@ def test_a_child_that_closed_its_stdin_and_lives_on_fails_although_nothing_limit
     assert talking(test, closes, eof_grace_s=0.1).child.signals == ["TERM"]
 
 
+def test_a_line_that_breaks_off_after_the_end_of_stdout_fails_the_child_alone():
+    """The time for an answer was over by then, and to move it raised: the worker ended."""
+
+    async def dies(child):
+        await child.answer(await child.receive())
+        await child.stdin.changed.wait()
+        child.stdout.close()
+        await asyncio.sleep(0.01)
+        child.stdin.break_off()
+        await asyncio.sleep(0.01)
+        return 9
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        with pytest.raises(ChildFailed) as failed:
+            await world.process(BATCH[:-1] + b" " * 200_000 + b"\n")
+        assert failed.value.child_exit_code == 9
+
+    talking(test, dies)
+
+
 def test_a_checkpoint_result_that_cannot_be_written_fails_the_action():
     async def asks_and_leaves(child, _message):
         await child.say(action="checkpoint", sequenceNumber=None, subSequenceNumber=None)
