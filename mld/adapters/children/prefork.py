@@ -316,7 +316,10 @@ class _Template:
             OSError: no descriptors are left.
         """
         async with self._turn:  # its socket holds few messages
-            await asyncio.shield(self._ready)
+            ready = None
+            while ready is not self._ready:  # another template may have taken its place meanwhile
+                ready = self._ready
+                await asyncio.shield(ready)
             with child_pipes() as (theirs, ours):
                 child = await self._fork(env, theirs)
         return ChildProcess(child.pid, child.reaped, opened(ours, on_stderr), self._keeper)
@@ -334,10 +337,20 @@ class _Template:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await asked
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if asked.done() and not asked.cancelled() and asked.exception() is None:
+                self._end_unclaimed(asked.result())  # it was forked at this very moment
+            if isinstance(error, asyncio.CancelledError):
+                raise
             why = f"its template has not answered for {ANSWER_S:.0f} s"
             self._give_up(why)
             raise TemplateFailed(why) from None
+
+    def _end_unclaimed(self, child: _Forked) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        if (keeper := self._keeper) is not None:
+            child.reaped.add_done_callback(lambda _: keeper.forget(child.pid))
 
     def _receive(self) -> None:
         try:

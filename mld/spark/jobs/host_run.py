@@ -165,19 +165,21 @@ class HostRun:
         return packed
 
     def _run(self, packed: Packed | None) -> None:
+        """Until each ticket is answered: all at once, or part by part if the result is too large."""
         tried = 0
         while group := self._group():
             whole = MicroBatch(tuple(each.batch for each in group))
             if self._stop.is_set():
                 self._fail(group, whole, BatchFailed("this process is ending"))
-                return
+                continue
             try:
                 ready, packed = packed, None  # let go of with the try
                 self._try(group, whole, ready)
+                tried = 0
             except ResultTooLarge as error:
                 if (one := self._halve(whole, error)) is not None:
                     self._fail(group, whole, one)
-                    return
+                    tried = 0
             except Exception as error:  # noqa: BLE001 - judged, and told to all whom it concerns
                 if not all(each.is_wanted() for each in group):
                     _log.info("%s: a shard was lost before the commit; the others go on", whole)
@@ -192,8 +194,9 @@ class HostRun:
                     error = BatchFailed(f"{text} ({self._timeout_s:g} s)")
                 if (final := _verdict(whole, error, self._tries - tried)) is not None:
                     self._fail(group, whole, final)
-                    return
-                self._pause(whole, error, tried)
+                    tried = 0
+                else:
+                    self._pause(whole, error, tried)
             self._progress.job_ended()
 
     def _halve(self, whole: MicroBatch, error: ResultTooLarge) -> BatchFailed | None:

@@ -70,6 +70,35 @@ def test_one_record_of_which_too_much_is_made_is_named(bench):
     assert b.sink.rows == []
 
 
+def test_a_part_that_fails_leaves_the_shards_of_the_other_parts_alone(bench):
+    b = bench(lambda df, ctx: df, Narrow(2), retry__attempts="1")
+    b.sink.commit_errors = [None, OSError("gone")]
+    busy = hold_runner(b)
+    futures = [b.engine.submit(batch(name, 1, 2), always) for name in "abc"]
+    b.sink.gate.set()
+    assert outcome(busy) is None
+    first, *others = [outcome(each) for each in futures]
+    assert "gone" in str(first)
+    assert others == [None, None]
+    assert sorted(b.sink.rows) == [
+        ("b", 1, 0),
+        ("b", 2, 0),
+        ("busy", 1, 0),
+        ("c", 1, 0),
+        ("c", 2, 0),
+    ]
+
+
+def test_each_shard_hears_of_a_record_of_which_too_much_is_made(bench):
+    b = bench(lambda df, ctx: df, Narrow(1))
+    busy = hold_runner(b)
+    futures = [b.engine.submit(batch(name, 1, 2), always) for name in "abc"]
+    b.sink.most = 0
+    b.sink.gate.set()
+    outcome(busy)
+    assert all(isinstance(outcome(each), BatchFailed) for each in futures)
+
+
 @pytest.mark.parametrize("to", [2, 3])
 def test_what_was_committed_before_a_part_that_fails_stays(bench, to):
     """The shard begins again behind it, by its mark."""
