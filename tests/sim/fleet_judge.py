@@ -22,8 +22,9 @@ HAND_OFF_S = 30.0
 ON_ITS_WAY_S = 3.0
 #: So long after a flip workers may not know it yet, and take leases as they did.
 SETTLE_S = 200.0
-#: Whoever has not reported for two periods of 30 s is not alive; a look and a slow write come on top.
-SILENT_S = 60.0 + 15.0
+#: Whoever has not reported for two periods of 30 s is not alive; a look and a slow write come on top,
+#: and the time for which who leads now was cut off: it saw the last report when it was back.
+SILENT_S = 60.0 + 15.0 + 30.0
 #: A fleet of which this is said takes its leases; None = nothing is said.
 _TAKES = {None, "CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"}
 _COMPLETE = "TABLE_MIGRATION_STATUS_COMPLETE"

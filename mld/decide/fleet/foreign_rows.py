@@ -118,12 +118,13 @@ def foreign_rows(
 
 def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]], other: str) -> str:
     rows = "; ".join(f"{mark}: {_named(keys)}" for mark, keys in sorted(marked.items()))
-    # Any number of rows, so no list of commands.
+    # Any number of rows, so no list of commands. No double quote: a log in JSON would escape it.
+    region = f" --region {other.split(':')[1]}" if other.count(":") > 1 else ""
     command = (
-        f"aws dynamodb scan --table-name {table} --filter-expression '{STREAM_MARK} = :s' "
-        f"""--expression-attribute-values '{{":s":{{"S":"{other}"}}}}' """
-        "--query 'Items[].leaseKey.S' --output text | tr '\\t' '\\n' | xargs -I{} aws dynamodb "
-        f"""delete-item --table-name {table} --key '{{"leaseKey":{{"S":"{{}}"}}}}'"""
+        f"aws dynamodb scan --table-name {table}{region} --filter-expression '{STREAM_MARK} = :s' "
+        f"--expression-attribute-values ':s={{S={other}}}' --query 'Items[].[leaseKey.S]' "
+        "--output text | xargs -I% aws dynamodb delete-item "
+        f"--table-name {table}{region} --key 'leaseKey={{S=%}}'"
     )
     return (
         f"this worker reads the stream {own}, but the lease table {table} has rows of another "

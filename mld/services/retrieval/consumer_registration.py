@@ -216,14 +216,14 @@ class ConsumerRegistration:
             self.failing_since = self._parts.clock.monotonic()
         parts = self._parts
         what = self._config.consumer_arn or parts.name
-        advice = ""
+        advice, level = "", logging.WARNING
         if isinstance(error, Denied):
             advice = f"; {_PERMISSIONS}"
         elif isinstance(error, LimitExceeded) and error.operation == "RegisterStreamConsumer":
-            advice = f"; {_LIMIT}"
+            advice, level = f"; {_LIMIT}", logging.ERROR
         message = (
             f"enhanced fan-out: the consumer {what} of stream {parts.stream.name} cannot be used"
             f" ({error}){advice}"
         )
         parts.conditions.report(Reason.NO_CONSUMER, message, parts.stream.name)
-        log.warning("%s; trying again", message[0].upper() + message[1:])
+        log.log(level, "%s; trying again", message[0].upper() + message[1:])

@@ -203,6 +203,9 @@ def test_a_stream_without_room_for_another_consumer_is_told_at_once(caplog):
         for part in ("20 are registered", "deregister one", "retrievalMode = POLLING"):
             assert part in condition.message
             assert part in caplog.text
+        assert [one.levelname for one in caplog.records if "20 are" in one.getMessage()] == [
+            "ERROR"
+        ]
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
 
