@@ -61,7 +61,7 @@ class LocalCommand(click.Command):
     cls=LocalCommand,
     context_settings={"help_option_names": ["-h", "--help"]},
     short_help="run against an embedded AWS",
-    epilog="Arguments after -- are passed to the daemon: kcl-mld local FILE -- --log-level debug",
+    epilog="Arguments of the daemon follow --: kcl-mld local FILE -- --log-level debug",
 )
 @takes_properties_file(metavar="[FILE] [-- DAEMON ARGUMENTS]", is_required=False)
 @click.option(

@@ -22,7 +22,7 @@ from mld.cli.options import takes_properties_file
     "--print_classpath",
     "--print-classpath",
     is_flag=True,
-    help="Accepted; kcl-mld has no class path.",
+    help="Accepted; there is no class path.",
 )
 @click.option("-j", "--java", metavar="PATH", help="Accepted and ignored.")
 @takes_properties_file("--props", "--prop", is_required=False)
