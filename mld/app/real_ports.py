@@ -85,6 +85,17 @@ class _Opened:
         chain = self._config.aws.dynamodb_credentials
         return BotocoreDynamoDb(self.client(settings, chain, f"{_KEY}DynamoDB"), self._leases)
 
+    def children(self) -> ChildLauncher:
+        guardian = Guardian()
+        self._closing.callback(guardian.close)
+        if not self._config.child.prefork:
+            return ProcessLauncher(guardian)
+        from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
+
+        prefork = PreforkLauncher(guardian, self._config.child.preload)
+        self._closing.callback(prefork.close)
+        return prefork
+
     def cloudwatch(self) -> BotocoreCloudWatch | None:
         config = self._config
         if config.metrics.level == "NONE":
@@ -135,14 +146,7 @@ def real_ports(
         kinesis_port = BotocoreKinesis(kinesis, opened.control, retrieval, subscribing)
         dynamodb = opened.dynamodb(clients.dynamodb_settings(config))
         cloudwatch, schemas = opened.cloudwatch(), opened.schemas()
-        clock, guardian = SystemClock(), Guardian()
-        closing.callback(guardian.close)
-        children: ChildLauncher = ProcessLauncher(guardian)
-        if config.child.prefork:
-            from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
-
-            children = prefork = PreforkLauncher(guardian, config.child.preload)
-            closing.callback(prefork.close)
+        clock, children = SystemClock(), opened.children()
 
         async def account() -> str:
             sts = opened.client(clients.sts_settings(config))

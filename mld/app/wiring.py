@@ -56,75 +56,155 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         ports: the world.
         stream: as ``stream_to_read`` resolved it; None = those of ``config.streams``.
     """
-    clock, rng = ports.clock, ports.rng
-    conditions = Conditions()
-    calls = StartCalls(config, clock, rng, lambda: scheduler.state == "starting", conditions)
-    ports = replace(
-        ports,
-        dynamodb=calls.of(ports.dynamodb, ports.patient_dynamodb),
-        kinesis=calls.of(ports.kinesis),
-    )
-    cloudwatch = None
-    metrics: Metrics = NoMetrics()
-    if ports.cloudwatch is not None:
-        cloudwatch = CloudWatchMetrics(
-            ports.cloudwatch,
+    return WorkerWiring(config, ports, stream).worker()
+
+
+class WorkerWiring:
+    """The services of one worker; :meth:`worker` joins them."""
+
+    def __init__(self, config: Config, ports: Ports, stream: Stream | None) -> None:
+        """Make what all of them share; the arguments are those of :func:`build`."""
+        self._config = config
+        self._conditions = Conditions()
+        self._ports = self._repeating(ports)
+        self._cloudwatch = self._new_cloudwatch()
+        self._metrics: Metrics = self._cloudwatch or NoMetrics()
+        self._runtime = Runtime(
+            clock=ports.clock,
+            rng=ports.rng,
+            ids=ports.ids,
+            metrics=self._metrics,
+            offload=ports.offload,
+        )
+        self._coordinator = LeaseWiring(
+            self._ports.dynamodb,
+            config,
+            self._runtime,
+            self._conditions,
+            is_multi_stream=stream is None or stream.identifier is not None,
+            is_read=self._is_read,
+            find_load=ports.find_load,
+        ).coordinator()
+        self._store, self._renewer = self._coordinator.store, self._coordinator.renewer
+        self._budget = ByteBudget(config.retrieval.memory_budget_bytes, ports.clock)
+        self._registry = StreamRegistry()
+        self._cleanup = LeaseCleanup(
+            self._store, self._registry, config.shards, ports.clock, self._renewer
+        )
+        self._streams: WorkerStreams
+        self._stream_loops: tuple[Loop, ...] = ()
+        if stream is None:
+            self._follow_streams()
+        else:
+            self._streams = self._single_stream(stream)
+
+    def worker(self) -> Worker:
+        """All of them."""
+        clock, metrics, dropped = self._ports.clock, self._metrics, self._ports.dropped_messages
+        consuming = self._consumer_parts()
+        watchdog = LoopWatchdog(clock, metrics)
+
+        def new_consumer(held: HeldLease) -> ShardConsumer:
+            return ShardConsumer(held, consuming)
+
+        def snapshot() -> WorkerSnapshot:
+            return worker.snapshot()
+
+        summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, dropped)
+        parts = SchedulerParts(
+            coordinator=self._coordinator,
+            streams=self._streams,
+            cleanup=self._cleanup,
+            new_consumer=new_consumer,
+            conditions=self._conditions,
+            loops=self._loops(watchdog, summary_log),
+        )
+        self._scheduler = Scheduler(self._config, parts, clock, metrics)
+        worker = Worker(
+            self._config,
+            self._scheduler,
+            self._coordinator,
+            watchdog,
+            self._cloudwatch,
+            self._conditions,
+            clock,
+            self._streams,
+            dropped,
+        )
+        return worker
+
+    # -- what all services share -------------------------------------------------------------------
+
+    def _repeating(self, ports: Ports) -> Ports:
+        """Ports whose calls are repeated while the worker starts."""
+        calls = StartCalls(
+            self._config,
+            ports.clock,
+            ports.rng,
+            lambda: self._scheduler.state == "starting",
+            self._conditions,
+        )
+        return replace(
+            ports,
+            dynamodb=calls.of(ports.dynamodb, ports.patient_dynamodb),
+            kinesis=calls.of(ports.kinesis),
+        )
+
+    def _new_cloudwatch(self) -> CloudWatchMetrics | None:
+        config = self._config
+        if self._ports.cloudwatch is None:
+            return None
+        return CloudWatchMetrics(
+            self._ports.cloudwatch,
             config.metrics,
             namespace=config.application_name,
             worker_id=config.worker_id,
-            clock=clock,
+            clock=self._ports.clock,
         )
-        metrics = cloudwatch
-    runtime = Runtime(clock=clock, rng=rng, ids=ports.ids, metrics=metrics, offload=ports.offload)
 
-    def is_read(lease: Lease) -> bool:
-        return streams.is_read(lease)
+    # -- streams -----------------------------------------------------------------------------------
 
-    coordinator = LeaseWiring(
-        ports.dynamodb,
-        config,
-        runtime,
-        conditions,
-        is_multi_stream=stream is None or stream.identifier is not None,
-        is_read=is_read,
-        find_load=ports.find_load,
-    ).coordinator()
-    store, renewer = coordinator.store, coordinator.renewer
-    budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
-    registry = StreamRegistry()
-    cleanup = LeaseCleanup(store, registry, config.shards, clock, renewer)
+    def _is_read(self, lease: Lease) -> bool:
+        return self._streams.is_read(lease)
 
-    def new_context(
+    def _follow_streams(self) -> None:
+        # Its modules are a tenth of the start of those who read one stream.
+        from mld.app.many_streams import follow_streams  # noqa: PLC0415
+
+        self._streams, self._stream_loops = follow_streams(
+            self._config,
+            self._ports,
+            self._coordinator,
+            self._registry,
+            self._new_context,
+            self._conditions,
+            self._metrics,
+        )
+
+    def _single_stream(self, stream: Stream) -> SingleStream:
+        context = self._new_context(stream, (self._config.stream.initial_position,), None, None)
+        self._registry.add(context)
+        self._store.find_stream_mark = lambda: context.presence.mark
+        self._store.stream_name = stream.name
+        return SingleStream(context)
+
+    def _new_context(
+        self,
         stream: Stream,
         positions: Sequence[InitialPosition],
         argv: tuple[str, ...] | None,
         created: object,
     ) -> StreamContext:
-        """Wire what one stream has of its own."""
-        own = replace(runtime, metrics=metrics_of(stream, metrics))
-        detector = ShardDetector(ports.kinesis, stream, config.shards, rng)
-        presence = StreamPresence(
-            ports.kinesis,
-            stream,
-            detector,
-            config.leases.table_name,
-            conditions,
-            clock,
-            rng,
-            created,
-        )
-        presence.find_leases = lambda: (
-            () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
-        )
-        source = StreamSource(
-            stream=stream, position=positions[0], detector=detector, presence=presence
-        )
+        """Wire what one stream has of its own; see ``ContextFactory``."""
+        config, ports = self._config, self._ports
+        own = replace(self._runtime, metrics=metrics_of(stream, self._metrics))
+        source = self._source(stream, positions[0], created)
         polling = PollingParts(
             kinesis=ports.kinesis,
             stream=stream,
-            presence=presence,
+            presence=source.presence,
             config=retrieval_of(config, stream.name),
-            budget=budget,
+            budget=self._budget,
             runtime=own,
             initial_timestamp_s=next(
                 (one.timestamp_s for one in positions if one.timestamp_s is not None), None
@@ -133,85 +213,72 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         return StreamContext(
             source=source,
             syncer=ShardSyncer(
-                store,
+                self._store,
                 source,
-                coordinator,
+                self._coordinator,
                 config,
-                clock,
+                ports.clock,
                 own.metrics,
-                on_abandoned=cleanup.enqueue,
+                on_abandoned=self._cleanup.enqueue,
             ),
-            publishers=chosen_publishers(polling, config.application_name, conditions),
+            publishers=chosen_publishers(polling, config.application_name, self._conditions),
             metrics=own.metrics,
             argv=argv,
         )
 
-    streams: WorkerStreams
-    stream_loops: tuple[Loop, ...] = ()
-    if stream is None:
-        # Its modules are a tenth of the start of those who read one stream.
-        from mld.app.many_streams import follow_streams  # noqa: PLC0415
-
-        streams, stream_loops = follow_streams(
-            config, ports, coordinator, registry, new_context, conditions, metrics
+    def _source(self, stream: Stream, position: InitialPosition, created: object) -> StreamSource:
+        config, ports, store = self._config, self._ports, self._store
+        detector = ShardDetector(ports.kinesis, stream, config.shards, ports.rng)
+        presence = StreamPresence(
+            ports.kinesis,
+            stream,
+            detector,
+            config.leases.table_name,
+            self._conditions,
+            ports.clock,
+            ports.rng,
+            created,
         )
-    else:
-        context = new_context(stream, (config.stream.initial_position,), None, None)
-        registry.add(context)
-        store.find_stream_mark = lambda: context.presence.mark
-        store.stream_name = stream.name
-        streams = SingleStream(context)
-    consuming = ConsumerParts(
-        config=config,
-        runtime=runtime,
-        streams=registry,
-        renewer=renewer,
-        shard_end=ShardEnd(store, clock, rng, metrics, has_room=renewer.has_room),
-        cleanup=cleanup,
-        launcher=ports.children,
-        pid=ports.pid,
-        service_time=ports.service_time,
-        schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
-    )
-    watchdog = LoopWatchdog(clock, metrics)
+        presence.find_leases = lambda: (
+            () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
+        )
+        return StreamSource(stream=stream, position=position, detector=detector, presence=presence)
 
-    def new_consumer(held: HeldLease) -> ShardConsumer:
-        return ShardConsumer(held, consuming)
+    # -- consumers, and what runs beside them ------------------------------------------------------
 
-    def snapshot() -> WorkerSnapshot:
-        return worker.snapshot()
+    def _consumer_parts(self) -> ConsumerParts:
+        ports, runtime = self._ports, self._runtime
+        return ConsumerParts(
+            config=self._config,
+            runtime=runtime,
+            streams=self._registry,
+            renewer=self._renewer,
+            shard_end=ShardEnd(
+                self._store,
+                ports.clock,
+                ports.rng,
+                self._metrics,
+                has_room=self._renewer.has_room,
+            ),
+            cleanup=self._cleanup,
+            launcher=ports.children,
+            pid=ports.pid,
+            service_time=ports.service_time,
+            schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
+        )
 
-    summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, ports.dropped_messages)
-    parts = SchedulerParts(
-        coordinator=coordinator,
-        streams=streams,
-        cleanup=cleanup,
-        new_consumer=new_consumer,
-        conditions=conditions,
-        loops=(
+    def _loops(self, watchdog: LoopWatchdog, summary_log: SummaryLog) -> tuple[Loop, ...]:
+        coordinator, cloudwatch = self._coordinator, self._cloudwatch
+        return (
             ("fleet-watch", coordinator.fleet.run),
             ("fleet-member", coordinator.member.run),
             ("table-watch", coordinator.table_watch.run),
             ("loop-watchdog", watchdog.run),
             ("summary", summary_log.run),
-            ("memory-return", MemoryReturn(budget, ports.release_memory).run),
-            *stream_loops,
+            ("memory-return", MemoryReturn(self._budget, self._ports.release_memory).run),
+            *self._stream_loops,
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
-        ),
-    )
-    scheduler = Scheduler(config, parts, clock, metrics)
-    worker = Worker(
-        config,
-        scheduler,
-        coordinator,
-        watchdog,
-        cloudwatch,
-        conditions,
-        clock,
-        streams,
-        ports.dropped_messages,
-    )
-    return worker
+        )
 
 
 def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:

@@ -80,19 +80,10 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             streams,
             streams,
         )
-        single: Stream | None = None
-        names: StreamNames | None = None
-        if (listed := config.streams) is None:
-            # By name alone, which is what all workers read: whose account it is need not be asked.
-            single = stream_to_read(config.stream, region, None)
-        elif listed.selection is None:
-            names = StaticNames(listed.streams)
-        else:
-            names = DiscoveredNames(
-                kinesis, listed.streams, listed.selection, listed.discovery_interval_s, clock, rng
-            )
+        single, names = _streams(config, region, kinesis, clock, rng)
 
         def begins_s(stream: Stream) -> float | None:
+            listed = config.streams
             own = None if listed is None else listed.options_of(stream.name).initial_position
             return (own or config.stream.initial_position).timestamp_s
 
@@ -106,3 +97,22 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             RandomIds(),
             kinesis.dates.now_s,
         )
+
+
+def _streams(
+    config: Config,
+    region: str,
+    kinesis: BotocoreKinesis,
+    clock: SystemClock,
+    rng: random.Random,
+) -> tuple[Stream | None, StreamNames | None]:
+    """The one stream that the file names, or else what finds those of its list."""
+    listed = config.streams
+    if listed is None:
+        # By name alone, which is what all workers read: whose account it is need not be asked.
+        return stream_to_read(config.stream, region, None), None
+    if listed.selection is None:
+        return None, StaticNames(listed.streams)
+    return None, DiscoveredNames(
+        kinesis, listed.streams, listed.selection, listed.discovery_interval_s, clock, rng
+    )
