@@ -22,7 +22,7 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_presence import StreamPresence, StreamSource
+from mld.services.shards.stream_existence import StreamExistence, StreamSource
 from mld.services.shards.stream_sync import rows_of
 from mld.services.streams.stream_context import (
     SingleStream,
@@ -184,7 +184,7 @@ class WorkerWiring:
     def _single_stream(self, stream: Stream) -> SingleStream:
         context = self._new_context(stream, (self._config.stream.initial_position,), None, None)
         self._registry.add(context)
-        self._store.find_stream_mark = lambda: context.presence.mark
+        self._store.find_stream_mark = lambda: context.existence.mark
         self._store.stream_name = stream.name
         return SingleStream(context)
 
@@ -202,7 +202,7 @@ class WorkerWiring:
         polling = PollingParts(
             kinesis=ports.kinesis,
             stream=stream,
-            presence=source.presence,
+            existence=source.existence,
             config=retrieval_of(config, stream.name),
             budget=self._budget,
             runtime=own,
@@ -229,7 +229,7 @@ class WorkerWiring:
     def _source(self, stream: Stream, position: InitialPosition, created: object) -> StreamSource:
         config, ports, store = self._config, self._ports, self._store
         detector = ShardDetector(ports.kinesis, stream, config.shards, ports.rng)
-        presence = StreamPresence(
+        existence = StreamExistence(
             ports.kinesis,
             stream,
             detector,
@@ -239,10 +239,12 @@ class WorkerWiring:
             ports.rng,
             created,
         )
-        presence.find_leases = lambda: (
+        existence.find_leases = lambda: (
             () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
         )
-        return StreamSource(stream=stream, position=position, detector=detector, presence=presence)
+        return StreamSource(
+            stream=stream, position=position, detector=detector, existence=existence
+        )
 
     # -- consumers, and what runs beside them ------------------------------------------------------
 

@@ -22,7 +22,7 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_presence import StreamPresence, StreamSource
+from mld.services.shards.stream_existence import StreamExistence, StreamSource
 from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World
@@ -96,7 +96,7 @@ class ShardWorld(World):
         worker = self.worker("me")
         self.lease_store, self.renewer = worker.store, worker.renewer
         self.detector = ShardDetector(self.kinesis, self.stream, self.config_tree.shards, self.rng)
-        self.presence = StreamPresence(
+        self.existence = StreamExistence(
             self.kinesis,
             self.stream,
             self.detector,
@@ -109,7 +109,7 @@ class ShardWorld(World):
             stream=self.stream,
             position=self.config_tree.stream.initial_position,
             detector=self.detector,
-            presence=self.presence,
+            existence=self.existence,
         )
         self.streams = StreamRegistry()
         self.cleanup = LeaseCleanup(

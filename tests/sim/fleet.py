@@ -20,7 +20,7 @@ from mld.local.kinesis.model import KinesisModel
 from mld.model.config.config import Config
 from mld.model.sequence import Sentinel
 from mld.model.streams.stream import Stream
-from mld.services.presence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
+from mld.services.existence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation

@@ -9,10 +9,10 @@ import dataclasses
 import pytest
 
 from mld.model.sequence import Sentinel
+from mld.services.existence_watch import ExistenceWatch
 from mld.services.fleet.lease_coordinator import LeaseCoordinator
-from mld.services.presence_watch import PresenceWatch
 from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_presence import StreamPresence
+from mld.services.shards.stream_existence import StreamExistence
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import LOSSES, Plan
@@ -59,7 +59,7 @@ def test_a_worker_that_takes_a_missing_shard_for_an_ended_one_is_noticed(monkeyp
     async def always(_self, _shard_id, _sequence_number=None):
         return True
 
-    monkeypatch.setattr(StreamPresence, "is_trimmed", always)
+    monkeypatch.setattr(StreamExistence, "is_trimmed", always)
     assert any("told the end of" in text for text in convicted("stream deleted"))
 
 
@@ -68,7 +68,7 @@ def test_a_worker_that_stays_is_noticed(monkeypatch, loses):
     async def never(_self):
         return None
 
-    monkeypatch.setattr(PresenceWatch, "_look_once", never)
+    monkeypatch.setattr(ExistenceWatch, "_look_once", never)
     rules = {text.partition(":")[0] for text in convicted(loses)}
     assert rules & {"L5", "S9"}
     # Rows of a new table with the counters of the old one look expired to whoever stays (L6).
@@ -83,7 +83,7 @@ def test_a_worker_that_fills_a_table_that_was_created_again_is_noticed(monkeypat
         return None
 
     monkeypatch.setattr(LeaseCoordinator, "is_leader", is_leader)
-    monkeypatch.setattr(PresenceWatch, "_look_once", stay)
+    monkeypatch.setattr(ExistenceWatch, "_look_once", stay)
     assert any("created" in text for text in convicted("table recreated"))
 
 
@@ -94,7 +94,7 @@ def test_a_worker_that_syncs_with_a_stream_that_was_created_again_is_noticed(mon
     async def fill(self):
         await self.sync()
 
-    monkeypatch.setattr(PresenceWatch, "_look_once", stay)
+    monkeypatch.setattr(ExistenceWatch, "_look_once", stay)
     monkeypatch.setattr(ShardSyncer, "audit", fill)
     assert any("created" in text for text in convicted("stream recreated"))
 

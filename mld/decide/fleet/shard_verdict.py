@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.shards.audit import signs_of_recreation
-from mld.decide.streams.presence import ShardFate, fate_of
+from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.fleet.verdict import Conclusion, Gravity, Verdict
 from mld.model.sequence import Sentinel
 
@@ -292,7 +292,7 @@ class ShardJudge:
         if shard is not None:
             signs = signs_of_recreation([lease], [shard])
             return f"the row is of an earlier stream of that name: {signs[0]}" if signs else None
-        if fate_of(lease.shard_id, None, listed.values()) is ShardFate.FOREIGN:
+        if shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.FOREIGN:
             return "the stream never had such a shard"
         return None
 
@@ -303,7 +303,7 @@ class ShardJudge:
         if (
             listed is not None
             and lease.shard_id not in listed
-            and fate_of(lease.shard_id, None, listed.values()) is ShardFate.TRIMMED
+            and shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED
         ):
             yield self._said(
                 lease,

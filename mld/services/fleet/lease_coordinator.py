@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mld.decide.readiness import Reason
-from mld.services.presence_watch import PresenceWatch
+from mld.services.existence_watch import ExistenceWatch
 
 if TYPE_CHECKING:
     import random
@@ -37,7 +37,7 @@ class LeaseCoordinator:
         acquisition: AcquisitionSwitch,
         elector: LeaderElector,
         fleet: FleetWatch,
-        table_watch: PresenceWatch,
+        table_watch: ExistenceWatch,
         member: FleetMember,
     ) -> None:
         """Join the parts, which are wired by :mod:`mld.app.leases`."""
@@ -128,9 +128,9 @@ def watch_table(
     conditions: Conditions,
     clock: Clock,
     rng: random.Random,
-) -> PresenceWatch:
+) -> ExistenceWatch:
     """The watch over the lease table: without it nothing is held, and every child is told so."""
-    return PresenceWatch(
+    return ExistenceWatch(
         store.look_at_table,
         store.table_doubted,
         Reason.TABLE_DELETED,

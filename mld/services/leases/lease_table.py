@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.streams.presence import missing_table, table_identity
+from mld.decide.streams.existence import missing_table, table_identity
 from mld.errors import (
     AwsError,
     InUse,

@@ -81,7 +81,7 @@ def _fan_out_publishers(
         FanOutParts(
             kinesis=parts.kinesis,
             registration=registration,
-            presence=parts.presence,
+            existence=parts.existence,
             config=config,
             budget=parts.budget,
             runtime=runtime,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mld.services.retrieval.consumer_registration import ConsumerRegistration
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.runtime import Runtime
-    from mld.services.shards.stream_presence import StreamPresence
+    from mld.services.shards.stream_existence import StreamExistence
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ class FanOutParts:
 
     Attributes:
         registration: knows the consumer.
-        presence: says whether a shard that was not found has ended, or its stream is gone.
+        existence: says whether a shard that was not found has ended, or its stream is gone.
         initial_timestamp_s: of an AT_TIMESTAMP start, else None.
     """
 
     kinesis: Kinesis
     registration: ConsumerRegistration
-    presence: StreamPresence
+    existence: StreamExistence
     config: RetrievalConfig
     budget: ByteBudget
     runtime: Runtime
@@ -143,7 +143,7 @@ class FanOutPublisher(BufferedPublisher):
         """Subscribe until cancelled. After the end of the shard it only waits for a rewind."""
         while True:
             await self._gate()
-            if self._parts.presence.is_gone:
+            if self._parts.existence.is_gone:
                 await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
             error = await self._subscribe_once()
@@ -194,7 +194,7 @@ class FanOutPublisher(BufferedPublisher):
                 self._subscriptions.failed(failed)
                 if isinstance(failed, InvalidArgument):
                     self._position_refused()
-                    self._parts.presence.doubt(self._shard_id, self._last_known())
+                    self._parts.existence.doubt(self._shard_id, self._last_known())
         except Exception as unforeseen:
             self._subscriptions.count_failure()
             log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
@@ -209,7 +209,7 @@ class FanOutPublisher(BufferedPublisher):
     async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> None:
         """End a shard that is past retention; while its stream is gone, only wait."""
         try:
-            is_trimmed = await self._parts.presence.is_trimmed(self._shard_id, self._last_known())
+            is_trimmed = await self._parts.existence.is_trimmed(self._shard_id, self._last_known())
         except ResourceMissing:
             return
         except MldError as unknown:
@@ -298,7 +298,7 @@ class FanOutPublisher(BufferedPublisher):
             batch = await self._read(body)
             if not self._is_confirmed:
                 # Of the stream that it was? Every event says where to go on, an empty one too.
-                if not await self._parts.presence.confirm():
+                if not await self._parts.existence.confirm():
                     return False
                 self._is_confirmed = True
             if self._rewinds == rewinds and reservation is not None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.runtime import Runtime
-    from mld.services.shards.stream_presence import StreamPresence
+    from mld.services.shards.stream_existence import StreamExistence
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +57,13 @@ class PollingParts:
     """What all publishers of a stream share.
 
     Attributes:
-        presence: says whether a shard that was not found has ended, or its stream is gone.
+        existence: says whether a shard that was not found has ended, or its stream is gone.
         initial_timestamp_s: of an AT_TIMESTAMP start, else None.
     """
 
     kinesis: Kinesis
     stream: Stream
-    presence: StreamPresence
+    existence: StreamExistence
     config: RetrievalConfig
     budget: ByteBudget
     runtime: Runtime
@@ -133,7 +133,7 @@ class PollingPublisher(BufferedPublisher):
                 if not self._may_fetch():
                     continue  # somebody thought better of it meanwhile
             self._is_first_call = False
-            if self._parts.presence.is_gone:
+            if self._parts.existence.is_gone:
                 await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
             self._success_at = self._behind_s = None
@@ -179,7 +179,7 @@ class PollingPublisher(BufferedPublisher):
                 if self._iterator is None:
                     self._position_refused()
                 self._iterator = None
-                self._parts.presence.doubt(self._shard_id, self._last_known())
+                self._parts.existence.doubt(self._shard_id, self._last_known())
         except Exception:
             self._fetches.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
@@ -196,7 +196,7 @@ class PollingPublisher(BufferedPublisher):
         """End a shard that is past retention; while its stream is gone, only wait."""
         self._iterator = None
         try:
-            is_trimmed = await self._parts.presence.is_trimmed(self._shard_id, self._last_known())
+            is_trimmed = await self._parts.existence.is_trimmed(self._shard_id, self._last_known())
         except ResourceMissing:
             return
         except MldError as unknown:
@@ -273,7 +273,7 @@ class PollingPublisher(BufferedPublisher):
         """Whether an answer is of the stream that it was; asked for the first that says anything."""
         if self._is_confirmed or (batch.is_empty and not batch.is_shard_end):
             return True
-        is_ours = await self._parts.presence.confirm()
+        is_ours = await self._parts.existence.confirm()
         if self._rewinds == rewinds:
             self._is_confirmed = is_ours
             if not is_ours:

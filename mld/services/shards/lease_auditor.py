@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mld.model.streams.shard import HashRange
     from mld.ports.clock import Clock
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.stream_presence import StreamSource
+    from mld.services.shards.stream_existence import StreamSource
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.stream_presence import StreamSource
+    from mld.services.shards.stream_existence import StreamSource
     from mld.services.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class LeaseCleanup:
         asked_at = found_at.get(identifier)
         if asked_at is None or ASKED_S < self._clock.monotonic() - asked_at < math.inf:
             try:
-                await self._source(lease).presence.check()
+                await self._source(lease).existence.check()
             except MldError as error:
                 log.warning("Leases of finished shards are not deleted yet: %s", error)
                 found_at[identifier] = -math.inf
@@ -217,7 +217,7 @@ class LeaseCleanup:
             log.log(level, "Lease %s is kept: %s", lease.lease_key, why)
             return False
         if not child_ids:
-            await self._source(lease).presence.check()
+            await self._source(lease).existence.check()
             log.error(
                 "Deleting the lease %s: its shard ended, and no child shard of it is listed",
                 lease.lease_key,
@@ -231,7 +231,7 @@ class LeaseCleanup:
             ResourceMissing: it was the whole stream: its leases stay.
         """
         source = self._source(lease)
-        if not await source.presence.is_trimmed(lease.shard_id):
+        if not await source.existence.is_trimmed(lease.shard_id):
             return _Result.WAITS
         shards = await source.detector.list_shards()
         known = {shard.shard_id for shard in shards}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.stream_presence import StreamSource
+    from mld.services.shards.stream_existence import StreamSource
     from mld.services.shards.stream_sync import MayWrite
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ShardSyncer:
         """
         self._store = store
         self._detector = source.detector
-        self._presence = source.presence
+        self._existence = source.existence
         self._coordinator = coordinator
         self._stream = source.stream
         self._config = config.shards
@@ -101,7 +101,7 @@ class ShardSyncer:
             AwsError: the shards or the table could not be read or written; start again later.
                 Rows written before stay, and are a good beginning.
         """
-        await self._presence.learn()
+        await self._existence.learn()
         is_unused = self._is_filling or await self._table_is_unused()
         self._store.check_rows("PutItem")
         if is_unused:
@@ -152,7 +152,7 @@ class ShardSyncer:
         if self._confirmed_at is None or began_at - self._confirmed_at > CONFIRMED_S:
             if not await self._coordinator.is_leader():
                 return False
-            await self._presence.check()
+            await self._existence.check()
             self._confirmed_at = began_at
         return True
 
@@ -210,7 +210,7 @@ class ShardSyncer:
             return await self._stand_in()
         success = 0
         try:
-            await self._presence.check()
+            await self._existence.check()
             self._confirmed_at = started
             outcome = await self._audit()
             success = 1
@@ -264,7 +264,7 @@ class ShardSyncer:
                 return False
             if confirmed_at is None or now - confirmed_at > CONFIRMED_S:
                 await self._coordinator.check_table()
-                await self._presence.check()
+                await self._existence.check()
                 confirmed_at = now
             return True
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.stream_presence import StreamSource
+    from mld.services.shards.stream_existence import StreamSource
 
 log = logging.getLogger(__name__)
 

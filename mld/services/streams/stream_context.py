@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from mld.model.streams.stream_list import StreamList
     from mld.ports.metrics import Datum
     from mld.services.conditions import Conditions
+    from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.presence_watch import PresenceWatch
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.shards.shard_syncer import ShardSyncer
-    from mld.services.shards.stream_presence import StreamPresence, StreamSource
+    from mld.services.shards.stream_existence import StreamExistence, StreamSource
     from mld.services.streams.stream_names import StreamNames, StreamResolver
     from mld.services.wakeup import Wakeup
 
@@ -70,9 +70,9 @@ class StreamContext:
         return str(self.source.stream.identifier)
 
     @property
-    def presence(self) -> StreamPresence:
+    def existence(self) -> StreamExistence:
         """Whether it is still the same stream."""
-        return self.source.presence
+        return self.source.existence
 
 
 class StreamRegistry:
@@ -119,7 +119,7 @@ class ContextLoops:
 
         Args:
             registry: finds the contexts for leases.
-            on_gone: told of a stream that has been gone for ``presence_watch.GIVE_UP_S``, and why.
+            on_gone: told of a stream that has been gone for ``existence_watch.GIVE_UP_S``, and why.
         """
         self._registry = registry
         self._on_gone = on_gone
@@ -168,7 +168,7 @@ class ContextLoops:
 
     async def _watch(self, context: StreamContext) -> None:
         try:
-            await context.presence.run()
+            await context.existence.run()
         except ResourceMissing as error:
             self._on_gone(context, str(error))
 
@@ -198,7 +198,7 @@ class TrackerParts:
     registry: StreamRegistry
     new_context: ContextFactory
     store: LeaseStore
-    table_watch: PresenceWatch
+    table_watch: ExistenceWatch
     leases_created: Callable[[], None]
     changed: Wakeup
     options: StreamList
@@ -267,7 +267,7 @@ class SingleStream:
         """See :class:`WorkerStreams`; a stream that is gone ends the worker."""
         return (
             ("shard-syncer", self._context.syncer.run),
-            ("stream-watch", self._context.presence.run),
+            ("stream-watch", self._context.existence.run),
         )
 
     def is_read(self, lease: Lease) -> bool:  # noqa: ARG002 - the table has leases of one stream

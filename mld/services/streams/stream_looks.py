@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.streams.presence import missing_stream, recreated_stream
+from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
 from mld.model.fleet.fleet_snapshot import StreamLook

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.decide.backoff import backoff_s
-from mld.decide.streams.presence import DELETING
+from mld.decide.streams.existence import DELETING
 from mld.decide.streams.stream_identity import described_stream, resolved_stream
 from mld.decide.streams.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled

@@ -66,7 +66,7 @@ class OrphanStreams:
         self._successor = successor
         self._read: dict[str, StreamContext] = {}
         self._unread: dict[str, str] = {}
-        #: Contexts of streams that went away: their presence knows which stream it was.
+        #: Contexts of streams that went away: their ``existence`` knows which stream it was.
         self._gone: dict[str, StreamContext] = {}
         self._new: set[str] = set()
 
@@ -107,7 +107,7 @@ class OrphanStreams:
         """
         context = self._gone.get(str(stream.identifier))
         if context is not None:
-            await context.presence.check()
+            await context.existence.check()
         return context
 
     def followed(self, stream: Stream) -> None:
@@ -151,7 +151,7 @@ class OrphanStreams:
             try:
                 context = self._gone.get(identifier)
                 if context is not None:
-                    await context.presence.check()
+                    await context.existence.check()
                 await self._adopt(identifier)
             except MldError as error:
                 log.debug("Leases of %s are still left alone: %s", identifier, error)
@@ -191,7 +191,7 @@ class OrphanStreams:
         if successor is not None:
             if is_of_later_stream(stream.epoch or 0, successor.stream.epoch or 0):
                 # Another worker may have met the new stream before our watch looked.
-                await successor.presence.check()
+                await successor.existence.check()
             return stream, None
         return stream, await self._parts.resolver.created(stream)
 
@@ -409,7 +409,7 @@ class StreamTracker:
         self._synced.discard(context.identifier)
         self._orphans.left(context)
         # Perhaps because it was deleted; if it is created again, its shards have the same names.
-        context.presence.look_soon()
+        context.existence.look_soon()
         log.info("Stream %s left the list; its leases are still read, no new ones are created", one)
 
     def _follower(self, stream: Stream) -> StreamContext | None:

@@ -36,7 +36,7 @@ from mld.services.runtime import Runtime
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
-from mld.services.shards.stream_presence import StreamPresence, StreamSource
+from mld.services.shards.stream_existence import StreamExistence, StreamSource
 from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
@@ -131,14 +131,14 @@ class World:
         )
         detector = ShardDetector(self.kinesis, STREAM, self.config.shards, random.Random(3))
         self.conditions = Conditions()
-        self.presence = StreamPresence(
+        self.existence = StreamExistence(
             self.kinesis, STREAM, detector, "app", self.conditions, self.clock, random.Random(4)
         )
         self.source = StreamSource(
             stream=STREAM,
             position=self.config.stream.initial_position,
             detector=detector,
-            presence=self.presence,
+            existence=self.existence,
         )
         self.streams = StreamRegistry()
         #: Keys of leases that the syncer was told are waited for.
@@ -157,7 +157,7 @@ class World:
         self.polling = PollingParts(
             kinesis=self.kinesis,
             stream=STREAM,
-            presence=self.presence,
+            existence=self.existence,
             config=self.config.retrieval,
             budget=self.budget,
             runtime=self.runtime,

@@ -240,9 +240,9 @@ class Loop:
 class Context:
     """The worker's only stream."""
 
-    def __init__(self, syncer: Syncer, presence: Loop) -> None:
+    def __init__(self, syncer: Syncer, existence: Loop) -> None:
         self.syncer = syncer
-        self.presence = presence
+        self.existence = existence
 
 
 class Syncer:

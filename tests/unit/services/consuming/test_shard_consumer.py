@@ -200,7 +200,7 @@ def test_a_trimmed_shard_of_a_living_stream_ends_without_children():
 @pytest.mark.parametrize("was_read", [False, True])
 def test_a_shard_whose_stream_was_deleted_never_ends(*, was_read, comes_back):
     async def test(world):
-        await world.presence.learn()
+        await world.existence.learn()
         if was_read:
             world.put(b"one")
         async with world.consuming(await world.hold()):
@@ -211,7 +211,7 @@ def test_a_shard_whose_stream_was_deleted_never_ends(*, was_read, comes_back):
             with pytest.raises(
                 ResourceMissing, match="created again" if comes_back else "was deleted"
             ):
-                await world.presence.run()
+                await world.existence.run()
             (condition,) = world.conditions.current()
             assert condition.reason == "stream_deleted"
         assert world.children.heard()[-2:] == ["shutdownRequested", "leaseLost"]
@@ -226,7 +226,7 @@ def test_nothing_is_read_while_it_is_not_known_whether_the_stream_was_created_ag
     """From the start of a shard the new stream would serve, and its shard's end would come."""
 
     async def test(world):
-        await world.presence.learn()
+        await world.existence.learn()
         limited = LimitExceeded("DescribeStreamSummary", "LimitExceededException")
         is_limited = True
 
@@ -247,7 +247,7 @@ def test_nothing_is_read_while_it_is_not_known_whether_the_stream_was_created_ag
             assert consumer.status().reading_fails_s is not None
             is_limited = False
             with pytest.raises(ResourceMissing, match="created again"):
-                await world.presence.run()
+                await world.existence.run()
         assert (await world.row()).checkpoint == TRIM_HORIZON
 
     in_world(test)
@@ -261,10 +261,10 @@ def test_a_position_that_a_recreated_stream_refuses_ends_the_worker():
         world.model.call("DeleteStream", {"StreamName": STREAM.name})
         await asyncio.sleep(60)
         world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
-        await world.presence.learn()
+        await world.existence.learn()
         async with world.consuming(await world.hold(checkpoint=At(number))):
             with pytest.raises(ResourceMissing, match=f"never had the record {number}"):
-                await world.presence.run()
+                await world.existence.run()
         assert (await world.row()).checkpoint == At(number)
 
     in_world(test)

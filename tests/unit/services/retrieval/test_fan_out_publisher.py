@@ -31,7 +31,7 @@ from tests.fakes.budget import reserve
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
-from tests.unit.services.retrieval.test_polling_publisher import ScriptedPresence
+from tests.unit.services.retrieval.test_polling_publisher import ScriptedExistence
 
 EPOCH = 1_700_000_000.0
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/app:1"
@@ -150,7 +150,7 @@ class World:
         self.clock = LoopClock(EPOCH)
         self.budget = ByteBudget(budget, self.clock)
         self.registration = ScriptedRegistration()
-        self.presence = ScriptedPresence()
+        self.existence = ScriptedExistence()
         self.offload = Inline()
         self.position, self.since_s = position, since_s
         self.publisher = FanOutPublisher(
@@ -158,7 +158,7 @@ class World:
             FanOutParts(
                 kinesis=self.kinesis,
                 registration=self.registration,
-                presence=self.presence,
+                existence=self.existence,
                 config=RetrievalConfig(**config),
                 budget=self.budget,
                 runtime=Runtime(
@@ -391,7 +391,7 @@ class TestRenewal:
     def test_a_refused_position_is_a_reason_to_look_for_the_stream(self):
         async def test(world):
             await world.take_numbers(1)
-            assert world.presence.doubted == [("shard-1", "10")]
+            assert world.existence.doubted == [("shard-1", "10")]
 
         refused = InvalidArgument("SubscribeToShard", "InvalidArgumentException")
         pushing(test, refused, [event(11)], position=At("10"))
@@ -451,14 +451,14 @@ class TestTheEnd:
             last = await world.take()
             assert last.is_shard_end
             assert not last.child_shards
-            assert world.presence.asked == [("shard-1", "10")]
+            assert world.existence.asked == [("shard-1", "10")]
 
         missing = NotFound("SubscribeToShard", "ResourceNotFoundException")
         pushing(test, missing, position=At("10"))
 
     def test_a_shard_that_is_listed_lacks_its_consumer(self):
         async def test(world):
-            world.presence.fates.append(False)
+            world.existence.fates.append(False)
             assert await world.take_numbers(1) == ["11"]
             assert world.registration.doubted == [ARN]
 
@@ -467,7 +467,7 @@ class TestTheEnd:
 
     def test_while_the_stream_is_gone_it_waits(self):
         async def test(world):
-            world.presence.fates.extend(
+            world.existence.fates.extend(
                 [ResourceMissing("gone"), ServiceError("ListShards", "Oops"), False]
             )
             assert await world.take_numbers(1) == ["11"]
@@ -482,24 +482,24 @@ class TestTheEnd:
         """Such a position would serve a stream that was created again, too."""
 
         async def test(world):
-            world.presence.confirm_s = 0.7
+            world.existence.confirm_s = 0.7
             await world.take()
-            assert world.presence.confirmed_at == [just(0.7)]
+            assert world.existence.confirmed_at == [just(0.7)]
             assert await world.take_numbers(1) == ["8"]
-            assert len(world.presence.confirmed_at) == 1
+            assert len(world.existence.confirmed_at) == 1
 
         pushing(test, [first, event(8)], position=position)
 
     def test_a_sequence_number_fits_no_other_stream(self):
         async def test(world):
             assert await world.take_numbers(2) == ["11", "12"]
-            assert world.presence.confirmed_at == []
+            assert world.existence.confirmed_at == []
 
         pushing(test, [event(11), 6.0, None], [event(12)], position=At("10"))
 
     def test_events_of_another_stream_are_dropped(self):
         async def test(world):
-            world.presence.confirmations.append(False)
+            world.existence.confirmations.append(False)
             assert await world.take_numbers(1) == ["8"]
             assert world.starts == [("TRIM_HORIZON", None)] * 2
             assert world.kinesis.subscriptions[0].is_closed
@@ -508,21 +508,21 @@ class TestTheEnd:
 
     def test_a_rewind_while_the_stream_is_asked_for_drops_the_event(self):
         async def test(world):
-            world.presence.confirm_s = 0.7
+            world.existence.confirm_s = 0.7
             before = world.publisher.delivered
             await asyncio.sleep(0.3)
             world.publisher.rewind(before)
             assert await world.take_numbers(1) == ["8"]
-            assert len(world.presence.confirmed_at) == 2
+            assert len(world.existence.confirmed_at) == 2
 
         pushing(test, [event(7)], [event(8)])
 
     def test_nothing_is_asked_of_a_stream_that_is_gone(self):
         async def test(world):
-            world.presence.is_gone = True
+            world.existence.is_gone = True
             await asyncio.sleep(35)
             assert not world.kinesis.requests
-            world.presence.is_gone = False
+            world.existence.is_gone = False
             await world.take_numbers(1)
 
         pushing(test, [event(1)])

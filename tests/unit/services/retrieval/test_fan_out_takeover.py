@@ -19,7 +19,7 @@ from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
-from tests.unit.services.retrieval.test_polling_publisher import ScriptedPresence
+from tests.unit.services.retrieval.test_polling_publisher import ScriptedExistence
 
 SHARD = "shardId-000000000000"
 
@@ -60,7 +60,7 @@ class Service:
         parts = FanOutParts(
             kinesis=kinesis,
             registration=registration,
-            presence=ScriptedPresence(),
+            existence=ScriptedExistence(),
             config=RetrievalConfig(),
             budget=ByteBudget(48 << 20, self.clock),
             runtime=runtime,

@@ -104,7 +104,7 @@ class ScriptedKinesis:
         return result
 
 
-class ScriptedPresence:
+class ScriptedExistence:
     """Says what became of a shard that was not found.
 
     Attributes:
@@ -151,11 +151,11 @@ class Fetching:
         self.budget = ByteBudget(48 * 2**20, self.clock)
         self.offload = Inline()
         self.position = position
-        self.presence = ScriptedPresence()
+        self.existence = ScriptedExistence()
         parts = PollingParts(
             kinesis=self.kinesis,
             stream=stream or Stream(name="orders"),
-            presence=self.presence,
+            existence=self.existence,
             config=RetrievalConfig(**config),
             budget=self.budget,
             runtime=Runtime(
@@ -434,12 +434,12 @@ def test_a_shard_that_is_gone_ends_without_children(where):
 def test_a_shard_that_is_gone_does_not_end_while_its_stream_is_in_doubt(fate):
     async def test(world):
         world.kinesis.answers.extend([answer(7), NotFound("x", "ResourceNotFoundException")])
-        world.presence.fates.extend([fate, False])
+        world.existence.fates.extend([fate, False])
         assert await world.take_numbers(1) == ["7"]
         batch = await world.take()
         assert not batch.is_shard_end
         # What was not answered is asked again before the shard is.
-        assert world.presence.asked == [("shard-1", "7")] * (1 if fate is False else 2)
+        assert world.existence.asked == [("shard-1", "7")] * (1 if fate is False else 2)
         assert len(world.kinesis.iterators) == 2
         assert world.kinesis.iterators[-1]["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER"
 
@@ -468,7 +468,7 @@ def test_an_iterator_that_does_not_serve_is_a_reason_to_doubt_the_stream(error, 
     async def test(world):
         world.kinesis.answers.append(error("GetRecords", "x"))
         await world.take()
-        assert world.presence.doubted == [("shard-1", known)]
+        assert world.existence.doubted == [("shard-1", known)]
 
     fetching(test, position=position)
 
@@ -478,12 +478,12 @@ def test_nothing_is_read_while_the_stream_is_gone():
 
     async def test(world):
         assert await world.take_numbers(1) == ["7"]
-        world.presence.is_gone = True
+        world.existence.is_gone = True
         await asyncio.sleep(5)
         calls = len(world.kinesis.calls)
         await asyncio.sleep(300)
         assert len(world.kinesis.calls) == calls
-        world.presence.is_gone = False
+        world.existence.is_gone = False
         assert await world.take_numbers(1) == ["8"]
 
     fetching(test, answer(7), answer(), answer(), answer(), answer(8))
@@ -497,16 +497,16 @@ def test_what_an_unread_shard_has_to_offer_waits_until_the_stream_is_known_to_be
     """Such an iterator would serve a stream that was created again, too."""
 
     async def test(world):
-        world.presence.confirm_s = 0.7
+        world.existence.confirm_s = 0.7
         assert [(await world.take()).is_empty for _ in range(2)] == [True, True]
-        assert world.presence.confirmed_at == []
+        assert world.existence.confirmed_at == []
         batch = await world.take()
         assert not batch.is_empty or batch.is_shard_end
-        assert world.presence.confirmed_at == [just(3.7)]
+        assert world.existence.confirmed_at == [just(3.7)]
         assert world.kinesis.calls[2][0] == just(3.0)
         if not batch.is_shard_end:
             assert await world.take_numbers(1) == ["8"]
-            assert len(world.presence.confirmed_at) == 1
+            assert len(world.existence.confirmed_at) == 1
 
     fetching(test, answer(), answer(), first, answer(8), position=position)
 
@@ -514,37 +514,37 @@ def test_what_an_unread_shard_has_to_offer_waits_until_the_stream_is_known_to_be
 def test_a_sequence_number_fits_no_other_stream():
     async def test(world):
         assert await world.take_numbers(2) == ["7", "8"]
-        assert world.presence.confirmed_at == []
+        assert world.existence.confirmed_at == []
 
     fetching(test, answer(7), ExpiredIterator("GetRecords", "x"), answer(8), position=At("5"))
 
 
 def test_records_of_another_stream_are_dropped():
     async def test(world):
-        world.presence.confirmations.append(False)
+        world.existence.confirmations.append(False)
         assert await world.take_numbers(1) == ["8"]
         assert len(world.kinesis.iterators) == 2
-        assert len(world.presence.confirmed_at) == 2
+        assert len(world.existence.confirmed_at) == 2
 
     fetching(test, answer(70), answer(8))
 
 
 def test_a_rewind_while_the_stream_is_asked_for_drops_the_records():
     async def test(world):
-        world.presence.confirm_s = 0.7
+        world.existence.confirm_s = 0.7
         before = world.publisher.delivered
         await asyncio.sleep(0.3)
         world.publisher.rewind(before)
         assert await world.take_numbers(1) == ["8"]
         assert len(world.kinesis.iterators) == 2
-        assert len(world.presence.confirmed_at) == 2
+        assert len(world.existence.confirmed_at) == 2
 
     fetching(test, answer(7), answer(8))
 
 
 def test_the_time_of_a_call_does_not_count_the_look_at_the_stream():
     async def test(world):
-        world.presence.confirm_s = 3.0
+        world.existence.confirm_s = 3.0
         await world.take_numbers(1)
         took = [one.value for one in world.metrics.data if one.name.endswith("getRecords.Time")]
         assert took == [just(0.0)]
@@ -561,7 +561,7 @@ def test_a_rewind_while_the_stream_is_asked_for_leaves_no_end():
             world.publisher.rewind(before)
             return True
 
-        world.presence.is_trimmed = slowly
+        world.existence.is_trimmed = slowly
         assert not (await world.take()).is_shard_end
 
     fetching(test)

@@ -347,7 +347,7 @@ async def test_a_stream_that_is_not_there_is_asked_for_once_a_pass():
         await asyncio.sleep(ASKED_S + 1)
         raise Unreachable("DescribeStreamSummary", "refused")
 
-    world.presence.check = gone
+    world.existence.check = gone
     outcome = await world.cleanup.clean_once()
     assert outcome.waiting == (shard_id(0), shard_id(1))
     assert len(checks) == 1
@@ -359,13 +359,13 @@ async def test_a_lease_that_is_queued_while_streams_are_asked_for_waits_for_the_
     world = await split()
     late = world.cleanup._queue.pop(shard_id(0))
     world.cleanup.enqueue(await world.read(1))
-    check = world.presence.check
+    check = world.existence.check
 
     async def slowly():
         await check()
         world.cleanup.enqueue(late)
 
-    world.presence.check = slowly
+    world.existence.check = slowly
     await asyncio.sleep(300)
     outcome = await world.cleanup.clean_once()
     assert outcome.completed == ()

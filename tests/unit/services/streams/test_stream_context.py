@@ -34,7 +34,7 @@ async def test_a_lease_finds_its_stream_by_identifier():
     registry.remove(MULTI.identifier)
     with pytest.raises(LeaseLost, match=f"{MULTI.identifier} is not a stream of this worker"):
         registry.of(row)
-    assert multi.presence is multi.source.presence
+    assert multi.existence is multi.source.existence
 
 
 @simulated

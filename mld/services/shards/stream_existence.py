@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.readiness import Reason
-from mld.decide.streams.presence import (
-    ShardFate,
+from mld.decide.streams.existence import (
+    ShardExistence,
     beginnings,
-    fate_of,
     has_row_of,
     is_another_stream,
     missing_stream,
     recreated_stream,
+    shard_existence,
 )
 from mld.errors import (
     CredentialsRefused,
@@ -33,7 +33,7 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.model.streams.stream import StreamArn
-from mld.services.presence_watch import PresenceWatch
+from mld.services.existence_watch import ExistenceWatch
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ LEARN_S = 2.0
 #: not known whether the stream is still the same: an account whose other workers use up the calls
 #: must not keep its shards from being read.
 CONFIRM_S = 30.0
-#: A look that began no longer ago than this answers :meth:`StreamPresence.confirm`: a stream cannot
+#: A look that began no longer ago than this answers :meth:`StreamExistence.confirm`: a stream cannot
 #: be deleted and be there again within it, as either takes the service seconds.
 FRESH_S = 1.0
 #: A shard that was not listed so long ago is not listed now either: shards are never added below.
@@ -66,7 +66,7 @@ LISTED_FOR_S = 10.0
 REPORT_S = 60.0
 
 
-class StreamPresence:
+class StreamExistence:
     """One per stream and worker; asked before a shard or a lease is finished for being gone."""
 
     def __init__(
@@ -99,7 +99,7 @@ class StreamPresence:
         self._clock = clock
         self._doubted = Wakeup()
         self._is_one_of_many = stream.identifier is not None
-        self._watch = PresenceWatch(
+        self._watch = ExistenceWatch(
             self._look,
             self._doubted,
             Reason.STREAM_DELETED,
@@ -147,7 +147,7 @@ class StreamPresence:
         return self._watch.is_gone
 
     async def check(self) -> None:
-        """Return when the stream is the one that it was; see :meth:`PresenceWatch.check`.
+        """Return when the stream is the one that it was; see :meth:`ExistenceWatch.check`.
 
         Raises:
             ResourceMissing: it was deleted, or deleted and created again.
@@ -193,7 +193,7 @@ class StreamPresence:
         """Look from time to time, until cancelled.
 
         Raises:
-            ResourceMissing: the stream has been gone for ``presence_watch.GIVE_UP_S``.
+            ResourceMissing: the stream has been gone for ``existence_watch.GIVE_UP_S``.
         """
         await self._watch.run()
 
@@ -226,11 +226,11 @@ class StreamPresence:
             AwsError: it is not known; ask again later.
         """
         await self._watch.check()
-        fate = fate_of(shard_id, sequence_number, await self._list_shards())
-        if fate is ShardFate.FOREIGN:
+        found = shard_existence(shard_id, sequence_number, await self._list_shards())
+        if found is ShardExistence.FOREIGN:
             self._doubts[shard_id] = sequence_number
             await self._watch.check()
-        return fate is ShardFate.TRIMMED
+        return found is ShardExistence.TRIMMED
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class StreamPresence:
         self._shards = ()
         shards = await self._list_shards()
         for shard_id, sequence_number in sorted(self._doubts.items()):
-            if fate_of(shard_id, sequence_number, shards) is ShardFate.FOREIGN:
+            if shard_existence(shard_id, sequence_number, shards) is ShardExistence.FOREIGN:
                 why = f"it never had the shard {shard_id} of a lease"
                 if sequence_number is not None:
                     why = f"it never had the record {sequence_number} of shard {shard_id}"
@@ -349,10 +349,10 @@ class StreamSource:
         stream: how requests and lease keys name it.
         position: where shards without a lease begin.
         detector: lists its shards.
-        presence: whether it is still the same stream.
+        existence: whether it is still the same stream.
     """
 
     stream: Stream
     position: InitialPosition
     detector: ShardDetector
-    presence: StreamPresence
+    existence: StreamExistence

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.streams.presence import (
-    ShardFate,
+from mld.decide.streams.existence import (
+    ShardExistence,
     beginnings,
-    fate_of,
     is_another_stream,
     missing_stream,
     missing_table,
     recreated_stream,
+    shard_existence,
 )
 from mld.model.streams.shard import HashRange, Shard
 
@@ -21,20 +21,20 @@ def shard(number, start="100"):
 
 
 @pytest.mark.parametrize(
-    ("number", "sequence_number", "fate"),
+    ("number", "sequence_number", "expected"),
     [
-        (5, None, ShardFate.LISTED),
-        (5, "100", ShardFate.LISTED),
-        (5, "99", ShardFate.FOREIGN),
-        (3, None, ShardFate.TRIMMED),
-        (3, "7", ShardFate.TRIMMED),
-        (6, None, ShardFate.TRIMMED),
-        (8, None, ShardFate.FOREIGN),
+        (5, None, ShardExistence.LISTED),
+        (5, "100", ShardExistence.LISTED),
+        (5, "99", ShardExistence.FOREIGN),
+        (3, None, ShardExistence.TRIMMED),
+        (3, "7", ShardExistence.TRIMMED),
+        (6, None, ShardExistence.TRIMMED),
+        (8, None, ShardExistence.FOREIGN),
     ],
 )
-def test_a_stream_forgets_its_oldest_shards_first(number, sequence_number, fate):
+def test_a_stream_forgets_its_oldest_shards_first(number, sequence_number, expected):
     listed = [shard(5), shard(7)]
-    assert fate_of(shard(number).shard_id, sequence_number, listed) is fate
+    assert shard_existence(shard(number).shard_id, sequence_number, listed) is expected
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from mld.errors import (
 from mld.local.kinesis import KinesisSettings
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
-from mld.services.presence_watch import GIVE_UP_S
-from mld.services.shards import stream_presence
-from mld.services.shards.stream_presence import FRESH_S
+from mld.services.existence_watch import GIVE_UP_S
+from mld.services.shards import stream_existence
+from mld.services.shards.stream_existence import FRESH_S
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
@@ -35,7 +35,7 @@ async def learned(*, may_describe: bool = True, **options: Any) -> ShardWorld:
     world = ShardWorld(2, **options)
     if not may_describe:
         world.fail("DescribeStreamSummary", DENIED, times=999)
-    await world.presence.learn()
+    await world.existence.learn()
     await asyncio.sleep(1)
     return world
 
@@ -46,11 +46,11 @@ async def test_a_trimmed_shard_of_a_living_stream_has_ended(*, may_describe):
     world = await learned(may_describe=may_describe)
     world.split(0, HALF // 2)
     await asyncio.sleep(1)
-    await world.presence.check()
-    assert not await world.presence.is_trimmed(shard_id(0))
+    await world.existence.check()
+    assert not await world.existence.is_trimmed(shard_id(0))
     world.trim(0)
     await asyncio.sleep(60)
-    assert await world.presence.is_trimmed(shard_id(0))
+    assert await world.existence.is_trimmed(shard_id(0))
 
 
 @pytest.mark.parametrize("may_describe", [True, False])
@@ -64,9 +64,9 @@ async def test_a_shard_of_a_deleted_stream_has_not_ended(*, comes_back, may_desc
         world.delete_stream()
     says = "deleted and created again" if comes_back else "stream s was deleted"
     with pytest.raises(ResourceMissing, match=says):
-        await world.presence.is_trimmed(shard_id(0))
+        await world.existence.is_trimmed(shard_id(0))
     with pytest.raises(ResourceMissing, match=says):
-        await world.presence.run()
+        await world.existence.run()
     assert world.clock.monotonic() < 10 + GIVE_UP_S
 
 
@@ -76,14 +76,14 @@ async def test_a_stream_that_is_being_deleted_is_gone():
     world.kinesis_model.settings = KinesisSettings(delete_s=1000)
     world.delete_stream()
     with pytest.raises(ResourceMissing, match="is being deleted"):
-        await world.presence.check()
+        await world.existence.check()
 
 
 @simulated
 async def test_what_the_policy_does_not_allow_is_said_once(caplog):
     world = await learned(may_describe=False)
     for _ in range(5):
-        await world.presence.check()
+        await world.existence.check()
     warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "Allow kinesis:DescribeStreamSummary for stream s" in warnings[0]
@@ -94,9 +94,9 @@ async def test_a_creation_time_that_is_known_counts_again_when_the_policy_allows
     world = await learned()
     world.fail("DescribeStreamSummary", DENIED)
     world.recreate_stream(2)
-    await world.presence.check()  # the first list that it sees may be that of the same stream
+    await world.existence.check()  # the first list that it sees may be that of the same stream
     with pytest.raises(ResourceMissing, match="the new one was created at"):
-        await world.presence.check()
+        await world.existence.check()
 
 
 @simulated
@@ -106,7 +106,7 @@ async def test_a_creation_time_is_learned_only_from_the_stream_whose_shards_are_
     world.recreate_stream(2)
     for _ in range(2):
         with pytest.raises(ResourceMissing, match="begin at other sequence numbers"):
-            await world.presence.check()
+            await world.existence.check()
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ async def test_refused_credentials_are_no_missing_permission(code):
     world = ShardWorld(1)
     world.fail("DescribeStreamSummary", CredentialsRefused("DescribeStreamSummary", code))
     with pytest.raises(CredentialsRefused):
-        await world.presence.check()
-    await world.presence.check()
+        await world.existence.check()
+    await world.existence.check()
     assert world.count("DescribeStreamSummary") == 2
     assert world.count("ListShards") == 0
 
@@ -134,19 +134,19 @@ async def test_a_server_that_tells_no_creation_time_is_asked_for_its_shards():
         return {"StreamDescriptionSummary": summary}
 
     world.kinesis.describe_stream_summary = without_time  # type: ignore[method-assign]
-    await world.presence.learn()
+    await world.existence.learn()
     await asyncio.sleep(1)
     world.recreate_stream(1)
     with pytest.raises(ResourceMissing, match="begin at other sequence numbers"):
-        await world.presence.check()
+        await world.existence.check()
 
 
 @simulated
 async def test_a_stream_that_cannot_be_asked_for_at_the_start_is_asked_for_soon():
     world = ShardWorld(1)
     world.fail("DescribeStreamSummary", LimitExceeded("DescribeStreamSummary", "LimitExceeded"))
-    await world.presence.learn()
-    task = asyncio.get_running_loop().create_task(world.presence.run())
+    await world.existence.learn()
+    task = asyncio.get_running_loop().create_task(world.existence.run())
     await asyncio.sleep(1)
     assert world.count("DescribeStreamSummary") == 2
     world.recreate_stream(1)
@@ -159,9 +159,9 @@ async def test_a_shard_list_that_cannot_be_read_fails_no_start():
     world = ShardWorld(1)
     world.fail("DescribeStreamSummary", DENIED)
     world.fail("ListShards", MalformedData("a shard has no id"))
-    await world.presence.learn()
+    await world.existence.learn()
     await asyncio.sleep(1)
-    await world.presence.check()
+    await world.existence.check()
 
 
 @simulated
@@ -173,18 +173,18 @@ async def test_a_start_waits_two_seconds_for_the_creation_time():
         return {}
 
     world.kinesis.describe_stream_summary = hang  # type: ignore[method-assign]
-    await world.presence.learn()
-    assert world.clock.monotonic() == pytest.approx(stream_presence.LEARN_S, abs=0.01)
+    await world.existence.learn()
+    assert world.clock.monotonic() == pytest.approx(stream_existence.LEARN_S, abs=0.01)
 
 
 @simulated
 async def test_a_start_without_a_stream_leaves_that_to_the_first_sync():
     world = ShardWorld(0)
-    await world.presence.learn()
+    await world.existence.learn()
     assert world.conditions.current() == ()
     world.create_stream(1)
-    await world.presence.learn()
-    await world.presence.check()
+    await world.existence.learn()
+    await world.existence.check()
 
 
 @simulated
@@ -192,41 +192,41 @@ async def test_a_shard_above_all_others_belongs_to_an_earlier_stream():
     """A worker that starts after the stream was created again, with fewer shards."""
     world = await learned()
     with pytest.raises(ResourceMissing, match=f"it never had the shard {shard_id(7)} of a lease"):
-        await world.presence.is_trimmed(shard_id(7))
+        await world.existence.is_trimmed(shard_id(7))
 
 
 @simulated
 async def test_a_new_shard_that_is_not_listed_yet_is_no_sign_for_long():
     world = await learned()
-    task = asyncio.get_running_loop().create_task(world.presence.run())
+    task = asyncio.get_running_loop().create_task(world.existence.run())
     with pytest.raises(ResourceMissing):
-        await world.presence.is_trimmed(shard_id(3))
+        await world.existence.is_trimmed(shard_id(3))
     world.split(0, HALF // 2)
     await asyncio.sleep(2 * GIVE_UP_S)
     assert world.conditions.current() == ()
-    assert not await world.presence.is_trimmed(shard_id(3))
+    assert not await world.existence.is_trimmed(shard_id(3))
     task.cancel()
 
 
 @simulated
 async def test_a_position_before_the_first_record_belongs_to_an_earlier_stream():
     world = await learned()
-    world.presence.doubt(shard_id(0), "1")
+    world.existence.doubt(shard_id(0), "1")
     with pytest.raises(ResourceMissing, match=f"never had the record 1 of shard {shard_id(0)}"):
-        await world.presence.run()
+        await world.existence.run()
 
 
 @simulated
 async def test_one_lease_that_does_not_fit_costs_its_shard_alone(caplog):
     world = ShardWorld(2)
-    presence = world.presence
-    world.presence.find_leases = lambda: leases((0, "1"), (1, "9" * 60))
-    await presence.learn()
+    existence = world.existence
+    world.existence.find_leases = lambda: leases((0, "1"), (1, "9" * 60))
+    await existence.learn()
     for _ in range(3):
-        presence.doubt(shard_id(0), "1")
-        await presence.check()
+        existence.doubt(shard_id(0), "1")
+        await existence.check()
         await asyncio.sleep(25)
-    assert not await presence.is_trimmed(shard_id(7))
+    assert not await existence.is_trimmed(shard_id(7))
     said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert [one.split()[0] for one in said] == [shard_id(0), shard_id(7)]
     assert "never had the record 1" in said[0]
@@ -236,10 +236,10 @@ async def test_one_lease_that_does_not_fit_costs_its_shard_alone(caplog):
 async def test_leases_none_of_which_fits_belong_to_an_earlier_stream():
     world = ShardWorld(2)
     earlier = leases((0, "1"), (1, "1"), (7, "9" * 60), (1, "LATEST"))
-    world.presence.find_leases = lambda: earlier
-    world.presence.doubt(shard_id(0), "1")
+    world.existence.find_leases = lambda: earlier
+    world.existence.doubt(shard_id(0), "1")
     with pytest.raises(ResourceMissing, match="deleted and created again"):
-        await world.presence.check()
+        await world.existence.check()
 
 
 def leases(*rows):
@@ -257,15 +257,15 @@ def leases(*rows):
 @simulated
 async def test_a_stream_is_known_by_account_region_and_name_once_its_arn_is(arn, mark):
     world = ShardWorld(0, stream=Stream("s", arn=arn))
-    assert world.presence.mark == mark
+    assert world.existence.mark == mark
 
 
 @simulated
 async def test_the_account_of_a_stream_is_learned_with_its_creation_time():
     world = ShardWorld(1)
-    assert world.presence.mark is None
-    await world.presence.learn()
-    account, region, name = world.presence.mark.split(":")
+    assert world.existence.mark is None
+    await world.existence.learn()
+    account, region, name = world.existence.mark.split(":")
     assert (len(account), name) == (12, "s")
     assert region
 
@@ -274,11 +274,11 @@ async def test_the_account_of_a_stream_is_learned_with_its_creation_time():
 async def test_a_doubt_without_ground_is_forgotten():
     world = await learned()
     listed = await world.detector.list_shards()
-    world.presence.doubt(shard_id(0), listed[0].starting_sequence_number)
-    world.presence.doubt(shard_id(1), None)
+    world.existence.doubt(shard_id(0), listed[0].starting_sequence_number)
+    world.existence.doubt(shard_id(1), None)
     before = world.count("ListShards")
-    await world.presence.check()
-    await world.presence.check()
+    await world.existence.check()
+    await world.existence.check()
     assert world.count("ListShards") == before + 1
 
 
@@ -288,7 +288,7 @@ async def test_many_missing_shards_share_a_list():
     world.split(0, HALF // 2)
     world.trim(0)
     before = world.count("ListShards")
-    fates = await asyncio.gather(*(world.presence.is_trimmed(shard_id(0)) for _ in range(100)))
+    fates = await asyncio.gather(*(world.existence.is_trimmed(shard_id(0)) for _ in range(100)))
     assert set(fates) == {True}
     assert world.count("ListShards") == before + 1
 
@@ -302,7 +302,7 @@ async def test_an_empty_list_tells_nothing():
 
     world.kinesis.list_shards = nothing  # type: ignore[method-assign]
     with pytest.raises(StreamNotReady):
-        await world.presence.is_trimmed(shard_id(0))
+        await world.existence.is_trimmed(shard_id(0))
 
 
 # -- before what fits any stream is handed out ----------------------------------------------------
@@ -312,10 +312,10 @@ async def test_an_empty_list_tells_nothing():
 @simulated
 async def test_what_is_got_of_a_stream_that_was_created_again_is_not_confirmed(*, may_describe):
     world = await learned(may_describe=may_describe)
-    assert await world.presence.confirm()
+    assert await world.existence.confirm()
     await asyncio.sleep(FRESH_S)
     world.recreate_stream(2)
-    assert not await world.presence.confirm()
+    assert not await world.existence.confirm()
 
 
 @simulated
@@ -323,7 +323,7 @@ async def test_shards_that_begin_at_once_share_a_look():
     world = await learned()
     await asyncio.sleep(FRESH_S)
     before, began = world.count("DescribeStreamSummary"), world.clock.monotonic()
-    assert all(await asyncio.gather(*(world.presence.confirm() for _ in range(300))))
+    assert all(await asyncio.gather(*(world.existence.confirm() for _ in range(300))))
     assert world.count("DescribeStreamSummary") - before == 1
     assert world.clock.monotonic() - began < 0.1
 
@@ -334,7 +334,7 @@ async def test_shards_that_begin_one_after_the_other_do_not_wait_a_second_each()
     world = await learned()
     began = world.clock.monotonic()
     for _ in range(40):
-        assert await world.presence.confirm()
+        assert await world.existence.confirm()
         await asyncio.sleep(0.1)
     assert world.clock.monotonic() - began == pytest.approx(4.0, abs=0.01)
     assert world.count("DescribeStreamSummary") <= 1 + 4
@@ -352,7 +352,7 @@ async def test_a_look_that_fails_is_repeated_before_anything_is_handed_out(error
     world = await learned()
     world.recreate_stream(2)
     world.fail("DescribeStreamSummary", error, times=4)
-    assert not await world.presence.confirm()
+    assert not await world.existence.confirm()
 
 
 @simulated
@@ -361,9 +361,9 @@ async def test_a_shard_does_not_wait_for_ever_for_a_look(caplog):
     error = LimitExceeded("DescribeStreamSummary", "LimitExceededException")
     world.fail("DescribeStreamSummary", error, times=999)
     began = world.clock.monotonic()
-    assert await world.presence.confirm()
+    assert await world.existence.confirm()
     took_s = world.clock.monotonic() - began
-    assert took_s == pytest.approx(stream_presence.CONFIRM_S, abs=0.1)
+    assert took_s == pytest.approx(stream_existence.CONFIRM_S, abs=0.1)
     assert "Reading stream s, although it could not be checked" in caplog.records[-1].getMessage()
     assert "LimitExceededException" in caplog.records[-1].getMessage()
 
@@ -374,6 +374,6 @@ async def test_where_the_stream_may_not_be_looked_at_nobody_waits(caplog):
     for operation in ("DescribeStreamSummary", "ListShards"):
         world.fail(operation, Denied(operation, "AccessDeniedException"), times=999)
     began = world.clock.monotonic()
-    assert await world.presence.confirm()
+    assert await world.existence.confirm()
     assert world.clock.monotonic() - began < 1
     assert "Reading stream s, although it could not be checked" in caplog.records[-1].getMessage()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DELETING = "DELETING"
 
 
-class ShardFate(Enum):
+class ShardExistence(Enum):
     """What a shard that could not be read is."""
 
     #: The stream still lists it: ask for its records again.
@@ -33,7 +33,9 @@ class ShardFate(Enum):
     FOREIGN = auto()
 
 
-def fate_of(shard_id: str, sequence_number: str | None, shards: Iterable[Shard]) -> ShardFate:
+def shard_existence(
+    shard_id: str, sequence_number: str | None, shards: Iterable[Shard]
+) -> ShardExistence:
     """Judge a shard that the service does not know, or whose position it refuses.
 
     A stream numbers its shards upward and forgets the oldest first. So a shard above all that are
@@ -48,10 +50,10 @@ def fate_of(shard_id: str, sequence_number: str | None, shards: Iterable[Shard])
     shard = listed.get(shard_id)
     if shard is None:
         is_older = any(other > shard_id for other in listed)
-        return ShardFate.TRIMMED if is_older else ShardFate.FOREIGN
+        return ShardExistence.TRIMMED if is_older else ShardExistence.FOREIGN
     if sequence_number is not None and int(sequence_number) < int(shard.starting_sequence_number):
-        return ShardFate.FOREIGN
-    return ShardFate.LISTED
+        return ShardExistence.FOREIGN
+    return ShardExistence.LISTED
 
 
 def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from mld.decide.readiness import Reason
 from mld.errors import LimitExceeded, MalformedData, ResourceMissing
 from mld.services.conditions import Conditions
-from mld.services.presence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, PresenceWatch
+from mld.services.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
 from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated
@@ -40,7 +40,7 @@ class Watched:
         self.doubted = Wakeup()
         self.conditions = Conditions()
         self.clock = LoopClock()
-        self.watch = PresenceWatch(
+        self.watch = ExistenceWatch(
             self._look,
             self.doubted,
             Reason.STREAM_DELETED,

@@ -2,7 +2,7 @@
 
 A look asks the service. When the resource is gone, that is an ERROR at once and ``/readyz`` answers
 503. It is looked for again every ``REPEAT_S``, and said each time; after ``GIVE_UP_S``
-:meth:`PresenceWatch.run` raises, so that the worker drains and ends with exit code 4. A resource
+:meth:`ExistenceWatch.run` raises, so that the worker drains and ends with exit code 4. A resource
 that is there again by then was never gone. One of many streams ends only the reading of itself:
 whoever runs the watch takes the error and reports it.
 """
@@ -38,7 +38,7 @@ REPEAT_S = 10.0
 GIVE_UP_S = 30.0
 
 
-class PresenceWatch:
+class ExistenceWatch:
     """Knows whether one resource is there; a worker has one for each stream and one for its table."""
 
     def __init__(
