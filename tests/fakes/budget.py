@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 async def reserve(
     budget: ByteBudget, size_bytes: int, is_awaited: Callable[[], bool] = lambda: True
 ) -> Reservation:
-    """Fill a new credit and spend it."""
-    credit = budget.credit(is_awaited=is_awaited)
-    await credit.refill(size_bytes)
-    return credit.spend(size_bytes)
+    """Fill a new share and spend it."""
+    share = budget.share(is_awaited=is_awaited)
+    await share.refill(size_bytes)
+    return share.spend(size_bytes)

@@ -134,8 +134,8 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What a look finds; streams are named ``account:name:epoch``.
+class SeenStreams:
+    """Streams as a leader sees them at one time, named ``account:name:epoch``.
 
     Attributes:
         leased: streams that have leases in the table.
@@ -156,14 +156,14 @@ class Sight:
     now: float = 0.0
 
 
-def look(
-    pending: Pending, sight: Sight, strategy: FormerStrategy, wait_s: float
+def judge_former(
+    pending: Pending, streams: SeenStreams, strategy: FormerStrategy, wait_s: float
 ) -> tuple[Pending, tuple[str, ...]]:
     """Judge the former streams.
 
     Args:
         pending: what the look before left.
-        sight: what there is now.
+        streams: what there is now.
         strategy: what is done with former streams.
         wait_s: how long a stream has to be a former one.
 
@@ -171,7 +171,7 @@ def look(
         What to remember, and the streams whose leases are deleted now, sorted. A stream whose
         deletion fails is due again at the next look.
     """
-    former = set(sight.leased) - set(sight.listed)
+    former = set(streams.leased) - set(streams.listed)
     waiting: Iterable[str]
     match strategy:
         case FormerStrategy.NO_DELETION:
@@ -179,15 +179,15 @@ def look(
         case FormerStrategy.AUTO_DETECTION:
             waiting = former
         case _:  # PROVIDED_LIST
-            waiting = former & set(sight.named)
+            waiting = former & set(streams.named)
     after = Pending(
-        {one: pending.former.get(one, sight.now) for one in waiting},
-        {one: pending.absent.get(one, sight.now) for one in former & set(sight.absent)},
+        {one: pending.former.get(one, streams.now) for one in waiting},
+        {one: pending.absent.get(one, streams.now) for one in former & set(streams.absent)},
     )
-    if not sight.followed:
+    if not streams.followed:
         return after, ()
-    due = {one for one, since in after.former.items() if sight.now - since >= wait_s}
-    due |= {one for one, since in after.absent.items() if sight.now - since >= LOOK_S}
+    due = {one for one, since in after.former.items() if streams.now - since >= wait_s}
+    due |= {one for one, since in after.absent.items() if streams.now - since >= LOOK_S}
     # Another worker may have found a new stream first: our list must be younger than its leases.
     seen = {**after.absent, **after.former}
-    return after, tuple(sorted(one for one in due if seen[one] < sight.list_read_at))
+    return after, tuple(sorted(one for one in due if seen[one] < streams.list_read_at))

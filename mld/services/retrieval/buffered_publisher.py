@@ -62,7 +62,7 @@ class BufferedPublisher:
             shard_id: whose records.
             budget: where the memory of batches comes from.
             report: knows whether calls fail.
-            drop_read_ahead: see :meth:`ByteBudget.credit`.
+            drop_read_ahead: see :meth:`ByteBudget.share`.
         """
         self._shard_id = shard_id
         self._budget = budget
@@ -78,7 +78,7 @@ class BufferedPublisher:
         self._rewinds = 0
         self._step_back_s = LATEST_MARGIN_S
         self._has_ended = False
-        self._credit = budget.credit(is_awaited=self._is_awaited, drop_read_ahead=drop_read_ahead)
+        self._share = budget.share(is_awaited=self._is_awaited, drop_read_ahead=drop_read_ahead)
 
     # -- for the consumer ----------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class BufferedPublisher:
                 await self._arrived.wait()
         finally:
             self._is_wanted = False
-            self._credit.served()
+            self._share.served()
         fetched = self._queue.popleft().fetched
         self._taken.set()
         if self._delivered is not None:
@@ -178,7 +178,7 @@ class BufferedPublisher:
         """Have a batch ready."""
         batch = queued.fetched.batch
         if self._is_wanted:
-            self._credit.served()  # it is as good as taken
+            self._share.served()  # it is as good as taken
         self._queue.append(queued)
         self._has_ended = batch.is_shard_end
         if self._position is not None:

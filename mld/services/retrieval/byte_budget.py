@@ -2,7 +2,7 @@
 
 Java buffers up to 28 MB a shard, whatever the number of shards. Here the bytes of answers on their
 way, of answers waiting for delivery and of lines being written share one limit. What comes cannot
-be sized before it is there: a publisher holds a :class:`Credit`, which it fills before it lets
+be sized before it is there: a publisher holds a :class:`BudgetShare`, which it fills before it lets
 anything come and spends on what came.
 
 Order: whose child waits for data comes before those who read ahead, and each of them in the order
@@ -43,7 +43,7 @@ STUCK_S = 5.0
 #: So long what does not fit is passed by what came later and does.
 PATIENCE_S = 2.0
 #: After this long without any reservation granted or given back a shard whose child waits for data
-#: is let in whatever is reserved: credit may be held by publishers to whom nothing is pushed.
+#: is let in whatever is reserved: a share may be held by publishers to whom nothing is pushed.
 STALL_S = 5.0
 #: How often it is looked whether children got stuck while somebody waits.
 LOOK_S = 1.0
@@ -53,7 +53,7 @@ _WARN_EVERY_S = 60.0
 _REMEMBERED = 8
 
 
-class Credit:
+class BudgetShare:
     """What one publisher may receive before it asks again, and what it holds of what it received.
 
     A publisher that asks for records refills before each request, spends what the answer takes,
@@ -68,7 +68,7 @@ class Credit:
         drop_read_ahead: Callable[[], None],
         now: float,
     ) -> None:
-        """Made by :meth:`ByteBudget.credit` only; empty."""
+        """Made by :meth:`ByteBudget.share` only; empty."""
         self._budget = budget
         self.is_awaited = is_awaited
         self.drop_read_ahead = drop_read_ahead
@@ -83,20 +83,20 @@ class Credit:
 
     @property
     def held_bytes(self) -> int:
-        """Unspent credit and all reservations made of it."""
+        """What is unspent, and all reservations made of it."""
         return self._held
 
     async def refill(self, size_bytes: int) -> None:
-        """Wait until there is credit for so many bytes, and keep no more than that.
+        """Wait until there is a share of so many bytes, and keep no more than that.
 
-        What an event leaves of a large credit is the room of others: a publisher to whom little is
-        pushed would hold it for ever. While it waits it holds none, so that publishers with a little each never wait for each
-        other.
+        What an event leaves of a large share is left to others: a publisher to whom little is
+        pushed would hold it for ever. While it waits it holds none, so that publishers with a
+        little each never wait for each other.
 
         Args:
             size_bytes: > 0; more than the limit is granted when nothing else is reserved.
 
-        Cancellation: the credit is empty.
+        Cancellation: the share is empty.
         """
         if self._unspent < size_bytes:
             self.give_back()
@@ -107,10 +107,10 @@ class Credit:
             self.hold(-excess)
 
     def spend(self, size_bytes: int) -> Reservation:
-        """Turn credit into the reservation of what came; never waits.
+        """Turn some of it into the reservation of what came; never waits.
 
         Args:
-            size_bytes: > 0; what exceeds the credit is accounted for beyond it, and beyond the
+            size_bytes: > 0; what exceeds the share is accounted for beyond it, and beyond the
                 limit, because it is there already.
         """
         covered = min(self._unspent, size_bytes)
@@ -142,15 +142,15 @@ class Credit:
 class Reservation:
     """Bytes taken from a budget; give them back with :meth:`release`."""
 
-    def __init__(self, credit: Credit, size_bytes: int) -> None:
-        """Made by :meth:`Credit.spend` only."""
-        self._credit = credit
+    def __init__(self, share: BudgetShare, size_bytes: int) -> None:
+        """Made by :meth:`BudgetShare.spend` only."""
+        self._share = share
         self.size_bytes = size_bytes
 
     def resize(self, size_bytes: int) -> None:
         """Correct the size to what it really is; never waits, may exceed the limit."""
         change, self.size_bytes = size_bytes - self.size_bytes, size_bytes
-        self._credit.hold(change)
+        self._share.hold(change)
 
     def release(self) -> None:
         """Give everything back; may be called again."""
@@ -159,9 +159,9 @@ class Reservation:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """A credit that waits for room."""
+    """A share that waits for room."""
 
-    credit: Credit
+    share: BudgetShare
     size_bytes: int
     asked_at: float
     turn: asyncio.Future[None]
@@ -181,7 +181,7 @@ class ByteBudget:
         self._clock = clock
         self._used = 0
         self._peak = 0
-        self._holders: dict[Credit, None] = {}
+        self._holders: dict[BudgetShare, None] = {}
         self._waiting: deque[_Request] = deque()
         self._is_looking = False
         self._timer: asyncio.TimerHandle | None = None
@@ -211,15 +211,15 @@ class ByteBudget:
         """Reading of the monotonic clock."""
         return self._clock.monotonic()
 
-    # -- for publishers and their credits ------------------------------------------------------
+    # -- for publishers and their shares ------------------------------------------------------
 
-    def credit(
+    def share(
         self,
         *,
         is_awaited: Callable[[], bool],
         drop_read_ahead: Callable[[], None] = lambda: None,
-    ) -> Credit:
-        """The credit of one publisher, empty.
+    ) -> BudgetShare:
+        """The share of one publisher, empty.
 
         Args:
             is_awaited: whether its consumer has nothing and waits; otherwise the publisher only
@@ -228,15 +228,15 @@ class ByteBudget:
                 nothing for ``SLOW_S``: release what was not handed out, get it again when the
                 consumer waits for it. May be called again and again.
         """
-        return Credit(self, is_awaited, drop_read_ahead, self.now())
+        return BudgetShare(self, is_awaited, drop_read_ahead, self.now())
 
-    async def admit(self, credit: Credit, size_bytes: int) -> None:
-        """Wait for room and take it; called by credits.
+    async def admit(self, share: BudgetShare, size_bytes: int) -> None:
+        """Wait for room and take it; called by shares.
 
         Cancellation: nothing is taken.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        request = _Request(credit, size_bytes, self.now(), turn)
+        request = _Request(share, size_bytes, self.now(), turn)
         self._waiting.append(request)
         self.look_again()
         self._look_later()
@@ -247,15 +247,15 @@ class ByteBudget:
                 self._waiting.remove(request)
                 self.look_again()  # the next in line may fit where this one did not
             else:
-                credit.hold(-size_bytes)
+                share.hold(-size_bytes)
             raise
 
-    def move(self, credit: Credit, change_bytes: int) -> None:
-        """Account for a change and let in whoever fits now; called by credits."""
-        if credit.held_bytes:
-            self._holders[credit] = None
+    def move(self, share: BudgetShare, change_bytes: int) -> None:
+        """Account for a change and let in whoever fits now; called by shares."""
+        if share.held_bytes:
+            self._holders[share] = None
         else:
-            self._holders.pop(credit, None)
+            self._holders.pop(share, None)
         self._used += change_bytes
         self._peak = max(self._peak, self._used)
         self._moved_at = self.now()
@@ -276,7 +276,7 @@ class ByteBudget:
     def _in_turn(self) -> list[_Request]:
         """Those whose child waits, then those who read ahead, in the order of asking."""
         open_requests = [request for request in self._waiting if not request.turn.done()]
-        return sorted(open_requests, key=lambda request: not request.credit.is_awaited())
+        return sorted(open_requests, key=lambda request: not request.share.is_awaited())
 
     def _let_in_all(self) -> None:
         now = self.now()
@@ -293,31 +293,31 @@ class ByteBudget:
         size = request.size_bytes
         if self._used == 0 or self._used + size <= self._limit:
             return True
-        if not request.credit.is_unserved(SLOW_S) and self._reclaim(size):
+        if not request.share.is_unserved(SLOW_S) and self._reclaim(size):
             return True
-        if not request.credit.is_awaited():
+        if not request.share.is_awaited():
             return False
-        stuck = sum(credit.held_bytes for credit in self._unserved(STUCK_S))
+        stuck = sum(share.held_bytes for share in self._unserved(STUCK_S))
         moving = self._used - stuck
         fits = moving == 0 or moving + size <= self._limit
         if fits:
             self._warn()
         return fits
 
-    def _unserved(self, since_s: float) -> list[Credit]:
-        return [credit for credit in self._holders if credit.is_unserved(since_s)]
+    def _unserved(self, since_s: float) -> list[BudgetShare]:
+        return [share for share in self._holders if share.is_unserved(since_s)]
 
     def _reclaim(self, size_bytes: int) -> bool:
         """Take read-ahead back where children are slow; whether it makes enough room."""
-        for credit in self._unserved(SLOW_S):
-            credit.drop_read_ahead()
+        for share in self._unserved(SLOW_S):
+            share.drop_read_ahead()
             if self._used + size_bytes <= self._limit:
                 return True
         return False
 
     def _let_in(self, request: _Request) -> None:
         self._waiting.remove(request)
-        request.credit.hold(request.size_bytes)
+        request.share.hold(request.size_bytes)
         request.turn.set_result(None)
 
     # -- the time that passes ------------------------------------------------------------------
@@ -334,7 +334,7 @@ class ByteBudget:
         if self.now() - self._moved_at >= STALL_S:
             # Perhaps nobody: who is being cancelled waits no more, and is taken out a moment later.
             for request in self._in_turn()[:1]:
-                if request.credit.is_awaited():
+                if request.share.is_awaited():
                     self._warn()
                     self._let_in(request)
         self._look_later()
@@ -349,7 +349,7 @@ class ByteBudget:
             "%d bytes of records are held in memory, %d of them for %d children that have read"
             " nothing for %.0f s or longer; other shards go on beyond the budget of %d bytes",
             self._used,
-            sum(credit.held_bytes for credit in stuck),
+            sum(share.held_bytes for share in stuck),
             len(stuck),
             STUCK_S,
             self._limit,

@@ -129,7 +129,7 @@ class FanOutPublisher(BufferedPublisher):
         A subscription of which nothing is kept stays: what the service pushes waits in the kernel.
         """
         self._may_read_ahead = False
-        self._credit.give_back()
+        self._share.give_back()
         if self._queue:
             self._position = self._delivered
             self._has_ended = False
@@ -166,7 +166,7 @@ class FanOutPublisher(BufferedPublisher):
 
     async def _gate(self) -> None:
         while not self._may_receive():
-            self._credit.give_back()
+            self._share.give_back()
             self._taken.clear()
             await self._taken.wait()
 
@@ -200,7 +200,7 @@ class FanOutPublisher(BufferedPublisher):
             log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
             error = UnknownOutcome("SubscribeToShard", type(unforeseen).__name__)
         finally:
-            self._credit.give_back()
+            self._share.give_back()
         if self._not_found is not None:
             error = self._not_found
             await self._end_if_trimmed(self._not_found, rewinds)
@@ -220,7 +220,7 @@ class FanOutPublisher(BufferedPublisher):
             return
         if is_trimmed:
             log.info("%s: all of its records are past retention: %s", self._shard_id, error)
-            self._enqueue(vanished(), self._credit.spend(1))
+            self._enqueue(vanished(), self._share.spend(1))
         else:
             self._subscriptions.failed(error)
             self._parts.registration.doubt(self._consumer_arn)
@@ -282,7 +282,7 @@ class FanOutPublisher(BufferedPublisher):
         Raises:
             UnknownOutcome: it ended before any came, which the service never does on purpose.
         """
-        await self._credit.refill(READING_FACTOR * self._expected_bytes)
+        await self._share.refill(READING_FACTOR * self._expected_bytes)
         if self._rewinds != rewinds:
             return False
         async with _within_silence():
@@ -293,7 +293,7 @@ class FanOutPublisher(BufferedPublisher):
             if not any_came:
                 raise UnknownOutcome("SubscribeToShard", "Ended", "accepted, but no event came")
             return False
-        reservation: Reservation | None = self._credit.spend(max(1, len(body)))
+        reservation: Reservation | None = self._share.spend(max(1, len(body)))
         try:
             batch = await self._read(body)
             if not self._is_confirmed:

@@ -207,7 +207,7 @@ class PollingPublisher(BufferedPublisher):
             return
         if is_trimmed:
             log.info("%s: all of its records are past retention: %s", self._shard_id, error)
-            self._enqueue(vanished(), self._credit.spend(1))
+            self._enqueue(vanished(), self._share.spend(1))
         else:
             self._fetches.failed(error)
 
@@ -241,9 +241,9 @@ class PollingPublisher(BufferedPublisher):
             self._began_at_latest(since_s)
 
     async def _get_records(self, iterator: str, rewinds: int) -> None:
-        await self._credit.refill(READING_FACTOR * self._expectation())
+        await self._share.refill(READING_FACTOR * self._expectation())
         if self._rewinds != rewinds:
-            self._credit.give_back()
+            self._share.give_back()
             return
         reservation: Reservation | None = None
         began = self._clock.monotonic()
@@ -255,8 +255,8 @@ class PollingPublisher(BufferedPublisher):
                     Limit=self._config.max_records,
                     **({"StreamARN": self._parts.stream.arn} if self._parts.stream.arn else {}),
                 )
-                reservation = self._credit.spend(max(1, len(body)))
-                self._credit.give_back()
+                reservation = self._share.spend(max(1, len(body)))
+                self._share.give_back()
                 batch = await self._read(body)
                 succeeded = True
             finally:
@@ -265,7 +265,7 @@ class PollingPublisher(BufferedPublisher):
                 self._enqueue(batch, reservation)
                 reservation = None
         finally:
-            self._credit.give_back()
+            self._share.give_back()
             if reservation is not None:
                 reservation.release()
 

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.decide.streams.stream_identity import arn_of
-from mld.decide.streams.stream_list import LOOK_S, Pending, Sight, look
+from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 from mld.errors import MalformedData, MldError, NotFound
 from mld.model.streams.former_policy import FormerStrategy
 from mld.model.streams.listed_stream import may_be
@@ -92,7 +92,7 @@ class FormerStreams:
         listed = {name for name, one in streams.items() if self._tracker.may_be_listed(one)}
         former = [one for name, one in streams.items() if name not in listed]
         await self._refresh_named()
-        sight = Sight(
+        seen = SeenStreams(
             leased=streams.keys(),
             listed=listed,
             named=[str(one.identifier) for one in former if self._is_named(one)],
@@ -101,12 +101,14 @@ class FormerStreams:
             list_read_at=self._list_read(),
             now=self._clock.monotonic(),
         )
-        self._pending, due = look(self._pending, sight, self._policy.strategy, self._policy.wait_s)
+        self._pending, due = judge_former(
+            self._pending, seen, self._policy.strategy, self._policy.wait_s
+        )
         deleted = 0
         for name in due:
             # What was found above may be old by now: the list is looked at again.
             if not self._tracker.may_be_listed(streams[name]):
-                deleted += await self._delete(name, rows[name], absent=name in sight.absent)
+                deleted += await self._delete(name, rows[name], absent=name in seen.absent)
         self._report(deleted)
 
     def _list_read(self) -> float:

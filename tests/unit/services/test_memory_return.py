@@ -10,7 +10,7 @@ from tests.sim.loop import SimLoop
 
 
 def reserve(budget, size_bytes):
-    return budget.credit(is_awaited=lambda: True).spend(size_bytes)
+    return budget.share(is_awaited=lambda: True).spend(size_bytes)
 
 
 def test_a_worker_that_never_had_much_returns_nothing():

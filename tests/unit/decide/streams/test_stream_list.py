@@ -11,8 +11,8 @@ from mld.decide.streams.stream_list import (
     FoundStreams,
     KnownTags,
     Pending,
-    Sight,
-    look,
+    SeenStreams,
+    judge_former,
     tags_to_ask,
 )
 from mld.model.streams.former_policy import FormerStrategy
@@ -96,9 +96,11 @@ class Leader:
         self.strategy, self.wait_s = strategy, wait_s
         self.pending = Pending()
 
-    def look(self, now, **sight):
-        sight = {"leased": {"a", "b"}, "listed": {"a"}, "now": now, **sight}
-        self.pending, due = look(self.pending, Sight(**sight), self.strategy, self.wait_s)
+    def look(self, now, **seen):
+        seen = {"leased": {"a", "b"}, "listed": {"a"}, "now": now, **seen}
+        self.pending, due = judge_former(
+            self.pending, SeenStreams(**seen), self.strategy, self.wait_s
+        )
         return due
 
 
@@ -131,9 +133,9 @@ def test_a_wait_of_zero_is_over_at_once():
 
 def test_the_provided_list_names_what_is_deleted():
     leader = Leader(PROVIDED)
-    sight = {"leased": {"a", "b", "c"}, "named": {"a", "b", "x"}}
-    assert leader.look(0.0, **sight) == ()
-    assert leader.look(WAIT_S, **sight) == ("b",)
+    streams = {"leased": {"a", "b", "c"}, "named": {"a", "b", "x"}}
+    assert leader.look(0.0, **streams) == ()
+    assert leader.look(WAIT_S, **streams) == ("b",)
     assert leader.look(WAIT_S, leased={"a", "b", "c"}) == (), "it was struck from the list"
 
 
@@ -179,9 +181,9 @@ def test_only_streams_that_have_waited_all_the_time_are_deleted(strategy, looks)
     leader, now, seen = Leader(strategy, 150.0), 0.0, []
     for leased, listed, named, absent, pause in looks:
         now += pause
-        sight = {"leased": leased, "listed": listed, "named": named, "absent": absent}
-        due = set(leader.look(now, **sight))
-        seen.append((now, sight))
+        streams = {"leased": leased, "listed": listed, "named": named, "absent": absent}
+        due = set(leader.look(now, **streams))
+        seen.append((now, streams))
         assert due <= leased - listed
         for one in due:
             waits = strategy is AUTO or (strategy is PROVIDED and one in named)
@@ -193,10 +195,10 @@ def test_only_streams_that_have_waited_all_the_time_are_deleted(strategy, looks)
 def _since(seen, one, strategy):
     """When the last unbroken time began in which it was former (or, without strategy, absent)."""
     begun = seen[-1][0]
-    for now, sight in reversed(seen):
-        former = one in sight["leased"] - sight["listed"]
-        named = strategy is not PROVIDED or one in sight["named"]
-        if not former or not named or (strategy is None and one not in sight["absent"]):
+    for now, streams in reversed(seen):
+        former = one in streams["leased"] - streams["listed"]
+        named = strategy is not PROVIDED or one in streams["named"]
+        if not former or not named or (strategy is None and one not in streams["absent"]):
             break
         begun = now
     return begun

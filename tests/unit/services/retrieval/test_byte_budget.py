@@ -249,12 +249,12 @@ def test_the_first_answer_of_a_shard_is_expected_like_recent_ones_of_others(answ
 
 def test_credit_that_was_not_spent_is_given_back():
     async def test(budget):
-        credit = budget.credit(is_awaited=lambda: True)
-        await credit.refill(80)
-        answer = credit.spend(30)
-        assert (credit.unspent_bytes, budget.used_bytes) == (50, 80)
-        credit.give_back()
-        credit.give_back()
+        share = budget.share(is_awaited=lambda: True)
+        await share.refill(80)
+        answer = share.spend(30)
+        assert (share.unspent_bytes, budget.used_bytes) == (50, 80)
+        share.give_back()
+        share.give_back()
         assert budget.used_bytes == 30
         answer.release()
         assert budget.used_bytes == 0
@@ -264,10 +264,10 @@ def test_credit_that_was_not_spent_is_given_back():
 
 def test_what_came_beyond_the_credit_is_accounted_for():
     async def test(budget):
-        credit = budget.credit(is_awaited=lambda: True)
-        await credit.refill(80)
-        event = credit.spend(130)
-        assert (credit.unspent_bytes, budget.used_bytes) == (0, 130)
+        share = budget.share(is_awaited=lambda: True)
+        await share.refill(80)
+        event = share.spend(130)
+        assert (share.unspent_bytes, budget.used_bytes) == (0, 130)
         event.release()
         assert budget.used_bytes == 0
 
@@ -276,16 +276,16 @@ def test_what_came_beyond_the_credit_is_accounted_for():
 
 def test_pushed_events_are_let_in_while_there_is_credit():
     async def test(budget):
-        credit = budget.credit(is_awaited=lambda: True)
-        await credit.refill(60)
-        events = [credit.spend(25), credit.spend(25)]
+        share = budget.share(is_awaited=lambda: True)
+        await share.refill(60)
+        events = [share.spend(25), share.spend(25)]
         async with asyncio.TaskGroup() as group:
-            refilling = group.create_task(credit.refill(60))
+            refilling = group.create_task(share.refill(60))
             assert not await is_granted(refilling)
             assert budget.used_bytes == 50  # the rest is not held while it waits
             events[0].release()
             assert await is_granted(refilling)
-        await credit.refill(60)  # it has that much
+        await share.refill(60)  # it has that much
         assert budget.used_bytes == 85
 
     in_budget(test)
@@ -293,12 +293,12 @@ def test_pushed_events_are_let_in_while_there_is_credit():
 
 def test_publishers_with_a_little_credit_do_not_wait_for_each_other():
     async def test(budget):
-        both = [budget.credit(is_awaited=lambda: True) for _ in range(2)]
-        for credit in both:
-            await credit.refill(50)
-            credit.spend(10).release()
+        both = [budget.share(is_awaited=lambda: True) for _ in range(2)]
+        for share in both:
+            await share.refill(50)
+            share.spend(10).release()
         async with asyncio.TaskGroup() as group:
-            waits = [group.create_task(credit.refill(70)) for credit in both]
+            waits = [group.create_task(share.refill(70)) for share in both]
             assert await is_granted(waits[0])
             both[0].give_back()
             assert await is_granted(waits[1])
@@ -312,15 +312,15 @@ def test_what_was_kept_for_a_large_event_is_the_room_of_others_after_small_ones(
     """Pings come all the time, so that nothing ever stands still."""
 
     async def test(budget):
-        idle = [budget.credit(is_awaited=lambda: True) for _ in range(2)]
-        for credit in idle:
-            await credit.refill(50)
+        idle = [budget.share(is_awaited=lambda: True) for _ in range(2)]
+        for share in idle:
+            await share.refill(50)
         async with asyncio.TaskGroup() as group:
-            starting = group.create_task(budget.credit(is_awaited=lambda: True).refill(50))
+            starting = group.create_task(budget.share(is_awaited=lambda: True).refill(50))
             assert not await is_granted(starting)
-            for credit in idle:
-                credit.spend(1).release()
-                await credit.refill(5)
+            for share in idle:
+                share.spend(1).release()
+                await share.refill(5)
             assert await is_granted(starting)
         assert budget.used_bytes == 60
 
@@ -329,14 +329,14 @@ def test_what_was_kept_for_a_large_event_is_the_room_of_others_after_small_ones(
 
 def test_a_cancelled_refill_leaves_the_credit_empty():
     async def test(budget):
-        credit = budget.credit(is_awaited=lambda: True)
-        await credit.refill(50)
-        holding = budget.credit(is_awaited=lambda: True).spend(40)
+        share = budget.share(is_awaited=lambda: True)
+        await share.refill(50)
+        holding = budget.share(is_awaited=lambda: True).spend(40)
         async with asyncio.TaskGroup() as group:
-            refilling = group.create_task(credit.refill(70))
+            refilling = group.create_task(share.refill(70))
             assert not await is_granted(refilling)
             refilling.cancel()
-        assert (credit.unspent_bytes, budget.used_bytes) == (0, 40)
+        assert (share.unspent_bytes, budget.used_bytes) == (0, 40)
         holding.release()
 
     in_budget(test)
@@ -373,9 +373,9 @@ class Shard:
     """
 
     def __init__(self, budget, line, ahead=0):
-        self.credit = budget.credit(is_awaited=lambda: False, drop_read_ahead=self.drop)
-        self.line = self.credit.spend(line)
-        self.ahead = self.credit.spend(ahead) if ahead else None
+        self.share = budget.share(is_awaited=lambda: False, drop_read_ahead=self.drop)
+        self.line = self.share.spend(line)
+        self.ahead = self.share.spend(ahead) if ahead else None
         self.dropped = 0
 
     def drop(self):
@@ -406,7 +406,7 @@ def test_a_child_that_took_something_lately_keeps_its_read_ahead():
             waiting = group.create_task(reserve(budget, 30))
             for _ in range(4):
                 await asyncio.sleep(SLOW_S * 0.8)
-                shard.credit.served()
+                shard.share.served()
             assert shard.dropped == 0
             shard.line.release()
             shard.ahead.release()
@@ -467,7 +467,7 @@ def test_what_exceeds_the_room_is_let_in_alone_beside_lines_that_nobody_reads():
 def test_a_shard_that_is_stuck_itself_takes_nothing_from_others():
     async def test(budget):
         other = Shard(budget, 10, 80)
-        own = budget.credit(is_awaited=lambda: False)
+        own = budget.share(is_awaited=lambda: False)
         await asyncio.sleep(STUCK_S)
         async with asyncio.TaskGroup() as group:
             ahead = group.create_task(own.refill(30))

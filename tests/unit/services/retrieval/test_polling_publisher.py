@@ -728,7 +728,7 @@ def test_far_behind_a_large_answer_is_expected():
 def test_an_end_that_meets_a_rewind_is_dropped_with_the_rest():
     async def test(world):
         before = world.publisher.delivered
-        hanging = world.budget.credit(is_awaited=lambda: True).spend(100 * 2**20)
+        hanging = world.budget.share(is_awaited=lambda: True).spend(100 * 2**20)
         gone = NotFound("GetShardIterator", "ResourceNotFoundException")
         world.kinesis.iterator_errors.append(gone)
         await asyncio.sleep(1)  # it is gone, as it seems, and there is no room for anything
@@ -741,7 +741,7 @@ def test_an_end_that_meets_a_rewind_is_dropped_with_the_rest():
 
 def test_a_rewind_while_there_is_no_room_asks_only_for_what_is_wanted_then():
     async def test(world):
-        hanging = world.budget.credit(is_awaited=lambda: True).spend(100 * 2**20)
+        hanging = world.budget.share(is_awaited=lambda: True).spend(100 * 2**20)
         await asyncio.sleep(1)
         assert world.kinesis.calls == []
         world.publisher.rewind(world.publisher.delivered)
@@ -754,7 +754,7 @@ def test_a_rewind_while_there_is_no_room_asks_only_for_what_is_wanted_then():
 
 async def squeeze(world):
     """Another shard needs all the memory; what it needs is taken at once."""
-    other = world.budget.credit(is_awaited=lambda: True)
+    other = world.budget.share(is_awaited=lambda: True)
     await other.refill(47 * 2**20)
     other.give_back()
 
@@ -855,7 +855,7 @@ def test_a_batch_that_somebody_waits_for_is_not_taken_back_before_it_is_taken():
         tell, unserved = world.publisher._arrived.set, []
 
         def arrived():
-            unserved.append(world.publisher._credit.is_unserved(STUCK_S))
+            unserved.append(world.publisher._share.is_unserved(STUCK_S))
             tell()
 
         world.publisher._arrived.set = arrived
