@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.spark.kept_marks import covered, marks_of, new_rows
+from mld.spark.function_marks import covered, marks_of, new_rows
 from mld.spark.model import range_of
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.kept_marks import ShardMark
+    from mld.spark.function_marks import ShardMark
     from mld.spark.model import MicroBatch, Position, ShardRange
 
 

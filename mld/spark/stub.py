@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark import rendezvous, stub_wait
+from mld.spark import host_socket, stub_wait
 from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
 from mld.spark.stub_wait import BROKEN, end
 
@@ -106,9 +106,9 @@ def connect(command: Sequence[str], words: Sequence[str]) -> socket.socket:
     """
     own = {name: os.environ[name] for name in OWN_FACTS if name in os.environ}
     hello = {"pid": os.getpid(), "environ": own}
-    place = rendezvous.place_of(os.environ, os.getppid(), [sys.executable, *words])
+    place = host_socket.place_of(os.environ, os.getppid(), [sys.executable, *words])
     line = json.dumps(hello).encode() + b"\n"
-    return rendezvous.attach(place, command, line, (0, 1, 2))
+    return host_socket.attach(place, command, line, (0, 1, 2))
 
 
 def host_command(module: str, properties: str | None, app: str, args: Sequence[str]) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
-from mld.spark.jobs.moments import CutMoments
-from mld.spark.jobs.room import Room
+from mld.spark.jobs.cut_schedule import CutSchedule
+from mld.spark.jobs.delivery_budget import DeliveryBudget
 from mld.spark.ports import CommitOutcome
 from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import resume_at_mark
@@ -29,7 +29,7 @@ _HELD_BYTES = 4_000
 ATTEMPTS = 4
 
 
-class Ticket:
+class _Submitted:
     """A shard's part of a job."""
 
     def __init__(self, batch: ShardBatch, fence, future: Future) -> None:
@@ -52,40 +52,40 @@ class PlayedEngine:
 
     def __init__(self, world, sink, host) -> None:
         self._world, self._sink, self._host = world, sink, host
-        self._moments: CutMoments[ShardWork] = CutMoments(0.0)
-        self._room: Room[ShardWork] = Room(_HELD_BYTES)
+        self._schedule: CutSchedule[ShardWork] = CutSchedule(0.0)
+        self._delivery_budget: DeliveryBudget[ShardWork] = DeliveryBudget(_HELD_BYTES)
 
     def admit(self, work: ShardWork, expected_bytes: int) -> bool:
-        held = self._moments.held_bytes
-        is_admitted = self._room.admit(work, expected_bytes, held, self._world.now)
+        held = self._schedule.held_bytes
+        is_admitted = self._delivery_budget.admit(work, expected_bytes, held, self._world.now)
         if not is_admitted:
             self._world.refused += 1
-            any(source.ask() for source in self._moments.sources)
+            any(source.ask() for source in self._schedule.sources)
         return is_admitted
 
     def arrived(self, work: ShardWork) -> None:
-        self._room.arrived(work)
+        self._delivery_budget.arrived(work)
 
     def join(self, work: ShardWork) -> None:
-        self._moments.join(work)
+        self._schedule.join(work)
 
     def ask(self, work: ShardWork) -> None:
-        self._moments.ask(work, self._world.now)
+        self._schedule.ask(work, self._world.now)
 
     def abandon(self, shard: ShardKey, hold: object) -> None:
-        for work in self._moments.leave(shard, hold):
-            self._room.leave(work)
+        for work in self._schedule.leave(shard, hold):
+            self._delivery_budget.leave(work)
 
     def run(self) -> Iterator[None]:
-        ahead: list[Ticket] = []
+        ahead: list[_Submitted] = []
         while True:
             yield
             if job := ahead or self._cut_all():
                 ahead = yield from self._run_and_cut_ahead(job)
 
-    def _run_and_cut_ahead(self, job: list[Ticket]) -> Generator[None, None, list[Ticket]]:
+    def _run_and_cut_ahead(self, job: list[_Submitted]) -> Generator[None, None, list[_Submitted]]:
         """Run a job; what was cut meanwhile, to be run when it is over, however it ended."""
-        ahead: list[Ticket] = []
+        ahead: list[_Submitted] = []
         for _ in self._run(job):
             yield
             if not ahead and self._world.chance(0.2):
@@ -93,19 +93,19 @@ class PlayedEngine:
                 self._world.cut_ahead += bool(ahead)
         return ahead
 
-    def _cut_all(self) -> list[Ticket]:
+    def _cut_all(self) -> list[_Submitted]:
         """The moment of all shards, of which some would have gone on to fill their buffers."""
-        if self._moments.patience_s(self._world.now) is None:
+        if self._schedule.patience_s(self._world.now) is None:
             return []
         job = []
-        cut = self._moments.cut(self._world.dice.choice([20, 60, 10_000]))
+        cut = self._schedule.cut(self._world.dice.choice([20, 60, 10_000]))
         self._world.cut_along += len(cut) > 1
         for work, most_bytes, _ in cut:
             batch, future = work.cut(most_bytes)
-            job.append(Ticket(batch, work.is_wanted, future))
+            job.append(_Submitted(batch, work.is_wanted, future))
         return job
 
-    def _run(self, job: list[Ticket]) -> Iterator[None]:
+    def _run(self, job: list[_Submitted]) -> Iterator[None]:
         tried = 0
         while group := [each for each in job if each.is_wanted()]:
             yield  # Spark writes
@@ -130,20 +130,20 @@ class PlayedEngine:
                 continue
             self._answer(group, outcomes)
 
-    def _answer(self, group: list[Ticket], outcomes) -> None:
-        for ticket in group:
-            match outcomes[ticket.batch.shard]:
+    def _answer(self, group: list[_Submitted], outcomes) -> None:
+        for one in group:
+            match outcomes[one.batch.shard]:
                 case CommitOutcome.STANDS:
-                    self._world.committed(ticket.batch)
-                    ticket.future.set_result(None)
+                    self._world.committed(one.batch)
+                    one.future.set_result(None)
                 case CommitOutcome.LOST:
                     self._world.fenced += 1
-                    self._world.note(f"{self._host.name}: fenced {ticket.batch.batch_id}")
-                    ticket.future.set_exception(Fenced("another writer was first"))
+                    self._world.note(f"{self._host.name}: fenced {one.batch.batch_id}")
+                    one.future.set_exception(Fenced("another writer was first"))
 
-    def _fail(self, group: list[Ticket], error: Exception) -> None:
-        for ticket in group:
-            ticket.future.set_exception(error)
+    def _fail(self, group: list[_Submitted], error: Exception) -> None:
+        for one in group:
+            one.future.set_exception(error)
 
 
 class Session:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from mld.spark.config import SparkConfig
-    from mld.spark.jobs.tickets import Ticket
+    from mld.spark.jobs.submitted_batch import SubmittedBatch
     from mld.spark.model import ShardKey
     from mld.spark.ports import CommitOutcome, MonotonicClock, Sink
 
@@ -54,16 +54,16 @@ class JobCommitter:
         self._clock = clock
         self._name = name
         self._going_on: list[Future[Any]] = []
-        self._begun: tuple[Sequence[Ticket], threading.Event] | None = None
+        self._begun: tuple[Sequence[SubmittedBatch], threading.Event] | None = None
 
     def commit_all(
-        self, staged: Any, tickets: Sequence[Ticket], deadline: float
+        self, staged: Any, submitted: Sequence[SubmittedBatch], deadline: float
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Commit a job in one step, in what is left of its time, but at least ten seconds.
 
         Args:
             staged: what the sink has written.
-            tickets: of the job.
+            submitted: of the job.
             deadline: monotonic s at which the time of this try (``spark.batch.timeout``) is up.
 
         Raises:
@@ -73,18 +73,18 @@ class JobCommitter:
         """
         left_s = deadline - self._clock.monotonic()
         seconds = max(left_s, min(LEAST_S, self._timeout_s))
-        batches = [ticket.batch for ticket in tickets]
+        batches = [one.batch for one in submitted]
         is_over = threading.Event()
-        self._begun = tickets, is_over
+        self._begun = submitted, is_over
         try:
-            if not all(ticket.fence() for ticket in tickets):
+            if not all(one.fence() for one in submitted):
                 raise GivenUp  # who lost a shard until now found nothing to cancel
             found: Mapping[ShardKey, CommitOutcome] = call_within(
                 seconds,
                 lambda: self._sink.commit_all(staged, batches),
                 name=f"{self._name}-commit",
-                interrupt=lambda: self._cancel(tickets),
-                is_wanted=lambda: all(ticket.fence() for ticket in tickets),
+                interrupt=lambda: self._cancel(submitted),
+                is_wanted=lambda: all(one.fence() for one in submitted),
             )
         except Overdue as late:
             if late.has_succeeded:
@@ -100,7 +100,7 @@ class JobCommitter:
             is_over.set()
         return found
 
-    def cancel_if(self, is_lost: Callable[[Ticket], bool]) -> None:
+    def cancel_if(self, is_lost: Callable[[SubmittedBatch], bool]) -> None:
         """Hasten the end of the commit that is under way, in a thread of its own.
 
         Until a database has ended it, it keeps the rows of the shards' marks locked.
@@ -111,17 +111,17 @@ class JobCommitter:
         begun = self._begun
         if begun is None or not isinstance(self._sink, CancelsCommits):
             return
-        if not any(is_lost(ticket) for ticket in begun[0]):
+        if not any(is_lost(one) for one in begun[0]):
             return
         name = f"{self._name}-cancel"
         threading.Thread(target=self._hasten, args=begun, name=name, daemon=True).start()
 
-    def _hasten(self, tickets: Sequence[Ticket], is_over: threading.Event) -> None:
+    def _hasten(self, submitted: Sequence[SubmittedBatch], is_over: threading.Event) -> None:
         """More than once: the statement may not have begun at the first try."""
         for _ in range(_CANCELS):
             if is_over.is_set():
                 return
-            self._cancel(tickets)
+            self._cancel(submitted)
             is_over.wait(_CANCEL_AGAIN_S)
 
     def discard(self, staged: Any) -> None:
@@ -143,9 +143,9 @@ class JobCommitter:
         else:
             self.remove(staged)
 
-    def _cancel(self, tickets: Sequence[Ticket]) -> None:
+    def _cancel(self, submitted: Sequence[SubmittedBatch]) -> None:
         sink = self._sink
         if isinstance(sink, CancelsCommits):
             with contextlib.suppress(Exception):  # it is a favor; the proof does not need it
-                batches = [ticket.batch for ticket in tickets]
+                batches = [one.batch for one in submitted]
                 call_within(_CANCEL_S, lambda: sink.cancel(batches), name="cancel")

@@ -1,8 +1,8 @@
 """Batches of all shards through few Spark jobs, one at a time.
 
 A job's fixed price dominates small batches, so all shards are cut together when a job may begin
-(``mld.spark.jobs.moments``): two at a time would only divide the company, and a function may name
-things in the session.
+(``mld.spark.jobs.cut_schedule``): two at a time would only divide the company, and a function may
+name things in the session.
 
 Once the shards hold as much as the job that runs, the next one is cut and its rows are made ready
 meanwhile. Its function is called when that job is over.
@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
+from mld.spark.jobs.cut_schedule import CutSchedule
+from mld.spark.jobs.delivery_budget import DeliveryBudget
 from mld.spark.jobs.host_run import HostRun
-from mld.spark.jobs.moments import CutMoments
 from mld.spark.jobs.progress import Progress
 from mld.spark.jobs.rescue import Rescue
-from mld.spark.jobs.room import Room
-from mld.spark.jobs.tickets import Ticket
+from mld.spark.jobs.submitted_batch import SubmittedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.config import SparkConfig
-    from mld.spark.jobs.moments import BatchSource
+    from mld.spark.jobs.cut_schedule import BatchSource
     from mld.spark.model import ShardKey
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import KeepsLetters, MonotonicClock, Sessions, Sink
@@ -73,11 +73,11 @@ class Engine:
     ) -> None:
         self._clock = clock or SystemMonotonicClock()
         self._window_s = config.coalesce_window_s
-        self._moments: CutMoments[BatchSource] = CutMoments(self._window_s)
-        self._room: Room[BatchSource] = Room(HELD_BYTES)
+        self._schedule: CutSchedule[BatchSource] = CutSchedule(self._window_s)
+        self._delivery_budget: DeliveryBudget[BatchSource] = DeliveryBudget(HELD_BYTES)
         self._sessions = sessions
         self._changed = threading.Condition()
-        self._queue: list[Ticket] = []
+        self._queue: list[SubmittedBatch] = []
         self._runs: list[HostRun] = []
         self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
@@ -85,8 +85,8 @@ class Engine:
         rescue = None
         if letters is not None:
             rescue = Rescue(caller, letters, self._clock, config.batch_timeout_s)
-        self._new_run: Callable[[list[Ticket]], HostRun] = lambda tickets: HostRun(
-            tickets,
+        self._new_run: Callable[[list[SubmittedBatch]], HostRun] = lambda submitted: HostRun(
+            submitted,
             sessions=sessions,
             sink=sink,
             caller=caller,
@@ -102,13 +102,13 @@ class Engine:
     def join(self, work: BatchSource) -> None:
         """Cut the shard's buffer with those of the others, until ``abandon`` names it as a hold."""
         with self._changed:
-            self._moments.join(work)
+            self._schedule.join(work)
 
     def ask(self, work: BatchSource) -> None:
         """A batch of a shard that has joined is due: cut all as soon as a job may begin."""
         with self._changed:
             if work.has_asked:  # or another shard's moment was faster
-                self._moments.ask(work, self._clock.monotonic())
+                self._schedule.ask(work, self._clock.monotonic())
                 self._fail_if_closed()
                 self._start_runner()
                 self._changed.notify_all()
@@ -116,17 +116,19 @@ class Engine:
     def admit(self, work: BatchSource, expected_bytes: int) -> bool:
         """Whether a shard that has joined may get more records; if not, a job is to make room.
 
-        Whoever is refused asks again when it is woken, or ``room.GRANT_S`` later.
+        Whoever is refused asks again when it is woken, or ``delivery_budget.GRANT_S`` later.
 
         Args:
             work: of the shard.
             expected_bytes: what its next delivery will hold.
         """
         with self._changed:
-            held = self._moments.held_bytes
+            held = self._schedule.held_bytes
             now = self._clock.monotonic()
-            is_admitted = self._closed.is_set() or self._room.admit(work, expected_bytes, held, now)
-            sources = [] if is_admitted else self._moments.sources
+            is_admitted = self._closed.is_set() or self._delivery_budget.admit(
+                work, expected_bytes, held, now
+            )
+            sources = [] if is_admitted else self._schedule.sources
         if is_admitted:
             self._wake_first()
         elif not any(source.has_asked for source in sources):
@@ -136,13 +138,13 @@ class Engine:
     def arrived(self, work: BatchSource) -> None:
         """The delivery that was expected is there, or something else came in its place."""
         with self._changed:
-            self._room.arrived(work)
+            self._delivery_budget.arrived(work)
         self._wake_first()
 
     def _wake_first(self) -> None:
         """Who waits first for a delivery looks again."""
         with self._changed:
-            first = self._room.first
+            first = self._delivery_budget.first
         if first is not None:
             first.wake()
 
@@ -158,14 +160,14 @@ class Engine:
                 batches here; None = the batches of every hold.
         """
         with self._changed:
-            for work in self._moments.leave(shard, hold):
-                self._room.leave(work)
-            gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
-            self._queue = [ticket for ticket in self._queue if ticket not in gone]
+            for work in self._schedule.leave(shard, hold):
+                self._delivery_budget.leave(work)
+            gone = [one for one in self._queue if one.is_of(shard, hold)]
+            self._queue = [one for one in self._queue if one not in gone]
             runs = [(run, run.ends_with(shard, hold)) for run in self._runs]
         self._wake_first()
-        for ticket in gone:
-            ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
+        for one in gone:
+            one.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
         for run, is_to_end in runs:
             if run.drop(shard, hold):
                 continue
@@ -194,17 +196,17 @@ class Engine:
         """Whoever waits for a batch is told, and whoever waits for a cut."""
         if not self._closed.is_set():
             return
-        if self._moments.is_due:
+        if self._schedule.is_due:
             self._cut_all()
         gone, self._queue = self._queue, []
-        for ticket in gone:
-            ticket.fail(BatchFailed(f"{ticket.shard_id}: this process is ending"))
+        for one in gone:
+            one.fail(BatchFailed(f"{one.shard_id}: this process is ending"))
 
     def _cut_all(self) -> None:
         """What all shards have becomes batches of one job."""
-        for work, most_bytes, since in self._moments.cut(MAX_JOB_BYTES):
+        for work, most_bytes, since in self._schedule.cut(MAX_JOB_BYTES):
             batch, future = work.cut(most_bytes)
-            self._queue.append(Ticket(batch, work.is_wanted, future, since, work))
+            self._queue.append(SubmittedBatch(batch, work.is_wanted, future, since, work))
 
     def _serve(self) -> None:
         """A runner's life."""
@@ -219,10 +221,8 @@ class Engine:
             run.run()
         except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
             _log.exception("a job ended with an unexpected error")
-            for ticket in run.tickets:
-                ticket.fail(
-                    BatchFailed(f"{ticket.shard_id}: {type(error).__name__}: {describe(error)}")
-                )
+            for one in run.submitted:
+                one.fail(BatchFailed(f"{one.shard_id}: {type(error).__name__}: {describe(error)}"))
         finally:
             with self._changed:
                 self._runs.remove(run)
@@ -250,7 +250,7 @@ class Engine:
                     self._changed.wait(patience)
                     continue
                 run = self._new_run(ready)
-                self._queue = [ticket for ticket in self._queue if ticket not in ready]
+                self._queue = [one for one in self._queue if one not in ready]
                 self._runs.append(run)
                 return run
         return None
@@ -265,28 +265,28 @@ class Engine:
             return True
         if len(self._runs) == _MOST_JOBS:
             return False
-        runs, offers = self._runs[-1], self._moments.offers
+        runs, offers = self._runs[-1], self._schedule.offers
         offered_bytes = sum(offer.most_bytes for offer in offers)
         if offered_bytes < LEAST_AHEAD_BYTES:
             return False
         full = sum(offer.is_full for offer in offers)
-        return offered_bytes >= runs.payload_bytes or full >= len(runs.tickets)
+        return offered_bytes >= runs.payload_bytes or full >= len(runs.submitted)
 
     def _until_cut(self) -> float | None:
         """How long until all are cut, in s; None while nobody asks or batches wait."""
-        return None if self._queue else self._moments.patience_s(self._clock.monotonic())
+        return None if self._queue else self._schedule.patience_s(self._clock.monotonic())
 
-    def _ready(self) -> list[Ticket]:
+    def _ready(self) -> list[SubmittedBatch]:
         """The oldest batch of each shard, as many as one job may hold."""
         shards: set[ShardKey] = set()
-        ready: list[Ticket] = []
+        ready: list[SubmittedBatch] = []
         size = 0
-        for ticket in self._queue:
-            if ticket.shard in shards:
+        for one in self._queue:
+            if one.shard in shards:
                 continue
-            size += ticket.payload_bytes
+            size += one.payload_bytes
             if ready and size > MAX_JOB_BYTES:
                 break
-            shards.add(ticket.shard)
-            ready.append(ticket)
+            shards.add(one.shard)
+            ready.append(one)
         return ready

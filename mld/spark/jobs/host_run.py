@@ -33,7 +33,7 @@ from mld.spark.failures import (
 from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.committing import JobCommitter
 from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
-from mld.spark.jobs.tickets import first_records
+from mld.spark.jobs.submitted_batch import first_records
 from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import bad_record_in
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.progress import Progress
     from mld.spark.jobs.rescue import Rescue
-    from mld.spark.jobs.tickets import Ticket
+    from mld.spark.jobs.submitted_batch import SubmittedBatch
     from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.plans.one_call import FunctionCaller, Packed
     from mld.spark.ports import MonotonicClock, Sessions, Sink
@@ -60,7 +60,7 @@ class HostRun:
     """One batch of different shards.
 
     Args:
-        tickets: at least one, each of another shard.
+        submitted: at least one, each of another shard.
         sessions: where a Spark session comes from.
         sink: where the rows go.
         caller: asks the user's function.
@@ -73,14 +73,14 @@ class HostRun:
         after: set when the job before is over; None = there is none.
 
     Attributes:
-        tickets: as given.
+        submitted: as given.
         tag: carried by Spark's operations.
         is_over: set by who runs it, once it has ended.
     """
 
     def __init__(  # noqa: PLR0913 - all of one engine
         self,
-        tickets: Sequence[Ticket],
+        submitted: Sequence[SubmittedBatch],
         *,
         sessions: Sessions,
         sink: Sink,
@@ -93,7 +93,7 @@ class HostRun:
         rescue: Rescue | None = None,
         after: threading.Event | None = None,
     ) -> None:
-        self.tickets = tuple(tickets)
+        self.submitted = tuple(submitted)
         self.tag = f"kcl-mld-batch-{next(_numbers)}"
         self._calls = JobCalls(sessions, self.tag)
         self._committer = JobCommitter(sink, config, clock, self.tag)
@@ -116,29 +116,29 @@ class HostRun:
     @property
     def payload_bytes(self) -> int:
         """Of all its records."""
-        return sum(each.payload_bytes for each in self.tickets)
+        return sum(each.payload_bytes for each in self.submitted)
 
     def ends_with(self, shard: ShardKey, hold: object) -> bool:
         """True if that hold has a part in it that is not over: without it nothing is committed."""
-        return any(each.is_of(shard, hold) and not each.future.done() for each in self.tickets)
+        return any(each.is_of(shard, hold) and not each.future.done() for each in self.submitted)
 
     def cancel_commit(self, shard: ShardKey, hold: object) -> None:
         """Hasten the end of a commit with rows of a shard that is lost; returns at once."""
-        self._committer.cancel_if(lambda ticket: ticket.is_of(shard, hold) and not ticket.fence())
+        self._committer.cancel_if(lambda one: one.is_of(shard, hold) and not one.fence())
 
     def drop(self, shard: ShardKey, hold: object) -> bool:
         """Answer for a shard that is lost while this waits for its turn; False if it has begun."""
         with self._lock:
             if self._has_begun:
                 return False
-        for ticket in self.tickets:
-            if ticket.is_of(shard, hold):
-                ticket.is_wanted()
+        for one in self.submitted:
+            if one.is_of(shard, hold):
+                one.is_wanted()
         return True
 
     def run(self) -> None:
-        """Answer every ticket, once the job before is over; raises nothing."""
-        whole = MicroBatch(tuple(each.batch for each in self.tickets))
+        """Answer every batch, once the job before is over; raises nothing."""
+        whole = MicroBatch(tuple(each.batch for each in self.submitted))
         packed = None
         try:
             if self._after is not None:
@@ -219,14 +219,14 @@ class HostRun:
         self._most_records = whole.count // 2
         return None
 
-    def _group(self) -> list[Ticket]:
+    def _group(self) -> list[SubmittedBatch]:
         """What the next try is for; none: all are answered."""
-        group = [each for each in self.tickets if each.is_wanted()]
+        group = [each for each in self.submitted if each.is_wanted()]
         most = self._most_records
         return group if most is None else first_records(group, most)
 
     def _set_aside(
-        self, group: Sequence[Ticket], whole: MicroBatch, error: Exception, *, is_last: bool
+        self, group: Sequence[SubmittedBatch], whole: MicroBatch, error: Exception, *, is_last: bool
     ) -> Exception | None:
         """Take the records out that fail alone, if the function is row-wise.
 
@@ -259,11 +259,13 @@ class HostRun:
         if not found:
             return SinkUnavailable(f"it failed once, and no record fails alone: {describe(error)}")
         self._letters += found
-        for ticket in group:
-            ticket.batch = without(ticket.batch, found)
+        for one in group:
+            one.batch = without(one.batch, found)
         return None
 
-    def _try(self, group: Sequence[Ticket], whole: MicroBatch, packed: Packed | None) -> None:
+    def _try(
+        self, group: Sequence[SubmittedBatch], whole: MicroBatch, packed: Packed | None
+    ) -> None:
         """Call, write and commit once.
 
         Raises:
@@ -305,7 +307,7 @@ class HostRun:
             self._progress.spent(written - began, self._clock.monotonic() - written)
         self._answer(group, outcomes)
 
-    def _keep_letters(self, session: SparkSession, group: Sequence[Ticket]) -> None:
+    def _keep_letters(self, session: SparkSession, group: Sequence[SubmittedBatch]) -> None:
         """What was set aside is durable before the marks move over it."""
         shards = {each.shard for each in group}
         letters = [each for each in self._letters if each.shard in shards]
@@ -317,7 +319,9 @@ class HostRun:
                 is_wanted=lambda: all(each.fence() for each in group),
             )
 
-    def _answer(self, group: Sequence[Ticket], outcomes: Mapping[ShardKey, CommitOutcome]) -> None:
+    def _answer(
+        self, group: Sequence[SubmittedBatch], outcomes: Mapping[ShardKey, CommitOutcome]
+    ) -> None:
         """Tell those of which something is known.
 
         Raises:
@@ -325,14 +329,14 @@ class HostRun:
             SinkUnavailable: all are to be written again.
         """
         now = self._clock.monotonic()
-        for ticket in group:
-            match outcomes[ticket.shard]:
+        for one in group:
+            match outcomes[one.shard]:
                 case CommitOutcome.STANDS:
-                    self._progress.committed(ticket.batch, now - ticket.submitted_at)
-                    ticket.answer()
+                    self._progress.committed(one.batch, now - one.submitted_at)
+                    one.answer()
                 case CommitOutcome.LOST:
-                    text = f"{ticket.shard_id}: another writer has moved the shard's mark"
-                    ticket.fail(Fenced(f"{text}; this process has lost the shard"))
+                    text = f"{one.shard_id}: another writer has moved the shard's mark"
+                    one.fail(Fenced(f"{text}; this process has lost the shard"))
                 case CommitOutcome.AGAIN:
                     pass
         if CommitOutcome.AGAIN in outcomes.values():
@@ -343,10 +347,12 @@ class HostRun:
         _log.warning("%s failed and is repeated in %.3g s: %s", whole, pause_s, describe(error))
         self._stop.wait(pause_s)
 
-    def _fail(self, group: Sequence[Ticket], whole: MicroBatch, error: BaseException) -> None:
+    def _fail(
+        self, group: Sequence[SubmittedBatch], whole: MicroBatch, error: BaseException
+    ) -> None:
         _log.error("%s failed: %s", whole, error)
-        for ticket in group:
-            ticket.fail(error)
+        for one in group:
+            one.fail(error)
 
 
 def _verdict(whole: MicroBatch, error: Exception, left: int) -> BaseException | None:

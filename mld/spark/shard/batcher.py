@@ -13,7 +13,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mld.spark.jobs.moments import Offer
+from mld.spark.jobs.cut_schedule import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.jobs.room import GRANT_S
+from mld.spark.jobs.delivery_budget import GRANT_S
 from mld.spark.shard.batcher import FlushReason
 
 if TYPE_CHECKING:

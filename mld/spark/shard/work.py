@@ -17,8 +17,8 @@ from mld.spark.shard.batcher import ShardBuffer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mld.spark.jobs.cut_schedule import Offer
     from mld.spark.jobs.engine import Engine
-    from mld.spark.jobs.moments import Offer
     from mld.spark.model import Position, Row, ShardKey
     from mld.spark.shard.batcher import Cut, FlushReason, Limits
     from mld.spark.shard.resume import Resume
@@ -46,7 +46,7 @@ class InFlight(NamedTuple):
 
 
 class ShardWork:
-    """The batches of one hold of a shard; a ``Source`` of the engine's moments.
+    """The batches of one hold of a shard; a ``Source`` of the engine's schedule.
 
     Used by one thread; ``abandon``, the fence and what a ``Source`` has by any. Its lock is never
     held while the engine is called, which has one of its own.

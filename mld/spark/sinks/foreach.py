@@ -4,8 +4,8 @@ The function returns None when its rows are durable; nothing is left to do. It m
 with the same records: after a failed try, and after a crash between its write and the checkpoint.
 
 Which records a batch has is not kept anywhere, so after a crash they come in other batches: the
-function keeps the marks of the shards with its own data (:mod:`mld.spark.kept_marks`), or writes by
-the records' own identity.
+function keeps the marks of the shards with its own data (:mod:`mld.spark.function_marks`), or
+writes by the records' own identity.
 """
 
 from __future__ import annotations

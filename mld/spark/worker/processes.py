@@ -14,7 +14,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from mld.spark.rendezvous import start_time
+from mld.spark.host_socket import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from mld.spark import rendezvous
+from mld.spark import host_socket
 from mld.spark.app_loading import load, passing_session
 from mld.spark.calls import call_within
 from mld.spark.config import SparkConfig, read_properties, rooted
@@ -28,9 +28,9 @@ from mld.spark.errors import SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
+from mld.spark.worker.host_loop import End, HostLoop
 from mld.spark.worker.host_stubs import ExitNotice, Start, start_thread
 from mld.spark.worker.processes import DaemonWatch, end_leftovers, is_gone
-from mld.spark.worker.reception import End, Reception
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +90,7 @@ class Host:
         known = self._try(self._launch)
         sweep(Path(self._options.lock).parent)
         sweep_scratch(self._directory.parent)
-        reception = Reception(
+        loop = HostLoop(
             self._listener,
             self._options.lock,
             DaemonWatch(self._options.daemon),
@@ -101,13 +101,13 @@ class Host:
             linger_s=known[0].linger_s if known else _DEFAULT_LINGER_S,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: reception.request_end(_TERMINATED))
+            signal.signal(number, lambda *_: loop.request_end(_TERMINATED))
         self._pump.start()
-        start_thread(lambda: self._watch(reception), "reception")
+        start_thread(lambda: self._watch(loop), "host-loop")
         if known is not None and (service := self._try(lambda: self._open(*known))) is not None:
             self._start.decide(service)
             _log.info("the Spark host is ready (pid %d)", os.getpid())
-        while True:  # the reception ends the process; signals arrive here
+        while True:  # the host loop ends the process; signals arrive here
             # Not for ever: one that comes just before the wait begins would be noticed after it.
             threading.Event().wait(_SIGNAL_S)
 
@@ -144,17 +144,17 @@ class Host:
         self._service = self._parts.open(config, facts, pipeline, address)
         return self._service
 
-    def _watch(self, reception: Reception) -> NoReturn:
+    def _watch(self, loop: HostLoop) -> NoReturn:
         """The other thread: watch until the end, then end everything."""
         try:
-            end = reception.run()
+            end = loop.run()
             if why := end.notice.message:
                 _log.log(logging.INFO if end.is_urgent else logging.ERROR, "%s", why)
             if end.is_urgent:
                 self._close()
-                reception.shut_down(end, _TELL_S)
+                loop.shut_down(end, _TELL_S)
             else:
-                reception.shut_down(end, _TELL_S)
+                loop.shut_down(end, _TELL_S)
                 self._close()
             self._pump.close(_PUMP_S)
         except BaseException:  # noqa: BLE001 - the process ends below, whatever it was
@@ -201,7 +201,7 @@ def sweep(directory: Path) -> None:
             continue
         with (
             contextlib.suppress(OSError),
-            rendezvous.locked(str(path.with_suffix(".lock")), blocking=False) as is_held,
+            host_socket.locked(str(path.with_suffix(".lock")), blocking=False) as is_held,
             socket.socket(socket.AF_UNIX) as probe,
         ):
             if is_held and probe.connect_ex(str(path)) == errno.ECONNREFUSED:

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from mld.spark.config import read_properties
 from mld.spark.facts import Facts, ShardGate
 from mld.spark.jobs.engine import Engine
-from mld.spark.jobs.tickets import Ticket
+from mld.spark.jobs.submitted_batch import SubmittedBatch
 from mld.spark.model import Position
 from mld.spark.pipeline import Pipeline
 from mld.spark.plans.one_call import FunctionCaller
@@ -309,12 +309,12 @@ class QueuedEngine(Engine):
 
     def submit(self, batch, fence, hold=None):
         with self._changed:
-            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
-            self._queue.append(ticket)
+            one = SubmittedBatch(batch, fence, Future(), self._clock.monotonic(), hold)
+            self._queue.append(one)
             self._fail_if_closed()
             self._start_runner()
             self._changed.notify_all()
-        return ticket.future
+        return one.future
 
 
 class Bench:

@@ -111,8 +111,8 @@ def test_a_host_is_told_the_file_and_the_arguments_of_the_app():
 
 def test_a_directory_that_cannot_be_private_is_said():
     program = (
-        "from mld.spark import rendezvous, stub\n"
-        "rendezvous._LONGEST_PATH = 0\n"
+        "from mld.spark import host_socket, stub\n"
+        "host_socket._LONGEST_PATH = 0\n"
         f"stub.main([{__file__!r}])"
     )
     found = subprocess.run(

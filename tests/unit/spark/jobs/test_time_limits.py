@@ -9,7 +9,7 @@ import pytest
 from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
 from mld.spark.errors import BatchFailed
 from mld.spark.jobs import calling, committing
-from mld.spark.jobs.tickets import Ticket
+from mld.spark.jobs.submitted_batch import SubmittedBatch
 from mld.spark.model import ShardKey
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
 from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink, settings
@@ -124,7 +124,7 @@ def test_a_shard_that_is_lost_right_before_its_commit_is_not_committed():
     sink = MemorySink()
     committer = committing.JobCommitter(sink, settings(), HandClock(), "job")
     with pytest.raises(GivenUp):
-        committer.commit_all([], [Ticket(batch("a"), lambda: False, Future(), 0.0)], 60.0)
+        committer.commit_all([], [SubmittedBatch(batch("a"), lambda: False, Future(), 0.0)], 60.0)
     assert sink.committed == []
 
 
@@ -136,8 +136,8 @@ def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
     monkeypatch.setattr(committing, "call_within", lambda seconds, *_, **__: given.append(seconds))
     clock = HandClock()
     committer = committing.JobCommitter(MemorySink(), settings(), clock, "job")
-    ticket = Ticket(batch("a"), always, Future(), 0.0)
-    committer.commit_all([], [ticket], clock.now + left_s)
+    one = SubmittedBatch(batch("a"), always, Future(), 0.0)
+    committer.commit_all([], [one], clock.now + left_s)
     assert given == [given_s]
 
 

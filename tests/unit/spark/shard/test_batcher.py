@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from mld.spark.jobs.moments import Offer
+from mld.spark.jobs.cut_schedule import Offer
 from mld.spark.model import Position, Row
 from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
 

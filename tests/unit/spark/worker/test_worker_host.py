@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 
-from mld.spark.rendezvous import HostPlace
+from mld.spark.host_socket import HostPlace
 from mld.spark.worker.worker_host import sweep
 
 

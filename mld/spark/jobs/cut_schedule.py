@@ -71,7 +71,7 @@ class BatchSource(Source, Protocol):
 S = TypeVar("S", bound=Source)
 
 
-class CutMoments(Generic[S]):
+class CutSchedule(Generic[S]):
     """Whose buffers are cut together, and whose batch is due.
 
     Args:

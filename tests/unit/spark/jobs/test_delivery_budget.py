@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mld.spark.jobs import engine as engine_module, room as room_module
-from mld.spark.jobs.room import GRANT_S, Room
+from mld.spark.jobs import delivery_budget as budget_module, engine as engine_module
+from mld.spark.jobs.delivery_budget import GRANT_S, DeliveryBudget
 from mld.spark.shard import work as work_module
 from tests.unit.spark.shard_kit import WAIT_S, record
 
@@ -13,53 +13,53 @@ LIMIT = 100
 
 
 def test_whoever_fits_is_let_in_and_what_is_expected_counts_as_held():
-    room = Room(LIMIT)
-    assert room.admit("a", 40, 0, 0.0)
-    assert room.admit("b", 40, 0, 0.0)
-    assert not room.admit("c", 40, 0, 0.0)
-    room.arrived("a")
-    assert room.admit("c", 40, 10, 0.0)
+    budget = DeliveryBudget(LIMIT)
+    assert budget.admit("a", 40, 0, 0.0)
+    assert budget.admit("b", 40, 0, 0.0)
+    assert not budget.admit("c", 40, 0, 0.0)
+    budget.arrived("a")
+    assert budget.admit("c", 40, 10, 0.0)
 
 
 def test_whoever_asked_first_is_let_in_first_however_small_the_others_are():
-    room = Room(LIMIT)
-    assert not room.admit("large", 50, 90, 0.0)
-    assert not room.admit("small", 1, 90, 0.0)
-    assert room.first == "large"
-    assert not room.admit("small", 1, 40, 0.0)
-    assert room.admit("large", 50, 40, 0.0)
-    assert room.admit("small", 1, 40, 0.0)
-    assert room.first is None
+    budget = DeliveryBudget(LIMIT)
+    assert not budget.admit("large", 50, 90, 0.0)
+    assert not budget.admit("small", 1, 90, 0.0)
+    assert budget.first == "large"
+    assert not budget.admit("small", 1, 40, 0.0)
+    assert budget.admit("large", 50, 40, 0.0)
+    assert budget.admit("small", 1, 40, 0.0)
+    assert budget.first is None
 
 
 def test_a_delivery_that_does_not_come_is_expected_no_longer():
     """A shard that was read to its tip gets none, and a Java daemon says nothing at all then."""
-    room = Room(LIMIT)
-    assert room.admit("idle", LIMIT, 0, 0.0)
-    assert not room.admit("busy", 10, 0, GRANT_S / 2)
-    assert room.admit("busy", 10, 0, GRANT_S)
+    budget = DeliveryBudget(LIMIT)
+    assert budget.admit("idle", LIMIT, 0, 0.0)
+    assert not budget.admit("busy", 10, 0, GRANT_S / 2)
+    assert budget.admit("busy", 10, 0, GRANT_S)
 
 
 def test_where_nobody_holds_anything_a_delivery_of_any_size_may_come():
-    room = Room(LIMIT)
-    assert room.admit("huge", 10 * LIMIT, 0, 0.0)
-    assert not room.admit("other", 1, 0, 0.0)
+    budget = DeliveryBudget(LIMIT)
+    assert budget.admit("huge", 10 * LIMIT, 0, 0.0)
+    assert not budget.admit("other", 1, 0, 0.0)
 
 
 def test_who_leaves_keeps_nobody_waiting():
-    room = Room(LIMIT)
-    assert room.admit("granted", LIMIT, 0, 0.0)
-    assert not room.admit("first", 10, 0, 0.0)
-    assert not room.admit("second", 10, 0, 0.0)
-    room.leave("granted")
-    room.leave("first")
-    assert room.admit("second", 10, 0, 0.0)
+    budget = DeliveryBudget(LIMIT)
+    assert budget.admit("granted", LIMIT, 0, 0.0)
+    assert not budget.admit("first", 10, 0, 0.0)
+    assert not budget.admit("second", 10, 0, 0.0)
+    budget.leave("granted")
+    budget.leave("first")
+    assert budget.admit("second", 10, 0, 0.0)
 
 
 def test_who_asks_again_has_its_own_grant_no_longer():
-    room = Room(LIMIT)
-    assert room.admit("a", LIMIT, 0, 0.0)
-    assert room.admit("a", LIMIT, 0, 0.0)
+    budget = DeliveryBudget(LIMIT)
+    assert budget.admit("a", LIMIT, 0, 0.0)
+    assert budget.admit("a", LIMIT, 0, 0.0)
 
 
 @pytest.mark.parametrize("capabilities", [("tick",), ()])
@@ -70,15 +70,15 @@ def test_shards_with_a_backlog_hold_no_more_than_the_host_has_room_for(
     one = 4 * (1000 + work_module.ROW_BYTES)
     monkeypatch.setattr(engine_module, "HELD_BYTES", 3 * one)
     monkeypatch.setattr(work_module, "FIRST_BYTES", one)
-    monkeypatch.setattr(room_module, "GRANT_S", 1000.0)  # on a busy machine a delivery takes long
+    monkeypatch.setattr(budget_module, "GRANT_S", 1000.0)  # on a busy machine a delivery takes long
     held = []
-    real = Room.admit
+    real = DeliveryBudget.admit
 
     def admit(self, who, expected_bytes, held_bytes, now):
         held.append(held_bytes)
         return real(self, who, expected_bytes, held_bytes, now)
 
-    monkeypatch.setattr(Room, "admit", admit)
+    monkeypatch.setattr(DeliveryBudget, "admit", admit)
     b = bench(batch__maxDelay="1h")
     sessions = [b.session(shard_id=f"s{n}", capabilities=capabilities) for n in range(8)]
 

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from mld.spark.model import ShardBatch, ShardKey
 
 
-def first_records(tickets: Sequence[Ticket], most: int) -> list[Ticket]:
+def first_records(submitted: Sequence[SubmittedBatch], most: int) -> list[SubmittedBatch]:
     """Those whose batches are so many records together; one of them is divided for that.
 
     Args:
-        tickets: in the order in which they are taken.
+        submitted: in the order in which they are taken.
         most: records, >= 1.
     """
     found = []
-    for ticket in tickets:
-        count = len(ticket.batch.rows)
+    for one in submitted:
+        count = len(one.batch.rows)
         if count > most > 0:
-            ticket.divide(most)
+            one.divide(most)
             count = most
         if count <= most:
-            found.append(ticket)
+            found.append(one)
             most -= count
     return found
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
+class SubmittedBatch:
     """A batch that waits for its commit.
 
     Attributes:
@@ -101,7 +101,7 @@ class Ticket:
             self.batch, self.rest = self.rest, None
 
     def is_wanted(self) -> bool:
-        """True while it may be written; a ticket behind its fence is answered here."""
+        """True while it may be written; one behind its fence is answered here."""
         if self.future.done():
             return False
         if self.fence():

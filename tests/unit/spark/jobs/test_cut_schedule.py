@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from mld.spark.jobs.moments import CutMoments, Offer, allowances, fair_share
+from mld.spark.jobs.cut_schedule import CutSchedule, Offer, allowances, fair_share
 from mld.spark.model import ShardKey
 
 OFFERS = st.lists(
@@ -24,8 +24,8 @@ class Buffer:
         return None if self.size is None else Offer(self.first, self.size)
 
 
-def moments_of(*buffers, window_s=0.0):
-    made = CutMoments(window_s)
+def schedule_of(*buffers, window_s=0.0):
+    made = CutSchedule(window_s)
     for each in buffers:
         made.join(each)
     return made
@@ -33,63 +33,63 @@ def moments_of(*buffers, window_s=0.0):
 
 def test_nothing_is_cut_until_a_batch_is_due():
     a, b = Buffer("a"), Buffer("b")
-    moments = moments_of(a, b)
-    assert (moments.patience_s(5.0), moments.is_due) == (None, False)
-    moments.ask(a, 5.0)
-    assert (moments.patience_s(5.0), moments.is_due) == (0.0, True)
+    schedule = schedule_of(a, b)
+    assert (schedule.patience_s(5.0), schedule.is_due) == (None, False)
+    schedule.ask(a, 5.0)
+    assert (schedule.patience_s(5.0), schedule.is_due) == (0.0, True)
 
 
 def test_what_all_have_is_cut_when_one_is_due_and_then_nobody_is_due():
     a, b, empty = Buffer("a"), Buffer("b", size=7), Buffer("c", size=None)
-    moments = moments_of(a, b, empty)
-    moments.ask(b, 5.0)
-    assert moments.cut(100) == [(b, 7, 5.0), (a, 10, 5.0)]
-    assert moments.patience_s(9.0) is None
-    assert not moments.is_due
+    schedule = schedule_of(a, b, empty)
+    schedule.ask(b, 5.0)
+    assert schedule.cut(100) == [(b, 7, 5.0), (a, 10, 5.0)]
+    assert schedule.patience_s(9.0) is None
+    assert not schedule.is_due
 
 
 def test_the_moment_waits_for_others_that_become_due_at_about_the_same_time():
     a, b = Buffer("a"), Buffer("b")
-    moments = moments_of(a, b, window_s=2.0)
-    moments.ask(b, 5.0)
-    moments.ask(a, 6.0)
-    moments.ask(b, 6.5)  # it has asked before
-    assert moments.patience_s(6.5) == 0.5
-    assert moments.cut(100) == [(b, 10, 5.0), (a, 10, 5.0)]
+    schedule = schedule_of(a, b, window_s=2.0)
+    schedule.ask(b, 5.0)
+    schedule.ask(a, 6.0)
+    schedule.ask(b, 6.5)  # it has asked before
+    assert schedule.patience_s(6.5) == 0.5
+    assert schedule.cut(100) == [(b, 10, 5.0), (a, 10, 5.0)]
 
 
 def test_a_shard_that_has_no_room_makes_no_moment_and_stays_due():
     a, b = Buffer("a", size=None), Buffer("b")
-    moments = moments_of(a, b)
-    moments.ask(a, 5.0)
-    assert moments.patience_s(6.0) is None
+    schedule = schedule_of(a, b)
+    schedule.ask(a, 5.0)
+    assert schedule.patience_s(6.0) is None
     a.size = 3
-    assert moments.patience_s(6.0) == -1.0
+    assert schedule.patience_s(6.0) == -1.0
 
 
 def test_who_is_left_out_for_want_of_bytes_is_due_still_and_comes_first_next_time():
     a, b, c = (Buffer(name, size=60, first=60) for name in "abc")
-    moments = moments_of(a, b, c)
-    moments.ask(b, 1.0)
-    moments.ask(c, 2.0)
-    assert moments.cut(100) == [(b, 60, 1.0)]
-    moments.ask(a, 3.0)
-    assert [each for each, *_ in moments.cut(100)] == [c]
-    assert [each for each, *_ in moments.cut(100)] == [a]
+    schedule = schedule_of(a, b, c)
+    schedule.ask(b, 1.0)
+    schedule.ask(c, 2.0)
+    assert schedule.cut(100) == [(b, 60, 1.0)]
+    schedule.ask(a, 3.0)
+    assert [each for each, *_ in schedule.cut(100)] == [c]
+    assert [each for each, *_ in schedule.cut(100)] == [a]
 
 
 def test_who_has_left_is_neither_due_nor_cut():
     a, other_hold, b = Buffer("a"), Buffer("a"), Buffer("b")
-    moments = moments_of(a, other_hold, b)
-    moments.ask(a, 1.0)
-    moments.leave(a.shard, a)
-    moments.ask(a, 2.0)
-    assert not moments.is_due
-    assert [each for each, *_ in moments.cut(100)] == [other_hold, b]
-    moments.leave(a.shard, None)
-    assert [each for each, *_ in moments.cut(100)] == [b]
-    moments.leave(b.shard, None)
-    assert moments.cut(100) == []
+    schedule = schedule_of(a, other_hold, b)
+    schedule.ask(a, 1.0)
+    schedule.leave(a.shard, a)
+    schedule.ask(a, 2.0)
+    assert not schedule.is_due
+    assert [each for each, *_ in schedule.cut(100)] == [other_hold, b]
+    schedule.leave(a.shard, None)
+    assert [each for each, *_ in schedule.cut(100)] == [b]
+    schedule.leave(b.shard, None)
+    assert schedule.cut(100) == []
 
 
 def test_who_wants_less_than_a_fair_share_leaves_the_rest_to_the_others():
@@ -125,6 +125,6 @@ def test_the_share_is_the_greatest_that_fits(sizes, cap):
 
 
 def test_what_all_would_give_is_told_together():
-    offers = moments_of(Buffer("a"), Buffer("b", size=7), Buffer("c", size=None)).offers
+    offers = schedule_of(Buffer("a"), Buffer("b", size=7), Buffer("c", size=None)).offers
     assert [each.most_bytes for each in offers] == [10, 7]
-    assert moments_of().offers == []
+    assert schedule_of().offers == []

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from mld.spark import rendezvous
-from mld.spark.rendezvous import (
+from mld.spark import host_socket
+from mld.spark.host_socket import (
     HostPlace,
     attach,
     environ_of_host,
@@ -62,7 +62,7 @@ def test_without_the_daemons_word_the_parent_is_the_daemon(environ):
 
 def test_a_process_id_that_is_used_again_is_another_worker(environ, monkeypatch):
     first = place_of(environ, 1, ["app.py"]).socket_path
-    monkeypatch.setattr(rendezvous, "start_time", lambda pid: "another time")
+    monkeypatch.setattr(host_socket, "start_time", lambda pid: "another time")
     assert place_of(environ, 1, ["app.py"]).socket_path != first
 
 

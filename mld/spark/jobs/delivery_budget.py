@@ -20,7 +20,7 @@ S = TypeVar("S")
 GRANT_S = 0.5
 
 
-class Room(Generic[S]):
+class DeliveryBudget(Generic[S]):
     """Who waits for a delivery, and who may have one.
 
     Args:

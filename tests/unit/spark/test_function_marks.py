@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from mld.spark.batch_context import context_of
 from mld.spark.errors import BatchFailed
-from mld.spark.kept_marks import covered, stored_text
+from mld.spark.function_marks import covered, stored_text
 from mld.spark.model import MicroBatch, Position, ShardKey
 from tests.unit.spark.batches import batch
 

@@ -2,8 +2,8 @@
 
 import socket
 
+from mld.spark.worker.host_loop import End, HostLoop
 from mld.spark.worker.host_stubs import Start
-from mld.spark.worker.reception import End, Reception
 
 
 class Daemon:
@@ -25,9 +25,9 @@ def test_a_request_to_end_that_comes_during_a_look_around_is_not_lost(tmp_path):
         listener.bind(str(tmp_path / "host.sock"))
         listener.listen()
         daemon = Daemon()
-        reception = Reception(
+        loop = HostLoop(
             listener, str(tmp_path / "host.lock"), daemon, None, Start(), None, None, linger_s=3.0
         )
         told = End.because("told to end")
-        daemon.meanwhile = lambda: reception.request_end(told)
-        assert reception.run() is told
+        daemon.meanwhile = lambda: loop.request_end(told)
+        assert loop.run() is told

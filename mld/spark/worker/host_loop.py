@@ -1,4 +1,4 @@
-"""The host's watch: takes stubs in, notices every end, and knows when the host is done.
+"""The loop of the host: takes stubs in, notices every end, and knows when the host is done.
 
 One thread waits for all of it: a new stub, a stub that went away, the end of the daemon, of the
 server, and of the linger after the last shard.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.spark import rendezvous
+from mld.spark import host_socket
 from mld.spark.errors import SparkChildError
 from mld.spark.server.failure import ending
 from mld.spark.worker.host_stubs import ExitNotice, Start, Stub, serve, start_thread
@@ -57,7 +57,7 @@ class End:
         return cls(ExitNotice(SparkChildError.exit_code, why), is_urgent)
 
 
-class Reception:
+class HostLoop:
     """Watches; everything here happens in the thread of :meth:`run`, unless noted.
 
     Args:
@@ -279,7 +279,7 @@ class Reception:
         """Close the door under the lock; False if it can't be had yet, or somebody came in."""
         now = time.monotonic()
         self._leaving_since = self._leaving_since or now
-        with rendezvous.locked(self._lock_path, blocking=False) as is_held:
+        with host_socket.locked(self._lock_path, blocking=False) as is_held:
             has_patience = not end.is_urgent and now - self._leaving_since < _LOCK_PATIENCE_S
             if not is_held and has_patience:
                 return False
