@@ -28,8 +28,8 @@ from mld.model.spark.needs import SparkFault, file_faults, need_faults
 from mld.model.spark.places import (
     JAVA_ADVICE,
     JAVA_HOME,
-    Look,
-    PartsLook,
+    PartChecks,
+    PathChecks,
     java_fault,
     missing_packages,
     part_faults,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mld.model.config.properties import Entry
     from mld.model.spark.command import SparkCommand
 
-_LOOK = Look(
+_CHECKS = PathChecks(
     lambda path: os.path.lexists(system_text(path)),
     lambda path: os.path.isdir(system_text(path)),
     lambda path: os.access(system_text(path), os.W_OK | os.X_OK),
@@ -164,7 +164,7 @@ def _told(keys: Mapping[str, _Key], file: str, faults: Iterable[SparkFault]) -> 
 
 def _of_places(keys: Mapping[str, _Key], file: str, folder: str | None) -> list[Finding]:
     """What is wrong with the directories that keys name, if they are on this machine."""
-    return [] if folder is None else _told(keys, file, place_faults(_texts(keys), folder, _LOOK))
+    return [] if folder is None else _told(keys, file, place_faults(_texts(keys), folder, _CHECKS))
 
 
 def _of_child(
@@ -181,7 +181,7 @@ def _of_child(
     texts = _texts(keys)
     environ = {**os.environ, **command.variables}
     if "HOME" not in command.variables:  # where "~" in the path of a Java is
-        yield from _told(keys, place.source, part_faults(texts, _parts_look(folder)))
+        yield from _told(keys, place.source, part_faults(texts, _part_checks(folder)))
     if (fault := token_fault(texts, environ)) is not None:
         # The app may set it: it is executed before the token is needed.
         advice = "set it where the daemon starts, unless the app itself sets it"
@@ -193,7 +193,7 @@ def _of_child(
     is_far, names_java = (texts.get(name, "").strip() for name in (REMOTE, JAVA_HOME))
     home = environ.get(_JAVA_VARIABLE)
     if home and not is_far and not names_java:
-        why = java_fault(home, _parts_look(folder).may_run)
+        why = java_fault(home, _part_checks(folder).may_run)
         if why is not None:
             problem = Problem(
                 Severity.ERROR,
@@ -251,7 +251,7 @@ def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> boo
     return len({os.path.realpath(os.path.dirname(each)) for each in homes}) == 1
 
 
-def _parts_look(folder: str) -> PartsLook:
+def _part_checks(folder: str) -> PartChecks:
     def whole(path: str) -> str:
         return os.path.join(folder, os.path.expanduser(system_text(path)))
 
@@ -262,7 +262,7 @@ def _parts_look(folder: str) -> PartsLook:
         there = os.path.join(folder, system_text(path))
         return os.path.exists(there) or bool(glob.glob(there))
 
-    return PartsLook(may_run, matches)
+    return PartChecks(may_run, matches)
 
 
 def _of_key(keys: Mapping[str, _Key], file: str, name: str, problem: Problem) -> Finding:

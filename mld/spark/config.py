@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.model.config.keys import readers_of
 from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
-from mld.model.spark.places import Look, local_path, spark_faults
+from mld.model.spark.places import PathChecks, local_path, spark_faults
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Environment variable with the ``spark.*`` properties as a JSON object.
 PROPERTIES_VARIABLE = "KCL_MLD_SPARK"
-_LOOK = Look(
+_CHECKS = PathChecks(
     os.path.lexists,
     os.path.isdir,
     lambda path: os.access(path, os.W_OK | os.X_OK),
@@ -96,7 +96,7 @@ def require_places(config: SparkConfig) -> None:
     Raises:
         SparkConfigError: something can't; the message names each key.
     """
-    if faults := spark_faults(config.texts, os.getcwd(), _LOOK):
+    if faults := spark_faults(config.texts, os.getcwd(), _CHECKS):
         raise SparkConfigError("; ".join(map(str, faults)))
 
 

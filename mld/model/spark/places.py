@@ -32,8 +32,8 @@ _OF_JDBC = "psycopg"
 _EXTRAS = {_OF_JDBC: "postgres"}
 
 
-class Look(NamedTuple):
-    """How a path is looked at; none of them raises an error of the system.
+class PathChecks(NamedTuple):
+    """How a path is checked; none of them raises an error of the system.
 
     Attributes:
         exists: there is something, a link that leads nowhere included.
@@ -50,31 +50,31 @@ class Look(NamedTuple):
     names: Callable[[str], list[str]] = lambda _: []
 
 
-def spark_faults(written: Mapping[str, str], folder: str, look: Look) -> list[SparkFault]:
+def spark_faults(written: Mapping[str, str], folder: str, checks: PathChecks) -> list[SparkFault]:
     """Everything that keeps a Spark child from work, as far as its file and this machine's paths say.
 
     Args:
         written: ``spark.*`` keys with their values; absent ones have their default.
         folder: working directory of the children.
-        look: at this machine.
+        checks: at this machine.
     """
-    return [*need_faults(written), *place_faults(written, folder, look)]
+    return [*need_faults(written), *place_faults(written, folder, checks)]
 
 
-def place_faults(written: Mapping[str, str], folder: str, look: Look) -> list[SparkFault]:
+def place_faults(written: Mapping[str, str], folder: str, checks: PathChecks) -> list[SparkFault]:
     """Everything that is wrong with the paths of a file.
 
     The arguments are those of :func:`spark_faults`.
     """
     text = effective(written)
-    faults = [*_shared(text, folder, look), *_beyond_reach(text)]
+    faults = [*_shared(text, folder, checks), *_beyond_reach(text)]
     for key in _directories(text):
-        fault = _directory_fault(key, text[key], folder, look)
+        fault = _directory_fault(key, text[key], folder, checks)
         faults += [fault] if fault else []
     return faults
 
 
-def _shared(text: Mapping[str, str], folder: str, look: Look) -> Iterator[SparkFault]:
+def _shared(text: Mapping[str, str], folder: str, checks: PathChecks) -> Iterator[SparkFault]:
     """Places of which one lies in another, however they are spelled.
 
     The marks of dead letters have the names of those of the rows: in one table a letter would make
@@ -87,23 +87,23 @@ def _shared(text: Mapping[str, str], folder: str, look: Look) -> Iterator[SparkF
         sinks = [f"{each}/{name}" for each in sinks if each for name in names] or sinks
     others = [(_SINK_PATH, each) for each in sinks]
     for key in (_LETTERS, _DEADLETTER):
-        mine = _whole(text[key], folder, look)
+        mine = _whole(text[key], folder, checks)
         for other, its in others:
-            there = _whole(its, folder, look)
+            there = _whole(its, folder, checks)
             if mine and there and (mine in (there, *there.parents) or there in mine.parents):
                 why = f"{text[key]} is, holds or lies in the directory {its} of {other}"
                 yield SparkFault(key, why, "name one of its own, beside it")
         others.append((key, text[key]))
 
 
-def _whole(text: str, folder: str, look: Look) -> PurePosixPath | None:
+def _whole(text: str, folder: str, checks: PathChecks) -> PurePosixPath | None:
     """A place, to compare it with others; None if there is none, or nothing is known of it."""
     if is_s3(text):
         with contextlib.suppress(ValueError):
             place = s3_place(text)
             return PurePosixPath("//s3", place.bucket, place.prefix)
     path = local_path(text)
-    return PurePosixPath(look.real(posixpath.join(folder, path))) if text and path else None
+    return PurePosixPath(checks.real(posixpath.join(folder, path))) if text and path else None
 
 
 def _beyond_reach(text: Mapping[str, str]) -> Iterator[SparkFault]:
@@ -151,32 +151,32 @@ def local_path(text: str) -> str | None:
     return None if rest.startswith("/") else text
 
 
-def _directory_fault(key: str, text: str, folder: str, look: Look) -> SparkFault | None:
+def _directory_fault(key: str, text: str, folder: str, checks: PathChecks) -> SparkFault | None:
     path = local_path(text)
     if path is None:
         return None
     whole = PurePosixPath(folder, path)
-    nearest = next((each for each in (whole, *whole.parents) if look.exists(str(each))), None)
+    nearest = next((each for each in (whole, *whole.parents) if checks.exists(str(each))), None)
     if nearest is None:
         return None  # nothing can be said of a machine without a root
     shown = text if str(whole) == text else f"{text} ({whole})"
-    if not look.is_directory(str(nearest)):
+    if not checks.is_directory(str(nearest)):
         what = "is not a directory" if nearest == whole else f"lies below {nearest}, a file"
         return SparkFault(key, f"{shown} {what}", "name a directory that can be made or written")
-    if not look.may_write(str(nearest)):
+    if not checks.may_write(str(nearest)):
         what = "can't be written" if nearest == whole else f"can't be made: {nearest} is not ours"
         advice = f"let this user write {nearest}, or name another directory"
         return SparkFault(key, f"{shown} {what}", advice)
     if key == _SINK_PATH and nearest == whole:
-        names = look.names(str(whole))
+        names = checks.names(str(whole))
         if "_delta_log" not in names and any(each.endswith(".parquet") for each in names):
             why = f"{shown} has Parquet files, but is no Delta table"
             return SparkFault(key, why, "name another directory")
     return None
 
 
-class PartsLook(NamedTuple):
-    """How parts are looked for.
+class PartChecks(NamedTuple):
+    """How parts are checked.
 
     Attributes:
         may_run: there is such a program; ``~`` in its path is a home directory.
@@ -187,20 +187,20 @@ class PartsLook(NamedTuple):
     matches: Callable[[str], bool]
 
 
-def part_faults(written: Mapping[str, str], look: PartsLook) -> list[SparkFault]:
+def part_faults(written: Mapping[str, str], checks: PartChecks) -> list[SparkFault]:
     """The Java and the jars that a file names for a server of our own, and that are not there.
 
     Args:
         written: ``spark.*`` keys with their values; absent ones have their default.
-        look: at this machine.
+        checks: at this machine.
     """
     text = effective(written)
     if text[REMOTE]:
         return []
     faults = []
-    if (home := text[JAVA_HOME]) and (why := java_fault(home, look.may_run)):
+    if (home := text[JAVA_HOME]) and (why := java_fault(home, checks.may_run)):
         faults.append(SparkFault(JAVA_HOME, why, "correct it, or take the line out"))
-    if why := jar_fault(text.get(JARS, ""), look.matches):
+    if why := jar_fault(text.get(JARS, ""), checks.matches):
         faults.append(SparkFault(JARS, why, "correct the path or put the jar in its place"))
     return faults
 
@@ -210,7 +210,7 @@ def java_fault(home: str, may_run: Callable[[str], bool]) -> str | None:
 
     Args:
         home: directory.
-        may_run: see :class:`PartsLook`.
+        may_run: see :class:`PartChecks`.
     """
     program = f"{home.rstrip('/')}/bin/java"
     return (
@@ -227,7 +227,7 @@ def jar_fault(jars: str, matches: Callable[[str], bool]) -> str | None:
 
     Args:
         jars: ``spark.jars``, separated by commas.
-        matches: see :class:`PartsLook`.
+        matches: see :class:`PartChecks`.
     """
     for jar in filter(None, map(str.strip, jars.split(","))):
         scheme, colon, path = jar.rpartition(":")

@@ -6,11 +6,11 @@ import pytest
 
 from mld.model.spark.addresses import connect_address
 from mld.model.spark.keys import check
-from mld.model.spark.places import Look, local_path, spark_faults
+from mld.model.spark.places import PathChecks, local_path, spark_faults
 
 DIRECTORIES = {"/", "/data", "/data/ours", "/data/theirs", "/srv/app", "/closed"}
 FILES = {"/data/file"}
-LOOK = Look(
+CHECKS = PathChecks(
     (DIRECTORIES | FILES).__contains__,
     DIRECTORIES.__contains__,
     {"/data/ours", "/data", "/data/theirs", "/srv/app"}.__contains__,
@@ -29,7 +29,7 @@ def told(**more):
     texts = FINE | ALSO.get(more.get("sink"), {}) | texts
     texts = {key: text for key, text in texts.items() if text is not None}
     return [
-        f"{each.key} {each.text}: {each.advice}" for each in spark_faults(texts, "/srv/app", LOOK)
+        f"{each.key} {each.text}: {each.advice}" for each in spark_faults(texts, "/srv/app", CHECKS)
     ]
 
 
@@ -151,7 +151,7 @@ def test_what_can_be_used_is_not_told_of(more):
 def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
     more = {"sink__path": "/data/ours", **more}
     if more["sink__path"] and "../closed" in more["sink__path"]:
-        look = LOOK._replace(exists=lambda path: path in {"/srv/app/../closed", "/"})
+        look = CHECKS._replace(exists=lambda path: path in {"/srv/app/../closed", "/"})
         look = look._replace(is_directory=lambda _: True)
         faults = spark_faults({"spark.sink.path": "../closed/x"}, "/srv/app", look)
         (found,) = [f"{each.key} {each.text}" for each in faults]
@@ -180,8 +180,8 @@ def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
     ids=str,
 )
 def test_places_in_one_another_are_told_of_however_they_are_spelled(more):
-    real = LOOK.real
-    look = LOOK._replace(
+    real = CHECKS.real
+    look = CHECKS._replace(
         real=lambda path: {"/data/link": "/data/ours"}.get(real(path), real(path)),
         is_directory=lambda _: True,
         may_write=lambda _: True,
@@ -207,7 +207,7 @@ def test_places_beside_one_another_are_fine(more):
 
 
 def test_of_a_machine_without_a_root_nothing_is_said():
-    nothing = Look(lambda _: False, lambda _: False, lambda _: False)
+    nothing = PathChecks(lambda _: False, lambda _: False, lambda _: False)
     assert spark_faults(FINE, "/srv/app", nothing) == []
 
 
