@@ -46,7 +46,7 @@ class Finite(click.FloatRange):
         return float(super().convert(number, param, ctx))
 
 
-class Whole(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number between two bounds, both included; anything else is an error of usage."""
 
     def __init__(self, least: int, most: int) -> None:

@@ -17,8 +17,8 @@ import botocore.session
 import click
 
 from mld.adapters.children.child_process import SHIM
-from mld.adapters.children.program import Surroundings, examine, examine_child
-from mld.cli.arguments import Finite, SuggestingGroup, Whole
+from mld.adapters.children.program import StartPlace, examine, examine_child
+from mld.cli.arguments import Finite, SuggestingGroup, WholeNumber
 from mld.cli.places import require_writable, working_directory
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
@@ -212,7 +212,7 @@ def child(
     "--implementation", type=click.Choice(["java", "java-2", "kcl-mld"]), default="kcl-mld"
 )
 @click.option(
-    "--jobs", type=Whole(1, _MAX_JOBS), default=1, help="Number of cases to run at a time."
+    "--jobs", type=WholeNumber(1, _MAX_JOBS), default=1, help="Number of cases to run at a time."
 )
 @click.option(
     "--kinesis",
@@ -262,14 +262,14 @@ def daemon(
 
 
 def _require_program(
-    check: Callable[[Sequence[str], Surroundings], Iterable[Problem]], command: Sequence[str]
+    check: Callable[[Sequence[str], StartPlace], Iterable[Problem]], command: Sequence[str]
 ) -> None:
     """Say what keeps a program from being started.
 
     Raises:
         ConfigError: it cannot be.
     """
-    for problem in check(command, Surroundings(os.environ, working_directory())):
+    for problem in check(command, StartPlace(os.environ, working_directory())):
         text = f"{problem.text} ({problem.suggestion})" if problem.suggestion else problem.text
         if problem.severity is Severity.ERROR:
             raise ConfigError(text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.model.fleet.verdict import Gravity
+from mld.model.fleet.verdict import VerdictSeverity
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mld.model.fleet.verdict import Conclusion, Explanation
 
-_COLORS = {Gravity.CRITICAL: "red", Gravity.WARNING: "yellow"}
+_COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 _WIDTH = 100
 
 
@@ -23,14 +23,14 @@ def as_text(table: str, told: Explanation) -> str:
     """For people: a paragraph for what needs one, a line for the rest."""
     count = len(told.shards)
     lines = [
-        f"{table}: {count} shard{'s' * (count != 1)}, worst: {told.gravity.word} ({_looked(told)})",
+        f"{table}: {count} shard{'s' * (count != 1)}, worst: {told.severity.word} ({_looked(told)})",
         *told.facts,
     ]
     lines = [printable(line) for line in lines]
     for one in (*told.fleet, *told.shards):
-        if one.gravity >= Gravity.WARNING:
+        if one.severity >= VerdictSeverity.WARNING:
             lines += ["", *_paragraph(one)]
-    rest = [one for one in (*told.fleet, *told.shards) if one.gravity < Gravity.WARNING]
+    rest = [one for one in (*told.fleet, *told.shards) if one.severity < VerdictSeverity.WARNING]
     if rest:
         lines.append("")
         lines += _lines(rest)
@@ -44,8 +44,8 @@ def _looked(told: Explanation) -> str:
 
 
 def _paragraph(one: Conclusion) -> list[str]:
-    color = _COLORS[one.gravity]
-    head = click.style(f"{one.gravity.word.upper()} {one.verdict}", fg=color, bold=True)
+    color = _COLORS[one.severity]
+    head = click.style(f"{one.severity.word.upper()} {one.verdict}", fg=color, bold=True)
     found = [f"{head} {printable(one.subject)}"]
     cause = one.cause
     if one.since_s is not None:
@@ -75,7 +75,7 @@ def _wrapped(text: str) -> list[str]:
 def _lines(judgements: Iterable[Conclusion]) -> list[str]:
     rows = [
         (
-            one.gravity.word,
+            one.severity.word,
             str(one.verdict),
             printable(one.subject),
             printable((one.lease.actual_owner if one.lease else None) or "-"),
@@ -94,7 +94,7 @@ def as_json(table: str, told: Explanation) -> dict[str, Any]:
     """One JSON object; names and verdicts are for programs, sentences for people."""
     return {
         "table": table,
-        "severity": told.gravity.word,
+        "severity": told.severity.word,
         "needs_a_person": told.needs_a_person,
         "looks": told.looks,
         "span_s": round(told.span_s, 3),
@@ -108,7 +108,7 @@ def _as_json(one: Conclusion) -> dict[str, Any]:
     return {
         "subject": one.subject,
         "verdict": str(one.verdict),
-        "severity": one.gravity.word,
+        "severity": one.severity.word,
         "cause": one.cause,
         "since_s": None if one.since_s is None else round(one.since_s, 3),
         "do": one.todo,

@@ -18,8 +18,8 @@ from mld.decide.streams.stream_identity import stream_to_read
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
-from mld.services.streams.stream_looks import StreamLooks
 from mld.services.streams.stream_names import DiscoveredNames, StaticNames
+from mld.services.streams.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             dynamodb,
             config.fleet.layout(config.application_name, config.leases.table_name),
             LeaseStore(dynamodb, config.leases, clock),
-            StreamLooks(kinesis, config, region, single, names, clock, rng),
+            StreamReader(kinesis, config, region, single, names, clock, rng),
             TipReader(kinesis, clock, kinesis.dates.now_s, begins_s) if tips else None,
             clock,
             RandomIds(),

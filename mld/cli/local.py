@@ -16,7 +16,7 @@ import click
 from botocore.exceptions import ClientError, ParamValidationError
 
 import mld
-from mld.cli.arguments import Whole
+from mld.cli.arguments import WholeNumber
 from mld.cli.loading import read_properties
 from mld.cli.options import takes_properties_file
 from mld.decide.summary import counted
@@ -79,7 +79,7 @@ class LocalCommand(click.Command):
 )
 @click.option(
     "--shards",
-    type=Whole(1, 10_000),
+    type=WholeNumber(1, 10_000),
     default=2,
     show_default=True,
     help="Shards of each stream.",
@@ -87,14 +87,14 @@ class LocalCommand(click.Command):
 @click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
 @click.option(
     "--kinesis-port",
-    type=Whole(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     metavar="PORT",
     help="Port of Kinesis; 0 = a free one.",
 )
 @click.option(
     "--moto-port",
-    type=Whole(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     metavar="PORT",
     help="Port of the other services; 0 = a free one.",

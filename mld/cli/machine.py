@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.children.program import Surroundings, examine_child
+from mld.adapters.children.program import StartPlace, examine_child
 from mld.cli.places import ELSEWHERE, GONE, working_directory
 from mld.cli.spark_children import for_spark
 from mld.errors import ConfigError
@@ -58,7 +58,7 @@ def on_any_machine(built: Built, file: str) -> Built:
 def _program(built: Built, file: str) -> Iterator[Finding]:
     setting = built.setting("executableName")
     try:
-        around = Surroundings(os.environ, working_directory())
+        around = StartPlace(os.environ, working_directory())
     except ConfigError:
         yield _finding(file, setting.key.name, setting.line, _gone(built, setting))
         return
@@ -72,7 +72,7 @@ def _program(built: Built, file: str) -> Iterator[Finding]:
 
 def _gone(built: Built, setting: Setting) -> Problem:
     """The working directory was deleted: only what is named by an absolute path starts there."""
-    around = Surroundings(os.environ, Path())
+    around = StartPlace(os.environ, Path())
     commands = [argv for _, _, argv in _programs_of(built, setting) if argv and argv[0]]
     problems = [problem for argv in commands for problem in examine_child(argv, around)]
     fails = any(problem.severity is Severity.ERROR for problem in problems)

@@ -19,7 +19,7 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
-from mld.cli.arguments import Whole
+from mld.cli.arguments import WholeNumber
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
 from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
@@ -151,7 +151,7 @@ def print_progress(move: MigrationPlan) -> Callable[[RowWrite], None]:
 )
 @click.option(
     "--epoch",
-    type=Whole(1, 2**63 - 1),
+    type=WholeNumber(1, 2**63 - 1),
     help="Creation epoch in the new keys. Default: the stream's creation time, in the unit of the "
     "table's other rows, else in seconds.",
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import Finite, Whole
+from mld.cli.arguments import Finite, WholeNumber
 from mld.cli.places import require_writable
 from mld.errors import ConfigError
 from mld.model.masking import brief
@@ -51,9 +51,9 @@ MAX_SHARDS, MAX_DURATION_S = 10_000, 86_400.0
 #: Steps of the progress bar.
 _STEPS = 100
 #: A record of Kinesis has at most 10 MiB; 10,000 shards take ten million records a second.
-_RECORD_BYTES, _RATE = Whole(1, 10 * 2**20), Finite(0, 1e9, least_open=True)
+_RECORD_BYTES, _RATE = WholeNumber(1, 10 * 2**20), Finite(0, 1e9, least_open=True)
 #: As in Java, whose properties these are.
-_JAVA_INT = Whole(1, 2**31 - 1)
+_JAVA_INT = WholeNumber(1, 2**31 - 1)
 #: A dollar for each request and more is no price.
 _PRICE = Finite(0, 1e6)
 
@@ -252,21 +252,21 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 )
 @click.option(
     "--workers",
-    type=Whole(1, MAX_WORKERS),
+    type=WholeNumber(1, MAX_WORKERS),
     default=4,
     show_default=True,
     help="Workers that start at the beginning, within five seconds.",
 )
 @click.option(
     "--groups",
-    type=Whole(1, MAX_GROUPS),
+    type=WholeNumber(1, MAX_GROUPS),
     default=1,
     show_default=True,
     help="Number of groups (groupA, groupB, …) that the workers are spread over.",
 )
 @click.option(
     "--shards",
-    type=Whole(1, MAX_SHARDS),
+    type=WholeNumber(1, MAX_SHARDS),
     default=16,
     show_default=True,
     help="Number of shards; each starts with a lease without an owner.",
@@ -329,7 +329,7 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 )
 @click.option(
     "--seed",
-    type=Whole(-(2**63), 2**63 - 1),
+    type=WholeNumber(-(2**63), 2**63 - 1),
     default=1,
     show_default=True,
     help="The same seed gives the same result.",

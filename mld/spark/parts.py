@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
-    from mld.spark.ports import Address, KeepsLetters
+    from mld.spark.ports import Address, DeadLetterStore
     from mld.spark.server.launcher import EmbeddedServer
     from mld.spark.shard.pipes import ShardInput, ShardOutput
     from mld.spark.shard.session import ShardSession
@@ -133,7 +133,7 @@ class SparkService:
         caller = FunctionCaller(pipeline.function, config, decoder, handoff)
         self._engine = Engine(self._sessions, self._sink, caller, config, letters=letters)
 
-    def _dead_letters(self, application: str) -> KeepsLetters | None:
+    def _dead_letters(self, application: str) -> DeadLetterStore | None:
         """Where records go of which the function fails; None = they fail their batch.
 
         Raises:

@@ -124,7 +124,7 @@ class Sink(Protocol):
         """
 
 
-class KeepsLetters(Protocol):
+class DeadLetterStore(Protocol):
     """Where records go of which the function fails."""
 
     def keep(self, letters: Sequence[DeadLetter]) -> None:

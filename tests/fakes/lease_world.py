@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config.config import LeaseConfig
-from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_index import index_creation
 from mld.model.leases.lease_item import lease_to_item
@@ -199,7 +199,9 @@ class World:
         renewer = LeaseRenewer(
             store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
         )
-        state = self.fleet_state(worker, seed, config=FleetConfig(wish=Wish.STAY_2X))
+        state = self.fleet_state(
+            worker, seed, config=FleetConfig(client_version=ClientVersionConfig.STAY_2X)
+        )
         elector = LeaderElector(store, worker, self.clock)
 
         def taker() -> LeaseTaker:

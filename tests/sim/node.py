@@ -21,7 +21,7 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.former_policy import FormerPolicy, FormerStrategy
@@ -80,7 +80,11 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
         stream=StreamConfig(name=STREAM, region="us-east-1", initial_position=position),
         aws=AwsConfig(kinesis_credentials=CredentialChain(())),
         leases=LeaseConfig(table_name=TABLE, failover_s=plan.failover_s),
-        fleet=FleetConfig(wish=Wish.UNSAID if plan.is_assigned else Wish.STAY_2X),
+        fleet=FleetConfig(
+            client_version=ClientVersionConfig.UNSAID
+            if plan.is_assigned
+            else ClientVersionConfig.STAY_2X
+        ),
         child=ChildConfig(
             argv=("child",),
             answer_timeout_s=plan.answer_timeout_s,

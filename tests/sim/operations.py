@@ -10,7 +10,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from tests.sim.java3_peer import METRICS_TABLE, STATE_TABLE, migration_item
 from tests.sim.java_peer import number
 from tests.sim.node import TABLE
@@ -51,7 +51,7 @@ class Operations:
         self._fleet = fleet
         self._changes = changes
         self._rng = random.Random(f"operations {fleet.plan.seed}")
-        self._wish = Wish.UNSAID
+        self._client_version = ClientVersionConfig.UNSAID
         self._migrates = False
         self._doomed: asyncio.Queue[Node] = asyncio.Queue()
         self._kills = changes.kills
@@ -61,7 +61,9 @@ class Operations:
     def fleet_config(self) -> FleetConfig:
         """Of files of workers that start now."""
         return FleetConfig(
-            wish=self._wish, migrates_tables=self._migrates, bake_s=self._changes.bake_s
+            client_version=self._client_version,
+            migrates_tables=self._migrates,
+            bake_s=self._changes.bake_s,
         )
 
     # -- the start -----------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class Operations:
         for change in self._changes.generations:
             await asyncio.sleep(self._rng.uniform(0.4, 1.6) * self._changes.every_s)
             if change == "settle":
-                self._wish = Wish.STAY_3X
+                self._client_version = ClientVersionConfig.STAY_3X
                 self._fleet.trace.add("", "FILES SAY 3X")
                 await self._roll_out()
             else:

@@ -14,14 +14,14 @@ import pytest
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
 from mld.errors import MldError
-from mld.model.fleet.verdict import Conclusion, Gravity, Verdict
+from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.leases.table_layout import Layout
 from mld.model.streams.stream import Stream
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
-from mld.services.streams.stream_looks import StreamLooks
+from mld.services.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
@@ -113,7 +113,7 @@ class Explained(Fleet):
             dynamodb,
             Layout.named(TABLE),
             LeaseStore(dynamodb, config.leases, clock),
-            StreamLooks(kinesis, config, "us-east-1", Stream(STREAM), None, clock, rng),
+            StreamReader(kinesis, config, "us-east-1", Stream(STREAM), None, clock, rng),
             TipReader(kinesis, clock, clock.wall, lambda _stream: None),
             clock,
             CountingIds("watcher"),
@@ -204,7 +204,7 @@ def is_true(
         case Verdict.LEADER_SILENT:
             return len({str(state.get("Leader")) for state in calm}) <= 1
         case _:
-            is_unknown = one.verdict is Verdict.UNKNOWN and one.gravity is Gravity.INFO
+            is_unknown = one.verdict is Verdict.UNKNOWN and one.severity is VerdictSeverity.INFO
             return is_unknown or one.verdict is Verdict.NO_METRICS
 
 
@@ -248,7 +248,9 @@ def test_a_verdict_is_true_of_a_moment_between_its_looks() -> None:
 
 def test_a_verdict_that_was_never_true_is_seen() -> None:
     row = lease(0, lease_owner="w1")
-    said = Conclusion(subject=row.lease_key, verdict=Verdict.READING, gravity=Gravity.OK, cause="")
+    said = Conclusion(
+        subject=row.lease_key, verdict=Verdict.READING, severity=VerdictSeverity.OK, cause=""
+    )
     states: list[dict[str, Any]] = [{row.lease_key: row}] * 2
     for verdict in set(Verdict) - {Verdict.OWNER_SILENT, Verdict.LEADER_SILENT, Verdict.NO_METRICS}:
         wrong = replace(said, verdict=verdict, lease=row)

@@ -37,7 +37,7 @@ _DAEMON_MARK = b"mld.cli"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class StartPlace:
     """Where a child will be started.
 
     Attributes:
@@ -60,7 +60,7 @@ class Surroundings:
         return next((path for path in self.candidates(name) if _may(path, os.X_OK)), None)
 
 
-def examine_child(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
+def examine_child(argv: Sequence[str], around: StartPlace) -> tuple[Problem, ...]:
     """What is wrong with the command line of a child.
 
     Args:
@@ -74,7 +74,7 @@ def examine_child(argv: Sequence[str], around: Surroundings) -> tuple[Problem, .
     return examine(argv, around)
 
 
-def examine(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
+def examine(argv: Sequence[str], around: StartPlace) -> tuple[Problem, ...]:
     """What is wrong with the command line of any program, a daemon as well.
 
     The arguments are those of :func:`examine_child`.
@@ -90,7 +90,7 @@ def _may(path: Path, access: int) -> bool:
     return os.path.isfile(path) and os.access(path, access)
 
 
-def _not_startable(name: str, around: Surroundings) -> Problem:
+def _not_startable(name: str, around: StartPlace) -> Problem:
     for path in around.candidates(name):
         if os.path.isdir(path):
             return _error(f"{name} is a directory", "name the program in it")
@@ -103,13 +103,13 @@ def _not_startable(name: str, around: Surroundings) -> Problem:
     return _error(f"{name} is not found in PATH", _here(name, around))
 
 
-def _where(name: str, around: Surroundings) -> str:
+def _where(name: str, around: StartPlace) -> str:
     if name.startswith("/"):
         return ""
     return f" (relative to the working directory {around.folder})"
 
 
-def _here(name: str, around: Surroundings) -> str:
+def _here(name: str, around: StartPlace) -> str:
     path, dotted = around.folder / name, f"./{name}"
     if _may(path, os.X_OK):
         return f"{dotted} is here: write executableName = {dotted}"
@@ -119,7 +119,7 @@ def _here(name: str, around: Surroundings) -> str:
     return _CORRECT
 
 
-def _head_problems(path: Path, name: str, around: Surroundings) -> Iterator[Problem]:
+def _head_problems(path: Path, name: str, around: StartPlace) -> Iterator[Problem]:
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -162,7 +162,7 @@ def _after_env(argv: Sequence[str]) -> Sequence[str]:
     return list(dropwhile(lambda word: "=" in word, argv[1:]))
 
 
-def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Problem]:
+def _script_problems(argv: Sequence[str], around: StartPlace) -> Iterator[Problem]:
     """What is wrong with the script that a command gives to Python, or with an app of Spark."""
     words = _after_env(argv)
     if (command := spark_command(argv)) is not None:
@@ -180,7 +180,7 @@ def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Prob
             yield _error(text, _CORRECT)
 
 
-def _unreadable(what: str, name: str | None, around: Surroundings) -> Iterator[Problem]:
+def _unreadable(what: str, name: str | None, around: StartPlace) -> Iterator[Problem]:
     if name is not None and not _may(around.folder / name, os.R_OK):
         is_folder = os.path.isdir(around.folder / name)
         why = "is a directory" if is_folder else "is not there or can't be read"
@@ -188,7 +188,7 @@ def _unreadable(what: str, name: str | None, around: Surroundings) -> Iterator[P
         yield _error(f"{what} {name} {why}{_where(name, around)}", advice)
 
 
-def _is_daemon(words: Sequence[str], around: Surroundings) -> bool:
+def _is_daemon(words: Sequence[str], around: StartPlace) -> bool:
     """True for our own command, by its name and its text: others may have that name, too."""
     if not words or Path(words[0]).name != _DAEMON or (path := around.find(words[0])) is None:
         return False

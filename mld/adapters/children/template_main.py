@@ -236,7 +236,7 @@ def tell(control: socket.socket, message: dict[str, Any], *descriptors: int) -> 
     socket.send_fds(control, [json.dumps(message).encode()], descriptors)
 
 
-class Nursery:
+class ForkedChildren:
     """The children that live. Forks them, and passes on how they ended.
 
     Args:
@@ -394,7 +394,7 @@ def main() -> tuple[types.CodeType, types.ModuleType]:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-    Nursery(control, order["name"]).serve()
+    ForkedChildren(control, order["name"]).serve()
     return code, module
 
 

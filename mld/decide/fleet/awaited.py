@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.model.fleet.verdict import Gravity, Verdict
+from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.sequence import LATEST
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _is_missing(one: Conclusion, awaited: Awaited, within_s: float) -> bool:
     if lease is None or one.verdict is Verdict.CHILDREN_MISSING:
         return True
     if one.verdict is Verdict.STREAM_GONE:
-        return one.gravity is Gravity.CRITICAL
+        return one.severity is VerdictSeverity.CRITICAL
     if lease.is_finished:
         return False
     if not one.lives:

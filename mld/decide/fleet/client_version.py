@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mld.model.config.fleet import Wish
+from mld.model.config.fleet import ClientVersionConfig
 from mld.model.fleet.client_version import ClientVersion
 
 if TYPE_CHECKING:
@@ -98,23 +98,27 @@ TRANSITIONS: Final[dict[ClientVersion, dict[VersionChange, ClientVersion]]] = {
 }
 
 
-def change_at_start(stored: ClientVersion, wish: Wish, *, is_new: bool) -> VersionChange | None:
+def change_at_start(
+    stored: ClientVersion, client_version: ClientVersionConfig, *, is_new: bool
+) -> VersionChange | None:
     """What a worker changes when it starts.
 
     Args:
         stored: the fleet's state; INIT = there is no item.
-        wish: of its file.
+        client_version: of its file.
         is_new: there is no lease, so nobody has worked with this table.
 
     Returns:
         A change of :data:`TRANSITIONS` that is to be written, or None: join the fleet as it is.
     """
-    match stored, wish:
-        case _V.CLIENT_VERSION_INIT, Wish.UPGRADE:
+    match stored, client_version:
+        case _V.CLIENT_VERSION_INIT, ClientVersionConfig.UPGRADE:
             return VersionChange.COMPATIBLE
-        case _V.CLIENT_VERSION_INIT, Wish.UNSAID | Wish.STAY_3X if is_new:
+        case _V.CLIENT_VERSION_INIT, ClientVersionConfig.UNSAID | ClientVersionConfig.STAY_3X if (
+            is_new
+        ):
             return VersionChange.NEW
-        case _V.CLIENT_VERSION_3X_WITH_ROLLBACK, Wish.STAY_3X:
+        case _V.CLIENT_VERSION_3X_WITH_ROLLBACK, ClientVersionConfig.STAY_3X:
             return VersionChange.SETTLED
         case _:
             return None

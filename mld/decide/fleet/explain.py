@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
-from mld.decide.fleet.shard_verdict import ShardJudge, gap_gravity
+from mld.decide.fleet.shard_verdict import ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
-from mld.decide.fleet.watching import ExplainRules, Looks
+from mld.decide.fleet.watching import ExplainRules, Snapshots
 from mld.model.fleet.client_version import ClientVersion
-from mld.model.fleet.verdict import Conclusion, Explanation, Gravity, Verdict
+from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot, ItemsLook
+    from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
 
 
 def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
@@ -30,7 +30,7 @@ def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
         looks: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
         rules: of this application.
     """
-    watch = Looks(tuple(looks))
+    watch = Snapshots(tuple(looks))
     shards = _Shards(watch, rules).judged()
     fleet = [*_streams(watch), *_fleet(watch, rules)]
     return Explanation(
@@ -43,13 +43,13 @@ def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
 
 
 def _sorted(found: Iterable[Conclusion]) -> tuple[Conclusion, ...]:
-    return tuple(sorted(found, key=lambda one: (-one.gravity, one.subject)))
+    return tuple(sorted(found, key=lambda one: (-one.severity, one.subject)))
 
 
 class _Shards:
     """The rows of a watch, each judged once, parents before those that wait for them."""
 
-    def __init__(self, watch: Looks, rules: ExplainRules) -> None:
+    def __init__(self, watch: Snapshots, rules: ExplainRules) -> None:
         self._watch = watch
         self._rules = rules
         self._judge = ShardJudge(watch, rules, self._known)
@@ -57,7 +57,7 @@ class _Shards:
             key: Conclusion(
                 subject=key,
                 verdict=Verdict.UNREADABLE_ROW,
-                gravity=Gravity.CRITICAL,
+                severity=VerdictSeverity.CRITICAL,
                 cause=f"the row can't be read, so nobody reads its shard: {why}",
                 todo="mend the row as the reason says",
             )
@@ -93,14 +93,14 @@ class _Shards:
         return Conclusion(
             subject=key,
             verdict=Verdict.HASH_GAP,
-            gravity=gap_gravity(since_s, self._watch, self._rules),
+            severity=gap_severity(since_s, self._watch, self._rules),
             cause=f"no lease covers the hash keys {keys} of this open shard, so nobody reads it",
             since_s=since_s,
             todo="look at the log of the leader, which mends it within a few minutes",
         )
 
 
-def _streams(watch: Looks) -> Iterator[Conclusion]:
+def _streams(watch: Snapshots) -> Iterator[Conclusion]:
     """What is to be said of streams, and of what is not known of them."""
     read = {lease.stream_identifier for lease in watch.last.leases.values()}
     for stream in watch.last.streams:
@@ -108,7 +108,7 @@ def _streams(watch: Looks) -> Iterator[Conclusion]:
             yield Conclusion(
                 subject=stream.name,
                 verdict=Verdict.UNKNOWN,
-                gravity=Gravity.WARNING,
+                severity=VerdictSeverity.WARNING,
                 cause=f"not all is known of this stream: {stream.unknown}",
                 todo="allow kinesis:DescribeStreamSummary and kinesis:ListShards, or look again",
             )
@@ -116,19 +116,19 @@ def _streams(watch: Looks) -> Iterator[Conclusion]:
             yield Conclusion(
                 subject=stream.name,
                 verdict=Verdict.STREAM_GONE,
-                gravity=Gravity.CRITICAL,
+                severity=VerdictSeverity.CRITICAL,
                 cause=stream.gone,
                 todo="see whether the stream was deleted, or its name is wrong",
             )
 
 
-def _fleet(watch: Looks, rules: ExplainRules) -> Iterator[Conclusion]:
+def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
     """What is to be said of a fleet beside its leases."""
     if watch.last.moving:
         yield Conclusion(
             subject="fleet",
             verdict=Verdict.MIGRATING,
-            gravity=Gravity.WARNING,
+            severity=VerdictSeverity.WARNING,
             cause=f"{len(watch.last.moving)} rows are on their way to other keys, so no worker runs",
             todo="go on with kcl-mld leases migrate",
         )
@@ -137,7 +137,7 @@ def _fleet(watch: Looks, rules: ExplainRules) -> Iterator[Conclusion]:
         yield Conclusion(
             subject="fleet",
             verdict=Verdict.UNKNOWN,
-            gravity=Gravity.WARNING,
+            severity=VerdictSeverity.WARNING,
             cause=f"what the fleet has beside its leases can't be read: {watch.last.items_unknown}",
             todo="allow dynamodb:GetItem and dynamodb:Scan, or look again",
         )
@@ -149,19 +149,19 @@ def _fleet(watch: Looks, rules: ExplainRules) -> Iterator[Conclusion]:
         yield Conclusion(
             subject="fleet",
             verdict=Verdict.MIGRATING,
-            gravity=Gravity.INFO,
+            severity=VerdictSeverity.INFO,
             cause="it works as 2.x until every owner of a lease has reported metrics for ten minutes",
         )
     if items.table_status not in (None, COMPLETE):
         yield Conclusion(
             subject="fleet",
             verdict=Verdict.MIGRATING,
-            gravity=Gravity.INFO,
+            severity=VerdictSeverity.INFO,
             cause=f"it moves from three tables to one: {items.table_status}",
         )
 
 
-def _leader(watch: Looks, rules: ExplainRules, items: ItemsLook) -> Iterator[Conclusion]:
+def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterator[Conclusion]:
     lock = items.lock
 
     def is_same(look: FleetSnapshot) -> bool:
@@ -179,14 +179,16 @@ def _leader(watch: Looks, rules: ExplainRules, items: ItemsLook) -> Iterator[Con
     yield Conclusion(
         subject="fleet",
         verdict=Verdict.LEADER_SILENT,
-        gravity=Gravity.CRITICAL if since_s >= bound_s + rules.late_s else Gravity.WARNING,
+        severity=VerdictSeverity.CRITICAL
+        if since_s >= bound_s + rules.late_s
+        else VerdictSeverity.WARNING,
         cause=cause,
         since_s=since_s,
         todo="see whether workers run and can write the item Leader: /readyz says leader_lock_fails",
     )
 
 
-def _without_metrics(watch: Looks, items: ItemsLook) -> Iterator[Conclusion]:
+def _without_metrics(watch: Snapshots, items: FleetItems) -> Iterator[Conclusion]:
     """Living owners that the leader gives nothing: it can't see them."""
     if len(watch.looks) == 1:
         return
@@ -213,13 +215,13 @@ def _without_metrics(watch: Looks, items: ItemsLook) -> Iterator[Conclusion]:
         yield Conclusion(
             subject=worker,
             verdict=Verdict.NO_METRICS,
-            gravity=Gravity.WARNING,
+            severity=VerdictSeverity.WARNING,
             cause=cause,
             todo="see whether it can write its metrics: /readyz says worker_metrics_fail",
         )
 
 
-def _facts(watch: Looks, rules: ExplainRules) -> Iterator[str]:
+def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
     items = watch.last.items
     if items is not None:
         version = "works as 2.x" if items.version is None else items.version.value

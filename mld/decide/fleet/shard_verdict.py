@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.shards.audit import signs_of_recreation
 from mld.decide.streams.existence import ShardExistence, shard_existence
-from mld.model.fleet.verdict import Conclusion, Gravity, Verdict
+from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.decide.fleet.watching import ExplainRules, Looks
-    from mld.model.fleet.fleet_snapshot import TipLook
+    from mld.decide.fleet.watching import ExplainRules, Snapshots
+    from mld.model.fleet.fleet_snapshot import TipSnapshot
     from mld.model.leases.lease import Lease
 
 #: Share of the retention from which a lag is a risk.
@@ -40,7 +40,7 @@ class ShardJudge:
     """
 
     def __init__(
-        self, watch: Looks, rules: ExplainRules, parent: Callable[[str], Conclusion | None]
+        self, watch: Snapshots, rules: ExplainRules, parent: Callable[[str], Conclusion | None]
     ) -> None:
         self._watch = watch
         self._rules = rules
@@ -62,13 +62,13 @@ class ShardJudge:
                 *(() if state.verdict is Verdict.OWNER_SILENT else self._handing_over(lease)),
                 state,
             ]
-        return max(found, key=lambda one: one.gravity)
+        return max(found, key=lambda one: one.severity)
 
     def _said(
         self,
         lease: Lease,
         verdict: Verdict,
-        gravity: Gravity,
+        severity: VerdictSeverity,
         cause: str,
         todo: str = "",
         since_s: float | None = None,
@@ -77,7 +77,7 @@ class ShardJudge:
         return Conclusion(
             subject=lease.lease_key,
             verdict=verdict,
-            gravity=gravity,
+            severity=severity,
             cause=cause,
             since_s=since_s,
             todo=todo,
@@ -114,17 +114,21 @@ class ShardJudge:
             return self._said(
                 lease,
                 Verdict.UNKNOWN,
-                Gravity.INFO,
+                VerdictSeverity.INFO,
                 "one look can't tell whether its owner lives",
                 "look again, without --once",
             )
         still_s = self._counter_still_s(lease)
         if still_s >= self._rules.failover_s:
-            gravity = Gravity.CRITICAL if still_s >= self._rules.late_s else Gravity.WARNING
+            severity = (
+                VerdictSeverity.CRITICAL
+                if still_s >= self._rules.late_s
+                else VerdictSeverity.WARNING
+            )
             return self._said(
                 lease,
                 Verdict.OWNER_SILENT,
-                gravity,
+                severity,
                 f"{owner} has not renewed it for longer than failoverTimeMillis, so {owner} is dead, "
                 "stands still, or can't write the table",
                 "see whether a worker runs and can reach the table; start one",
@@ -134,7 +138,7 @@ class ShardJudge:
             return self._said(
                 lease,
                 Verdict.UNKNOWN,
-                Gravity.INFO,
+                VerdictSeverity.INFO,
                 "the counter stands still, but not yet for failoverTimeMillis",
                 "look for longer: --for",
                 still_s,
@@ -152,8 +156,8 @@ class ShardJudge:
             todo = (
                 "see whether workers run; in a 3.x fleet, whether one leads and they write metrics"
             )
-        gravity = Gravity.WARNING if late else Gravity.INFO
-        return self._said(lease, Verdict.UNOWNED, gravity, cause, todo, since_s)
+        severity = VerdictSeverity.WARNING if late else VerdictSeverity.INFO
+        return self._said(lease, Verdict.UNOWNED, severity, cause, todo, since_s)
 
     def _waiting(self, lease: Lease) -> Conclusion | None:
         if lease.checkpoint is None or lease.checkpoint.sentinel is None:
@@ -164,12 +168,12 @@ class ShardJudge:
         ]
         if not unfinished:
             return None
-        worst = max(unfinished, key=lambda one: one.gravity)
+        worst = max(unfinished, key=lambda one: one.severity)
         named = ", ".join(f"{one.subject} ({one.verdict})" for one in unfinished)
         return self._said(
             lease,
             Verdict.WAITING_FOR_PARENT,
-            max(Gravity.INFO, worst.gravity),
+            max(VerdictSeverity.INFO, worst.severity),
             f"it begins when its parent has ended: {named}",
             f"look at {worst.subject}: {worst.todo}" if worst.todo else "",
         )
@@ -184,7 +188,7 @@ class ShardJudge:
             return self._said(
                 lease,
                 Verdict.NO_PROGRESS,
-                Gravity.INFO,
+                VerdictSeverity.INFO,
                 "nothing was checkpointed since it began at LATEST, so what it may lack can't be known",
                 "",
                 still_s,
@@ -194,20 +198,20 @@ class ShardJudge:
             return self._said(
                 lease,
                 Verdict.NO_PROGRESS,
-                Gravity.INFO,
+                VerdictSeverity.INFO,
                 "counter moves, checkpoint does not; --tip tells whether records wait",
                 "ask with --tip",
                 still_s,
             )
         return self._still(lease, tip, still_s)
 
-    def _still(self, lease: Lease, tip: TipLook, still_s: float) -> Conclusion:
+    def _still(self, lease: Lease, tip: TipSnapshot, still_s: float) -> Conclusion:
         after_s = self._rules.stalled_after_s
         if tip.behind_s is None:
             return self._said(
                 lease,
                 Verdict.UNKNOWN,
-                Gravity.WARNING,
+                VerdictSeverity.WARNING,
                 f"the checkpoint does not move, and the tip can't be asked: {tip.unknown}",
                 "allow kinesis:GetShardIterator and kinesis:GetRecords, and kms:Decrypt where the "
                 "stream is encrypted; or ask again later",
@@ -215,7 +219,12 @@ class ShardJudge:
             )
         if tip.behind_s == 0:
             return self._said(
-                lease, Verdict.IDLE, Gravity.OK, "no record behind the checkpoint", "", still_s
+                lease,
+                Verdict.IDLE,
+                VerdictSeverity.OK,
+                "no record behind the checkpoint",
+                "",
+                still_s,
             )
         # The checkpoint is where it was when the tip was asked: that record waits on.
         waited_s = tip.behind_s + max(0.0, self._watch.last.at - tip.asked_at)
@@ -224,7 +233,7 @@ class ShardJudge:
             return self._said(
                 lease,
                 Verdict.STALLED,
-                Gravity.CRITICAL,
+                VerdictSeverity.CRITICAL,
                 f"{lease.actual_owner} renews it, its checkpoint stands still, and {waits}",
                 f"look at /leases of {lease.actual_owner}: the child hangs, fails, or does not "
                 "checkpoint",
@@ -233,7 +242,7 @@ class ShardJudge:
         return self._said(
             lease,
             Verdict.NO_PROGRESS,
-            Gravity.INFO,
+            VerdictSeverity.INFO,
             f"the checkpoint does not move, and {waits}",
             f"look on with --tip --for {after_s:g}: after that it is STALLED",
             still_s,
@@ -247,20 +256,24 @@ class ShardJudge:
         }
         times = sorted(known)
         if len(times) < 2 or known[times[-1]] <= self._rules.failover_s:
-            return self._said(lease, Verdict.READING, Gravity.OK, "counter and checkpoint move")
+            return self._said(
+                lease, Verdict.READING, VerdictSeverity.OK, "counter and checkpoint move"
+            )
         grown_s, took_s = known[times[-1]] - known[times[0]], times[-1] - times[0]
         lag = f"from {known[times[0]]:.0f} s to {known[times[-1]]:.0f} s within {took_s:.0f} s"
         if grown_s > _STEADY * took_s:
             return self._said(
                 lease,
                 Verdict.FALLING_BEHIND,
-                Gravity.WARNING,
+                VerdictSeverity.WARNING,
                 f"its lag rises: {lag}",
                 "its consumer is too slow: add workers, make it faster, or split the shard",
             )
         if -grown_s > _STEADY * took_s:
-            return self._said(lease, Verdict.CATCHING_UP, Gravity.INFO, f"its lag falls: {lag}")
-        return self._said(lease, Verdict.READING, Gravity.OK, f"its lag is steady: {lag}")
+            return self._said(
+                lease, Verdict.CATCHING_UP, VerdictSeverity.INFO, f"its lag falls: {lag}"
+            )
+        return self._said(lease, Verdict.READING, VerdictSeverity.OK, f"its lag is steady: {lag}")
 
     # -- what may be besides -----------------------------------------------------------------------
 
@@ -273,12 +286,12 @@ class ShardJudge:
             why = self._foreign(lease)
         if why is not None:
             todo = "see whether the stream was deleted or created again; nothing is read from it"
-            yield self._said(lease, Verdict.STREAM_GONE, Gravity.CRITICAL, why, todo)
+            yield self._said(lease, Verdict.STREAM_GONE, VerdictSeverity.CRITICAL, why, todo)
         elif not stream.is_listed:
             yield self._said(
                 lease,
                 Verdict.STREAM_GONE,
-                Gravity.INFO,
+                VerdictSeverity.INFO,
                 f"the file does not name stream {stream.name}",
                 "name it in streams, or let formerStreamsLeasesDeletionWaitPeriodMillis clear it",
             )
@@ -308,7 +321,7 @@ class ShardJudge:
             yield self._said(
                 lease,
                 Verdict.RECORDS_LOST,
-                Gravity.CRITICAL,
+                VerdictSeverity.CRITICAL,
                 "its shard is past retention, and was not read to its end",
                 "what was not read is gone; raise the retention of the stream before more is",
             )
@@ -320,7 +333,7 @@ class ShardJudge:
             yield self._said(
                 lease,
                 Verdict.RECORDS_LOST,
-                Gravity.CRITICAL,
+                VerdictSeverity.CRITICAL,
                 f"its lag is {of}",
                 "raise the retention of the stream now; what is older is gone",
             )
@@ -328,7 +341,7 @@ class ShardJudge:
             yield self._said(
                 lease,
                 Verdict.RETENTION_RISK,
-                Gravity.CRITICAL,
+                VerdictSeverity.CRITICAL,
                 f"its lag is {of}; what is older can't be seen, and may be lost already",
                 "raise the retention of the stream now, then make the consumer faster",
             )
@@ -340,7 +353,7 @@ class ShardJudge:
                 yield self._said(
                     lease,
                     Verdict.REWOUND,
-                    Gravity.WARNING,
+                    VerdictSeverity.WARNING,
                     f"its checkpoint went back, from {earlier.checkpoint} to {later.checkpoint}; no "
                     "worker does that",
                     "ask who changed the row: records will come again",
@@ -357,7 +370,7 @@ class ShardJudge:
             yield self._said(
                 lease,
                 Verdict.THRASHING,
-                Gravity.WARNING,
+                VerdictSeverity.WARNING,
                 f"it had {len(owners)} owners in a row: {', '.join(owners)}",
                 "see whether two live workers have one workerId, or workers come and go",
             )
@@ -370,7 +383,7 @@ class ShardJudge:
         yield self._said(
             lease,
             Verdict.HANDING_OVER,
-            Gravity.WARNING if late else Gravity.INFO,
+            VerdictSeverity.WARNING if late else VerdictSeverity.INFO,
             f"{lease.checkpoint_owner} finishes its batch, then {lease.lease_owner} has it",
             f"look at /leases of {lease.checkpoint_owner}, which does not let go" if late else "",
             since_s,
@@ -381,19 +394,19 @@ class ShardJudge:
     def _finished(self, lease: Lease) -> Conclusion:
         missing = self._watch.missing_children(lease)
         if not missing:
-            return self._said(lease, Verdict.FINISHED, Gravity.OK, "read to its end")
+            return self._said(lease, Verdict.FINISHED, VerdictSeverity.OK, "read to its end")
         since_s = min(self._watch.uncovered_s(key) for key in missing)
         return self._said(
             lease,
             Verdict.CHILDREN_MISSING,
-            gap_gravity(since_s, self._watch, self._rules),
+            gap_severity(since_s, self._watch, self._rules),
             f"it is finished, and its children have no rows: {', '.join(missing)}",
             "look at the log of the leader, which makes them within a few minutes",
             since_s,
         )
 
 
-def gap_gravity(since_s: float, watch: Looks, rules: ExplainRules) -> Gravity:
+def gap_severity(since_s: float, watch: Snapshots, rules: ExplainRules) -> VerdictSeverity:
     """How much a gap matters: a stream that is being resharded shows one for a moment.
 
     Args:
@@ -402,5 +415,5 @@ def gap_gravity(since_s: float, watch: Looks, rules: ExplainRules) -> Gravity:
         rules: see there.
     """
     if since_s >= rules.window_s:
-        return Gravity.CRITICAL
-    return Gravity.WARNING if since_s > 0 and len(watch.looks) > 1 else Gravity.INFO
+        return VerdictSeverity.CRITICAL
+    return VerdictSeverity.WARNING if since_s > 0 and len(watch.looks) > 1 else VerdictSeverity.INFO

@@ -16,7 +16,7 @@ from mld.decide.shards.audit import active, fill_hash_ranges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamLook
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import HashRange, Shard
 
@@ -55,8 +55,8 @@ class ExplainRules:
 
 # Without slots: what is computed once is kept in it.
 @dataclass(frozen=True)
-class Looks:
-    """Looks in the order of time, at least one."""
+class Snapshots:
+    """Snapshots in the order of time, at least one."""
 
     looks: tuple[FleetSnapshot, ...]
 
@@ -123,7 +123,7 @@ class Looks:
         }
 
     @cached_property
-    def streams(self) -> Mapping[str | None, StreamLook]:
+    def streams(self) -> Mapping[str | None, StreamSnapshot]:
         """Streams of the last look, by identifier."""
         return {stream.identifier: stream for stream in self.last.streams}
 

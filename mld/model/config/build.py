@@ -39,8 +39,8 @@ from mld.model.config.fleet import (
     HEARTBEATS,
     LEAST_DURATION_MS,
     AssignmentConfig,
+    ClientVersionConfig,
     FleetConfig,
-    Wish,
 )
 from mld.model.config.plausible import check_plausible
 from mld.model.config.properties import parse
@@ -380,8 +380,10 @@ def _fleet(settings: Settings) -> FleetConfig:
     group = settings.text("workerGroup")
     if group is not None and not group.strip():
         settings.error("workerGroup", "must not be empty", "name the group, or remove the line")
-    wish = Wish(str(version.value)) if version.is_set else Wish.UNSAID
-    return settings.read(FleetConfig, wish=wish)
+    client_version = (
+        ClientVersionConfig(str(version.value)) if version.is_set else ClientVersionConfig.UNSAID
+    )
+    return settings.read(FleetConfig, client_version=client_version)
 
 
 def _assignment(settings: Settings) -> AssignmentConfig:

@@ -43,7 +43,7 @@ DURATION_KEY = "dynamoDbLockBasedLeaderLeaseDurationInMillis"
 HEARTBEAT_KEY = "dynamoDbLockBasedLeaderHeartbeatPeriodInMillis"
 
 
-class Wish(Enum):
+class ClientVersionConfig(Enum):
     """``clientVersionConfig``."""
 
     #: The file doesn't say.
@@ -71,7 +71,7 @@ class FleetConfig:
     """Being one of a 3.x fleet.
 
     Attributes:
-        wish: which generation of the tables the file asks for.
+        client_version: which generation of the tables the file asks for.
         coordinator_table: None = ``<application>-CoordinatorState``.
         metrics_table: None = ``<application>-WorkerMetricStats``.
         bake_s: so long three tables can be gone back to, 3600 to 604800.
@@ -83,8 +83,10 @@ class FleetConfig:
             first dash.
     """
 
-    wish: Wish = by_rule(Wish.UNSAID, Key("clientVersionConfig", Kind.ENUM, Wish.STAY_3X.value,
-        "which generation of the lease table to use", tuple(one.value for one in Wish)[1:]))
+    client_version: ClientVersionConfig = by_rule(ClientVersionConfig.UNSAID,
+        Key("clientVersionConfig", Kind.ENUM, ClientVersionConfig.STAY_3X.value,
+        "which generation of the lease table to use",
+        tuple(one.value for one in ClientVersionConfig)[1:]))
     coordinator_table: str | None = text("coordinatorStateTableName",
         "of a fleet of KCL 3.0 to 3.4; <applicationName>-CoordinatorState when absent")
     metrics_table: str | None = text("workerMetricsTableName",

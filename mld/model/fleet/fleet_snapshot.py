@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemsLook:
+class FleetItems:
     """What a 3.x fleet keeps beside its leases.
 
     Attributes:
@@ -35,7 +35,7 @@ class ItemsLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLook:
+class StreamSnapshot:
     """One stream, as Kinesis shows it.
 
     Attributes:
@@ -64,7 +64,7 @@ class StreamLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TipLook:
+class TipSnapshot:
     """How far a checkpoint was behind the tip of its shard, by one read behind it.
 
     Attributes:
@@ -104,7 +104,7 @@ class FleetSnapshot:
     leases: Mapping[str, Lease] = field(default_factory=dict)
     broken: tuple[tuple[str, str], ...] = ()
     moving: tuple[str, ...] = ()
-    items: ItemsLook | None = field(default_factory=ItemsLook)
+    items: FleetItems | None = field(default_factory=FleetItems)
     items_unknown: str | None = None
-    streams: tuple[StreamLook, ...] = ()
-    tips: Mapping[str, TipLook] = field(default_factory=dict)
+    streams: tuple[StreamSnapshot, ...] = ()
+    tips: Mapping[str, TipSnapshot] = field(default_factory=dict)

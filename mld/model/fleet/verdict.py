@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
 
 
-class Gravity(IntEnum):
+class VerdictSeverity(IntEnum):
     """How much a verdict matters, in order; from WARNING on it needs a person."""
 
     OK = 0
@@ -59,7 +59,7 @@ class Conclusion:
 
     Attributes:
         subject: lease key; the name of a stream, a worker or a table where it is of none.
-        gravity: how much it matters.
+        severity: how much it matters.
         cause: one or two sentences, without names that are shown beside it.
         since_s: seconds for which this watcher has seen it so; the table has no times. None = it is
             no matter of time.
@@ -71,7 +71,7 @@ class Conclusion:
 
     subject: str
     verdict: Verdict
-    gravity: Gravity
+    severity: VerdictSeverity
     cause: str
     since_s: float | None = None
     todo: str = ""
@@ -104,11 +104,13 @@ class Explanation:
     shards: tuple[Conclusion, ...]
 
     @property
-    def gravity(self) -> Gravity:
+    def severity(self) -> VerdictSeverity:
         """The worst."""
-        return max((one.gravity for one in (*self.fleet, *self.shards)), default=Gravity.OK)
+        return max(
+            (one.severity for one in (*self.fleet, *self.shards)), default=VerdictSeverity.OK
+        )
 
     @property
     def needs_a_person(self) -> bool:
         """Whether somebody has to do something."""
-        return self.gravity >= Gravity.WARNING
+        return self.severity >= VerdictSeverity.WARNING

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mld.errors import MldError
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.leases.lease_item import is_moving
-from mld.services.fleet.fleet_sight import fleet_items
+from mld.services.fleet.fleet_items import fleet_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock, IdSource
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.tip_reader import TipReader
-    from mld.services.streams.stream_looks import StreamLooks
+    from mld.services.streams.stream_reader import StreamReader
 
 
 class FleetReader:
@@ -43,7 +43,7 @@ class FleetReader:
         dynamodb: DynamoDb,
         layout: Layout,
         store: LeaseStore,
-        streams: StreamLooks,
+        streams: StreamReader,
         tips: TipReader | None,
         clock: Clock,
         ids: IdSource,

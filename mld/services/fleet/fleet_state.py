@@ -214,7 +214,7 @@ class FleetState:
     # -- the version ------------------------------------------------------------------------------
 
     def _change(self, version: ClientVersion, *, is_new: bool) -> VersionChange | None:
-        change = change_at_start(version, self._config.wish, is_new=is_new)
+        change = change_at_start(version, self._config.client_version, is_new=is_new)
         if change is None:
             return None
         if self._is_denied and version is _INIT:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
-from mld.model.fleet.fleet_snapshot import TipLook
+from mld.model.fleet.fleet_snapshot import TipSnapshot
 from mld.model.retrieval.wire import first_arrival_s, read_batch
 from mld.model.sequence import Sentinel
 from mld.services.bounded import for_each
@@ -57,11 +57,11 @@ class TipReader:
         self._service_time = service_time
         self._begins_s = begins_s
         self._next_at: dict[str, float] = {}
-        self._tips: dict[str, TipLook] = {}
+        self._tips: dict[str, TipSnapshot] = {}
 
     async def ask(
         self, leases: Iterable[Lease], streams: Mapping[str | None, Stream]
-    ) -> dict[str, TipLook]:
+    ) -> dict[str, TipSnapshot]:
         """Ask those shards whose turn it is.
 
         Args:
@@ -112,7 +112,7 @@ class TipReader:
             unknown = f"{error}; it is not asked again for {THROTTLED_S:.0f} s"
         except MldError as error:
             unknown = str(error)
-        self._tips[key] = TipLook(
+        self._tips[key] = TipSnapshot(
             asked_at=at, position=position, behind_s=behind_s, unknown=unknown
         )
 

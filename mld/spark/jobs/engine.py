@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.cut_schedule import BatchSource
     from mld.spark.model import ShardKey
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import KeepsLetters, MonotonicClock, Sessions, Sink
+    from mld.spark.ports import DeadLetterStore, MonotonicClock, Sessions, Sink
 
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
@@ -68,7 +68,7 @@ class Engine:
         config: SparkConfig,
         *,
         clock: MonotonicClock | None = None,
-        letters: KeepsLetters | None = None,
+        letters: DeadLetterStore | None = None,
         pause_s: float = 0.5,
     ) -> None:
         self._clock = clock or SystemMonotonicClock()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.calling import JobCalls
     from mld.spark.model import Row, ShardBatch
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import KeepsLetters, MonotonicClock
+    from mld.spark.ports import DeadLetterStore, MonotonicClock
 
 _log = logging.getLogger(__name__)
 #: How many records of a batch may be set aside; more, and the function itself is wrong.
@@ -63,7 +63,7 @@ class Rescue:
     def __init__(
         self,
         caller: FunctionCaller,
-        letters: KeepsLetters,
+        letters: DeadLetterStore,
         clock: MonotonicClock,
         timeout_s: float,
     ) -> None:
@@ -73,7 +73,7 @@ class Rescue:
         self._timeout_s = timeout_s
 
     def keep(self, letters: Sequence[DeadLetter]) -> None:
-        """Make letters durable, each once; see ``ports.KeepsLetters``."""
+        """Make letters durable, each once; see ``ports.DeadLetterStore``."""
         self._letters.keep(letters)
 
     def find(

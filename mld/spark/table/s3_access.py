@@ -45,7 +45,7 @@ class StoreError(OSError):
         self.code = code
 
 
-class Reach(NamedTuple):
+class BucketPlace(NamedTuple):
     """How a bucket is reached.
 
     Attributes:
@@ -98,10 +98,10 @@ class S3Access:
         self.bucket = bucket
         self._environ = environ
         self._lock = threading.Lock()
-        self._found: tuple[Any, Reach] | None = None
+        self._found: tuple[Any, BucketPlace] | None = None
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> BucketPlace:
         """How the bucket is reached.
 
         Raises:
@@ -234,13 +234,13 @@ class S3Access:
         except BotoCoreError as error:
             raise StoreError(f"s3://{self.bucket}: can't {what}: {error}") from error
 
-    def _ready(self) -> tuple[Any, Reach]:
+    def _ready(self) -> tuple[Any, BucketPlace]:
         with self._lock:
             if self._found is None:
                 self._found = self._connected()
             return self._found
 
-    def _connected(self) -> tuple[Any, Reach]:
+    def _connected(self) -> tuple[Any, BucketPlace]:
         """A client in the bucket's own region, which S3 tells to anybody who asks for the bucket."""
         from botocore.exceptions import (  # noqa: PLC0415 - slow to import, for S3 alone
             BotoCoreError,
@@ -282,7 +282,7 @@ class S3Access:
                 f"{name}: the credentials are refused{at}: see whether they have expired, and "
                 f"whether the clock is right"
             )
-        return client, Reach(region, endpoint)
+        return client, BucketPlace(region, endpoint)
 
     def _client(self, region: str | None) -> Any:
         import botocore.session  # noqa: PLC0415 - as above

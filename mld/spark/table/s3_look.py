@@ -16,7 +16,7 @@ from mld.spark.table.s3_access import PENDING, TAKEN, S3Access, StoreError
 if TYPE_CHECKING:
     from mld.model.spark.addresses import S3Place
     from mld.spark.config import SparkConfig
-    from mld.spark.table.s3_access import Reach
+    from mld.spark.table.s3_access import BucketPlace
 
 _DENIED = frozenset({"AccessDenied", "403", "Forbidden"})
 _BAD_KEYS = frozenset(
@@ -25,13 +25,13 @@ _BAD_KEYS = frozenset(
 _NEEDED = "s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject and s3:DeleteObject below"
 
 
-def require_buckets(config: SparkConfig) -> dict[str, Reach]:
+def require_buckets(config: SparkConfig) -> dict[str, BucketPlace]:
     """See whether every place in S3 that the file names can be used; how their buckets are reached.
 
     Raises:
         SinkRefused: one can't; the message names the key and says what to do.
     """
-    found: dict[str, Reach] = {}
+    found: dict[str, BucketPlace] = {}
     for key, text in (
         ("spark.sink.path", config.sink_path),
         ("spark.function.deadletter.path", config.letters_path),
@@ -47,7 +47,7 @@ def require_buckets(config: SparkConfig) -> dict[str, Reach]:
     return found
 
 
-def _examined(place: S3Place, access: S3Access) -> Reach:
+def _examined(place: S3Place, access: S3Access) -> BucketPlace:
     reach = access.reach
     key = place.key(f"{PENDING}/probe-{uuid.uuid4().hex}")
     try:
@@ -85,5 +85,5 @@ def _advice(code: str, place: S3Place) -> str:
     return ""
 
 
-def _at(reach: Reach) -> str:
+def _at(reach: BucketPlace) -> str:
     return f" (endpoint {reach.endpoint})" if reach.endpoint else ""

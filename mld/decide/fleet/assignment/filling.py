@@ -22,7 +22,7 @@ _Rank = tuple[float, int, float, str]
 _Bench = tuple[int, float, str]
 
 
-class Seats:
+class FreeWorkers:
     """Workers in the order in which they get leases: least load, least leases, emptiest group."""
 
     def __init__(self, fleet: Fleet, limits: AssignmentLimits, claims: Mapping[str, int]) -> None:
@@ -50,7 +50,7 @@ class Seats:
             heapq.heapify(row)
         heapq.heapify(self._benches)
 
-    def seat(self, lease: Lease, unless: str | None) -> Participant | None:
+    def assign(self, lease: Lease, unless: str | None) -> Participant | None:
         """Give a lease to the best worker.
 
         Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.assignment.filling import Seats
+from mld.decide.fleet.assignment.filling import FreeWorkers
 from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups, groups_of
 from mld.decide.fleet.assignment.levelling import Levelling
 from mld.decide.fleet.assignment.looks import observe
@@ -149,21 +149,21 @@ def plan_assignment(
 
     Source: LeaseAssignmentManager.performAssignment (3.5.1).
     """
-    look = _Look(view, memory, limits)
-    look.form_fleet(rng)
-    look.fill()
-    if look.lacks_newcomers:
-        look = _Look(view, memory, limits, with_newcomers=True)
-        look.form_fleet(rng)
-        look.fill()
-    is_relief_due = may_balance and look.is_interval_over(memory)
-    is_balanced = is_relief_due or (may_balance and look.has_changed(memory))
+    planning = _Planning(view, memory, limits)
+    planning.form_fleet(rng)
+    planning.fill()
+    if planning.lacks_newcomers:
+        planning = _Planning(view, memory, limits, with_newcomers=True)
+        planning.form_fleet(rng)
+        planning.fill()
+    is_relief_due = may_balance and planning.is_interval_over(memory)
+    is_balanced = is_relief_due or (may_balance and planning.has_changed(memory))
     if is_balanced:
-        look.balance(rng if is_relief_due else None)
-    return look.plan(is_balanced=is_balanced)
+        planning.balance(rng if is_relief_due else None)
+    return planning.plan(is_balanced=is_balanced)
 
 
-class _Look:
+class _Planning:
     """The parts of one plan, in the order in which they are called."""
 
     def __init__(
@@ -255,10 +255,10 @@ class _Look:
             and lease.checkpoint_owner is None
             and not lease.is_finished
         )
-        seats = Seats(self._fleet, self._limits, claims)
+        free = FreeWorkers(self._fleet, self._limits, claims)
         for lease in waiting:
             unless = None if lease.checkpoint_owner is not None else lease.lease_owner
-            worker = seats.seat(lease, unless)
+            worker = free.assign(lease, unless)
             if worker is not None:
                 self._assign(lease, worker)
                 if unless is not None and unless in self.participants:

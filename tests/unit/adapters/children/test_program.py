@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.program import Surroundings, examine, examine_child
+from mld.adapters.children.program import StartPlace, examine, examine_child
 
 PYTHON = f"#!{sys.executable}\n"
 
@@ -34,7 +34,7 @@ def put(path, content="", mode=0o755):
 
 
 def problems(command):
-    return examine_child(command.split(" "), Surroundings(os.environ, Path.cwd()))
+    return examine_child(command.split(" "), StartPlace(os.environ, Path.cwd()))
 
 
 def status_of(command):
@@ -130,7 +130,7 @@ def test_a_directory_is_no_app_of_spark(tmp_path):
     for name in (".", "pipeline"):
         (problem,) = examine(
             [str(tmp_path / "kcl-mld-spark"), name],
-            Surroundings(os.environ, tmp_path),
+            StartPlace(os.environ, tmp_path),
         )
         assert problem.text.startswith(f"the app {name} is a directory")
         assert problem.suggestion == "name a file in it"
@@ -139,7 +139,7 @@ def test_a_directory_is_no_app_of_spark(tmp_path):
 def test_the_daemon_is_no_child_but_a_daemon(here):
     put("kcl-mld", "#!/usr/bin/env python3\nfrom mld.cli import main\nmain()\n")
     put("env", b"\x7fELF\0")
-    around = Surroundings({"PATH": f"{here}:/usr/bin:/bin"}, here)
+    around = StartPlace({"PATH": f"{here}:/usr/bin:/bin"}, here)
     for command in (["kcl-mld", "f"], ["env", "A=b", "kcl-mld", "f"]):
         assert "is the daemon itself" in examine_child(command, around)[0].text
         assert examine(command, around) == ()

@@ -16,7 +16,7 @@ from mld.decide.fleet.client_version import (
     followed,
     unready,
 )
-from mld.model.config.fleet import Wish
+from mld.model.config.fleet import ClientVersionConfig
 from mld.model.fleet.client_version import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import SHARD_END
@@ -30,36 +30,41 @@ V3 = ClientVersion.CLIENT_VERSION_3X
 
 
 @pytest.mark.parametrize(
-    ("stored", "wish", "state"),
+    ("stored", "client_version", "state"),
     [
-        (INIT, Wish.STAY_2X, INIT),
-        (INIT, Wish.UPGRADE, UPGRADE),
-        (INIT, Wish.STAY_3X, V3),
-        (INIT, Wish.UNSAID, V3),
-        (UPGRADE, Wish.STAY_2X, UPGRADE),
-        (UPGRADE, Wish.UPGRADE, UPGRADE),
-        (UPGRADE, Wish.STAY_3X, UPGRADE),
-        (V2, Wish.STAY_2X, V2),
-        (V2, Wish.UPGRADE, V2),
-        (V2, Wish.STAY_3X, V2),
-        (ROLLBACK, Wish.STAY_2X, ROLLBACK),
-        (ROLLBACK, Wish.UPGRADE, ROLLBACK),
-        (ROLLBACK, Wish.STAY_3X, V3),
-        (ROLLBACK, Wish.UNSAID, ROLLBACK),
-        (V3, Wish.STAY_2X, V3),
-        (V3, Wish.UPGRADE, V3),
-        (V3, Wish.STAY_3X, V3),
+        (INIT, ClientVersionConfig.STAY_2X, INIT),
+        (INIT, ClientVersionConfig.UPGRADE, UPGRADE),
+        (INIT, ClientVersionConfig.STAY_3X, V3),
+        (INIT, ClientVersionConfig.UNSAID, V3),
+        (UPGRADE, ClientVersionConfig.STAY_2X, UPGRADE),
+        (UPGRADE, ClientVersionConfig.UPGRADE, UPGRADE),
+        (UPGRADE, ClientVersionConfig.STAY_3X, UPGRADE),
+        (V2, ClientVersionConfig.STAY_2X, V2),
+        (V2, ClientVersionConfig.UPGRADE, V2),
+        (V2, ClientVersionConfig.STAY_3X, V2),
+        (ROLLBACK, ClientVersionConfig.STAY_2X, ROLLBACK),
+        (ROLLBACK, ClientVersionConfig.UPGRADE, ROLLBACK),
+        (ROLLBACK, ClientVersionConfig.STAY_3X, V3),
+        (ROLLBACK, ClientVersionConfig.UNSAID, ROLLBACK),
+        (V3, ClientVersionConfig.STAY_2X, V3),
+        (V3, ClientVersionConfig.UPGRADE, V3),
+        (V3, ClientVersionConfig.STAY_3X, V3),
     ],
 )
-def test_a_worker_starts_as_javas_table_says(stored, wish, state):
-    change = change_at_start(stored, wish, is_new=True)
+def test_a_worker_starts_as_javas_table_says(stored, client_version, state):
+    change = change_at_start(stored, client_version, is_new=True)
     assert (stored if change is None else TRANSITIONS[stored][change]) is state
 
 
-@pytest.mark.parametrize("wish", [Wish.UNSAID, Wish.STAY_3X, Wish.STAY_2X])
-def test_rows_of_a_2x_fleet_stay_rows_of_a_2x_fleet(wish):
-    assert change_at_start(INIT, wish, is_new=False) is None
-    assert change_at_start(INIT, Wish.UPGRADE, is_new=False) is VersionChange.COMPATIBLE
+@pytest.mark.parametrize(
+    "client_version",
+    [ClientVersionConfig.UNSAID, ClientVersionConfig.STAY_3X, ClientVersionConfig.STAY_2X],
+)
+def test_rows_of_a_2x_fleet_stay_rows_of_a_2x_fleet(client_version):
+    assert change_at_start(INIT, client_version, is_new=False) is None
+    assert (
+        change_at_start(INIT, ClientVersionConfig.UPGRADE, is_new=False) is VersionChange.COMPATIBLE
+    )
 
 
 @pytest.mark.parametrize(

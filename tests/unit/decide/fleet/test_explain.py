@@ -8,10 +8,10 @@ from mld.decide.fleet.awaited import Awaited, missing
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
 from mld.model.fleet.client_version import ClientVersion
-from mld.model.fleet.fleet_snapshot import FleetSnapshot, ItemsLook, StreamLook, TipLook
+from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.table_migration import TableStatus
-from mld.model.fleet.verdict import Gravity, Verdict
+from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
@@ -24,7 +24,7 @@ LEFT, RIGHT = HashRange(0, HALF - 1), HashRange(HALF, MAX_HASH_KEY)
 WHOLE = HashRange(0, MAX_HASH_KEY)
 KEY = "shardId-000000000000"
 V3X = ClientVersion.CLIENT_VERSION_3X
-OK, INFO, WARNING, CRITICAL = Gravity
+OK, INFO, WARNING, CRITICAL = VerdictSeverity
 
 
 def at(number):
@@ -51,12 +51,12 @@ def shard(number, keys=WHOLE, ended=False, parents=(None, None)):
 
 
 def stream(*shards, at_s=100.0, **fields):
-    return StreamLook(**{"name": "s", "asked_at": at_s, "shards": shards, **fields})
+    return StreamSnapshot(**{"name": "s", "asked_at": at_s, "shards": shards, **fields})
 
 
 def said(*looks, rules=RULES):
-    """(verdict, gravity) of each shard."""
-    return {one.subject: (one.verdict, one.gravity) for one in explain(looks, rules).shards}
+    """(verdict, severity) of each shard."""
+    return {one.subject: (one.verdict, one.severity) for one in explain(looks, rules).shards}
 
 
 def first(*looks, rules=RULES):
@@ -72,10 +72,10 @@ def moving(**fields):
 # -- the state of a lease ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("until_s", "gravity"), [(11, INFO), (61, WARNING)])
-def test_unowned(until_s, gravity):
+@pytest.mark.parametrize(("until_s", "severity"), [(11, INFO), (61, WARNING)])
+def test_unowned(until_s, severity):
     looks = look(0, lease(0)), look(until_s, lease(0))
-    assert said(*looks) == {KEY: (Verdict.UNOWNED, gravity)}
+    assert said(*looks) == {KEY: (Verdict.UNOWNED, severity)}
     assert first(*looks).since_s == pytest.approx(until_s - 0.1)
 
 
@@ -87,23 +87,23 @@ def test_unowned_because_each_worker_is_full():
 
 
 @pytest.mark.parametrize(
-    ("until_s", "verdict", "gravity"),
+    ("until_s", "verdict", "severity"),
     [
         (5, Verdict.UNKNOWN, INFO),
         (11, Verdict.OWNER_SILENT, WARNING),
         (61, Verdict.OWNER_SILENT, CRITICAL),
     ],
 )
-def test_owner_silent(until_s, verdict, gravity):
-    assert said(look(0, owned()), look(until_s, owned())) == {KEY: (verdict, gravity)}
+def test_owner_silent(until_s, verdict, severity):
+    assert said(look(0, owned()), look(until_s, owned())) == {KEY: (verdict, severity)}
 
 
 def test_one_look_knows_little_and_says_so():
     told = explain([look(0, owned())], RULES)
-    assert (told.shards[0].verdict, told.shards[0].gravity) == (Verdict.UNKNOWN, INFO)
+    assert (told.shards[0].verdict, told.shards[0].severity) == (Verdict.UNKNOWN, INFO)
     assert "One look can't tell" in " ".join(told.facts)
     assert not told.needs_a_person
-    assert explain([look(0)], RULES).gravity is OK
+    assert explain([look(0)], RULES).severity is OK
 
 
 def test_a_row_that_is_new_in_the_last_look_is_not_judged_yet():
@@ -143,13 +143,13 @@ def reading(until_s=11, tips=None, rows=((5, 1), (6, 2))):
     for (number, counter), at_s, tip in zip(rows, (0, until_s), tips or (None, None), strict=True):
         known = {}
         if tip is not None:
-            known = {KEY: TipLook(asked_at=tip[0], position=at(number), behind_s=tip[1])}
+            known = {KEY: TipSnapshot(asked_at=tip[0], position=at(number), behind_s=tip[1])}
         looks.append(look(at_s, owned(counter=counter, checkpoint=at(number)), tips=known))
     return looks
 
 
 @pytest.mark.parametrize(
-    ("tips", "verdict", "gravity"),
+    ("tips", "verdict", "severity"),
     [
         (None, Verdict.READING, OK),
         (((0, None), (60, 50)), Verdict.READING, OK),
@@ -159,8 +159,8 @@ def reading(until_s=11, tips=None, rows=((5, 1), (6, 2))):
         (((0, 100), (60, 50)), Verdict.CATCHING_UP, INFO),
     ],
 )
-def test_a_checkpoint_that_moves(tips, verdict, gravity):
-    assert said(*reading(61, tips)) == {KEY: (verdict, gravity)}
+def test_a_checkpoint_that_moves(tips, verdict, severity):
+    assert said(*reading(61, tips)) == {KEY: (verdict, severity)}
 
 
 def test_a_checkpoint_that_moved_long_ago_stands_still():
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_moved_long_ago_stands_still():
 
 def still(behind_s, until_s=11, position=5, unknown=None, asked_s=0):
     """Looks at a checkpoint that stands still, the tip asked for."""
-    tip = TipLook(asked_at=asked_s, position=at(position), behind_s=behind_s, unknown=unknown)
+    tip = TipSnapshot(asked_at=asked_s, position=at(position), behind_s=behind_s, unknown=unknown)
     return [
         look(at_s, owned(counter=counter, checkpoint=at(5)), tips={KEY: tip})
         for at_s, counter in ((0, 1), (until_s - 1, 2), (until_s, 3))
@@ -180,7 +180,7 @@ def still(behind_s, until_s=11, position=5, unknown=None, asked_s=0):
 
 
 @pytest.mark.parametrize(
-    ("looks", "verdict", "gravity"),
+    ("looks", "verdict", "severity"),
     [
         (moving(), Verdict.NO_PROGRESS, INFO),
         (still(0), Verdict.IDLE, OK),
@@ -192,25 +192,25 @@ def still(behind_s, until_s=11, position=5, unknown=None, asked_s=0):
         (still(None, unknown="denied"), Verdict.UNKNOWN, WARNING),
     ],
 )
-def test_a_checkpoint_that_stands_still(looks, verdict, gravity):
-    assert said(*looks) == {KEY: (verdict, gravity)}
+def test_a_checkpoint_that_stands_still(looks, verdict, severity):
+    assert said(*looks) == {KEY: (verdict, severity)}
 
 
 def test_what_a_lease_at_latest_lacks_is_not_known():
     rows = [owned(counter=c, checkpoint=LATEST) for c in (1, 2)]
     found = first(look(0, rows[0]), look(11, rows[1]))
-    assert (found.verdict, found.gravity) == (Verdict.NO_PROGRESS, INFO)
+    assert (found.verdict, found.severity) == (Verdict.NO_PROGRESS, INFO)
     assert "can't be known" in found.cause
 
 
 # -- what may be besides -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("until_s", "gravity"), [(11, INFO), (42, WARNING)])
-def test_handing_over(until_s, gravity):
+@pytest.mark.parametrize(("until_s", "severity"), [(11, INFO), (42, WARNING)])
+def test_handing_over(until_s, severity):
     rows = [owned(counter=c, checkpoint_owner="old") for c in (1, 2, 3)]
     looks = [look(s, row) for s, row in zip((0, until_s - 1, until_s), rows, strict=True)]
-    assert said(*looks) == {KEY: (Verdict.HANDING_OVER, gravity)}
+    assert said(*looks) == {KEY: (Verdict.HANDING_OVER, severity)}
 
 
 def test_an_old_owner_that_is_silent_is_silent():
@@ -251,17 +251,17 @@ def test_a_shard_past_retention_that_was_not_finished():
 
 
 @pytest.mark.parametrize(
-    ("streams", "gravity"),
+    ("streams", "severity"),
     [
         (stream(gone="deleted"), CRITICAL),
         (stream(shard(0, LEFT)), CRITICAL),  # another hash range
-        (StreamLook(name="s", asked_at=99, shards=(shard(-1),)), CRITICAL),  # never had it
+        (StreamSnapshot(name="s", asked_at=99, shards=(shard(-1),)), CRITICAL),  # never had it
         (stream(is_listed=False), INFO),
     ],
 )
-def test_stream_gone(streams, gravity):
+def test_stream_gone(streams, severity):
     found = first(*moving(streams=(streams,)))
-    assert (found.verdict, found.gravity) == (Verdict.STREAM_GONE, gravity)
+    assert (found.verdict, found.severity) == (Verdict.STREAM_GONE, severity)
 
 
 def test_a_list_from_before_the_rows_convicts_no_row():
@@ -283,13 +283,13 @@ def finished(**fields):
 
 
 @pytest.mark.parametrize(
-    ("times", "gravity"), [((0,), INFO), ((0, 11), WARNING), ((0, 11, 31), CRITICAL)]
+    ("times", "severity"), [((0,), INFO), ((0, 11), WARNING), ((0, 11, 31), CRITICAL)]
 )
 @pytest.mark.parametrize("named", [(), ("shardId-000000000001", "shardId-000000000002")])
-def test_children_missing(times, gravity, named):
+def test_children_missing(times, severity, named):
     row = finished(child_shard_ids=named)
     looks = [look(s, row, streams=(FAMILY,)) for s in times]
-    assert said(*looks) == {KEY: (Verdict.CHILDREN_MISSING, gravity)}
+    assert said(*looks) == {KEY: (Verdict.CHILDREN_MISSING, severity)}
     assert "shardId-000000000001, shardId-000000000002" in first(*looks).cause
 
 
@@ -300,12 +300,12 @@ def test_finished_with_children():
 
 
 @pytest.mark.parametrize(
-    ("times", "gravity"), [((0,), INFO), ((0, 11), WARNING), ((0, 11, 31), CRITICAL)]
+    ("times", "severity"), [((0,), INFO), ((0, 11), WARNING), ((0, 11, 31), CRITICAL)]
 )
-def test_hash_gap(times, gravity):
+def test_hash_gap(times, severity):
     two = stream(shard(0, LEFT), shard(1, RIGHT), at_s=0.0)
     looks = [look(s, owned(counter=s, hash_range=None), streams=(two,)) for s in times]
-    assert said(*looks)["shardId-000000000001"] == (Verdict.HASH_GAP, gravity)
+    assert said(*looks)["shardId-000000000001"] == (Verdict.HASH_GAP, severity)
 
 
 def test_a_parent_that_is_read_covers_its_children_and_neighbours_join():
@@ -322,7 +322,11 @@ def test_a_closed_shard_whose_children_have_rows_is_done():
 
 
 def test_streams_that_are_not_known_have_no_gaps():
-    for one in (stream(gone="deleted"), stream(shard(0), is_listed=False), StreamLook(name="s")):
+    for one in (
+        stream(gone="deleted"),
+        stream(shard(0), is_listed=False),
+        StreamSnapshot(name="s"),
+    ):
         assert said(look(0, streams=(one,))) == {}
 
 
@@ -340,7 +344,7 @@ def test_keys_of_many_streams():
 
 def fleet(*looks):
     told = explain(looks, RULES)
-    return [(one.subject, one.verdict, one.gravity) for one in told.fleet]
+    return [(one.subject, one.verdict, one.severity) for one in told.fleet]
 
 
 def test_streams_of_which_something_is_not_known_or_that_are_gone_are_told():
@@ -362,7 +366,7 @@ def test_a_fleet_of_2x_says_so():
 
 
 def items(lock=None, *metrics, version=V3X, status=None):
-    return ItemsLook(version=version, lock=lock, metrics=metrics, table_status=status)
+    return FleetItems(version=version, lock=lock, metrics=metrics, table_status=status)
 
 
 LOCK = LockItem("w1", 8.0, "1")
@@ -381,7 +385,7 @@ LOCK = LockItem("w1", 8.0, "1")
 )
 def test_a_leader_that_stands_still(lock, later, until_s, expected):
     found = fleet(look(0, items=items(lock)), look(until_s, items=items(later)))
-    assert found == [("fleet", Verdict.LEADER_SILENT, gravity) for gravity in expected]
+    assert found == [("fleet", Verdict.LEADER_SILENT, severity) for severity in expected]
     assert fleet(look(0, items=items(lock))) == []
 
 
@@ -440,8 +444,8 @@ def test_the_worst_comes_first_and_is_that_of_the_fleet():
         Verdict.UNOWNED,
         Verdict.READING,
     ]
-    assert told.gravity is WARNING
-    assert told.gravity.word == "warning"
+    assert told.severity is WARNING
+    assert told.severity.word == "warning"
     assert told.needs_a_person
 
 

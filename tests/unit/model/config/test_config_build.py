@@ -7,7 +7,7 @@ import pytest
 from mld.errors import ConfigError
 from mld.model.config.build import build_config
 from mld.model.config.config import KEYS, ChildFailurePolicy, FanOutConfig, RetrievalMode
-from mld.model.config.fleet import Wish
+from mld.model.config.fleet import ClientVersionConfig
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Finding, Severity
 from mld.model.sequence import InitialPosition, Sentinel
@@ -597,16 +597,20 @@ def test_defaults_of_the_file_are_those_of_the_configuration():
 @pytest.mark.parametrize(
     ("lines", "field", "value"),
     [
-        (["clientVersionConfig = CLIENT_VERSION_CONFIG_3X"], "wish", Wish.STAY_3X),
+        (
+            ["clientVersionConfig = CLIENT_VERSION_CONFIG_3X"],
+            "client_version",
+            ClientVersionConfig.STAY_3X,
+        ),
         (
             ["clientVersionConfig = client_version_config_compatible_with_2x"],
-            "wish",
-            Wish.UPGRADE,
+            "client_version",
+            ClientVersionConfig.UPGRADE,
         ),
         (
             ["clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"],
-            "wish",
-            Wish.STAY_2X,
+            "client_version",
+            ClientVersionConfig.STAY_2X,
         ),
         (["coordinatorStateTableName = state"], "coordinator_table", "state"),
         (["workerMetricsTableName = load"], "metrics_table", "load"),

@@ -6,7 +6,7 @@ import pytest
 
 from mld.decide.fleet.client_version import READY_S, Mode
 from mld.errors import ConfigError
-from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.fleet.client_version import ClientVersion
 from mld.model.sequence import SHARD_END
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
@@ -88,11 +88,11 @@ class Getting:
 class Member:
     """One worker's part in a fleet on a table."""
 
-    def __init__(self, world, wish=Wish.UNSAID):
+    def __init__(self, world, client_version=ClientVersionConfig.UNSAID):
         self.world = world
         self.heard = []
         self.items = world.fleet_items("me")
-        config = FleetConfig(wish=wish)
+        config = FleetConfig(client_version=client_version)
         self.state = world.fleet_state("me", config=config, items=self.items)
         self.store = world.store()
         self.elected = Leading(self.heard)
@@ -252,7 +252,7 @@ def test_a_leader_says_that_a_fleet_is_ready_also_when_it_was_from_the_first_loo
     caplog.set_level("INFO")
 
     async def test(world):
-        me = Member(world, wish=Wish.UPGRADE)
+        me = Member(world, client_version=ClientVersionConfig.UPGRADE)
         await me.state.join(is_new=False)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(300)
@@ -266,7 +266,7 @@ def test_a_fleet_is_flipped_ten_minutes_after_every_owner_reports(caplog):
     caplog.set_level("INFO")
 
     async def test(world):
-        me = Member(world, wish=Wish.UPGRADE)
+        me = Member(world, client_version=ClientVersionConfig.UPGRADE)
         await me.state.join(is_new=False)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(600)

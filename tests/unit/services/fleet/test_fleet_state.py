@@ -6,7 +6,7 @@ import pytest
 
 from mld.decide.fleet.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
-from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.fleet.client_version import ClientVersion
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.leases.lease_scan import TableScan
@@ -20,8 +20,8 @@ ROLLBACK = ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK
 INIT = ClientVersion.CLIENT_VERSION_INIT
 
 
-def state(world, worker="me", wish=Wish.UNSAID, migrates=False, **how):
-    config = FleetConfig(wish=wish, migrates_tables=migrates)
+def state(world, worker="me", client_version=ClientVersionConfig.UNSAID, migrates=False, **how):
+    config = FleetConfig(client_version=client_version, migrates_tables=migrates)
     return world.fleet_state(worker, config=config, **how)
 
 
@@ -34,10 +34,12 @@ def on_table(test):
     run(main())
 
 
-@pytest.mark.parametrize("wish", [Wish.UNSAID, Wish.STAY_3X])
-def test_a_new_application_is_one_of_3x_with_javas_item(wish):
+@pytest.mark.parametrize(
+    "client_version", [ClientVersionConfig.UNSAID, ClientVersionConfig.STAY_3X]
+)
+def test_a_new_application_is_one_of_3x_with_javas_item(client_version):
     async def test(world):
-        me = state(world, wish=wish)
+        me = state(world, client_version=client_version)
         await me.join(is_new=True)
         assert me.version is V3
         assert me.behaviour.mode is Mode.ASSIGNED
@@ -59,7 +61,7 @@ def test_a_new_application_is_one_of_3x_with_javas_item(wish):
 
 def test_who_stays_2x_writes_nothing():
     async def test(world):
-        me = state(world, wish=Wish.STAY_2X)
+        me = state(world, client_version=ClientVersionConfig.STAY_2X)
         await me.join(is_new=True)
         assert me.version is INIT
         assert world.row("Migration3.0") == {}
@@ -95,23 +97,25 @@ def test_a_java_worker_that_starts_at_the_same_time_is_left_its_item():
 
 
 @pytest.mark.parametrize(
-    ("stored", "wish", "version"),
+    ("stored", "client_version", "version"),
     [
-        (None, Wish.UNSAID, INIT),
-        (None, Wish.UPGRADE, UPGRADE),
-        (UPGRADE, Wish.STAY_3X, UPGRADE),
-        (ROLLBACK, Wish.STAY_3X, V3),
-        (ROLLBACK, Wish.UNSAID, ROLLBACK),
+        (None, ClientVersionConfig.UNSAID, INIT),
+        (None, ClientVersionConfig.UPGRADE, UPGRADE),
+        (UPGRADE, ClientVersionConfig.STAY_3X, UPGRADE),
+        (ROLLBACK, ClientVersionConfig.STAY_3X, V3),
+        (ROLLBACK, ClientVersionConfig.UNSAID, ROLLBACK),
     ],
 )
 @pytest.mark.parametrize("in_old_table", [True, False])
-def test_the_file_and_what_is_stored_settle_the_generation(stored, wish, version, in_old_table):
+def test_the_file_and_what_is_stored_settle_the_generation(
+    stored, client_version, version, in_old_table
+):
     async def test(world):
         if in_old_table:
             legacy(world, *([migration(stored, "key")] if stored else []))
         elif stored:
             world.put_item(migration(stored))
-        me = state(world, wish=wish)
+        me = state(world, client_version=client_version)
         await me.join(is_new=False)
         assert me.version is version
         items = world.model.items(COORDINATOR if in_old_table else TABLE)
@@ -261,7 +265,7 @@ def test_a_scan_that_shows_something_else_is_a_reason_to_look_and_decides_nothin
 
 def test_the_leader_flips_a_fleet_once_and_only_where_the_table_says_so():
     async def test(world):
-        me, other = state(world, wish=Wish.UPGRADE), state(world, "b")
+        me, other = state(world, client_version=ClientVersionConfig.UPGRADE), state(world, "b")
         await me.join(is_new=False)
         await other.join(is_new=False)
         assert await me.flip(VersionChange.READY)

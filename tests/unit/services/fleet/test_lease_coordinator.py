@@ -9,7 +9,7 @@ from mld.app.leases import LeaseWiring
 from mld.decide.fleet.client_version import Mode
 from mld.errors import ResourceMissing
 from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
-from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
 from mld.ports.metrics import NoMetrics
 from mld.services.conditions import Conditions
@@ -25,9 +25,10 @@ from tests.unit.services.consumer_world import Inline
 
 
 @pytest.mark.parametrize(
-    ("wish", "mode"), [(Wish.UNSAID, Mode.ASSIGNED), (Wish.STAY_2X, Mode.TAKES)]
+    ("client_version", "mode"),
+    [(ClientVersionConfig.UNSAID, Mode.ASSIGNED), (ClientVersionConfig.STAY_2X, Mode.TAKES)],
 )
-def test_a_worker_is_wired_from_its_configuration(wish, mode):
+def test_a_worker_is_wired_from_its_configuration(client_version, mode):
     async def main():
         world = World()
         config = Config(
@@ -37,7 +38,7 @@ def test_a_worker_is_wired_from_its_configuration(wish, mode):
             aws=AwsConfig(kinesis_credentials=CredentialChain(())),
             leases=LeaseConfig(table_name=TABLE),
             child=ChildConfig(argv=("x",)),
-            fleet=FleetConfig(wish=wish),
+            fleet=FleetConfig(client_version=client_version),
         )
         me = LeaseWiring(
             world.dynamodb("me"),

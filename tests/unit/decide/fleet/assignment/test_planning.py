@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.fleet.assignment.filling import Seats
+from mld.decide.fleet.assignment.filling import FreeWorkers
 from mld.decide.fleet.assignment.fleet import Fleet, Group, Participant
 from mld.decide.fleet.assignment.limits import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
-from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, _Look
+from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, _Planning
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from tests.fakes.assigned_fleet import AssignedFleet, finished, row, rows
 
@@ -217,10 +217,10 @@ def test_the_room_is_free_again_when_another_one_got_the_lease():
     expired, new, newer = row(0, "a"), row(1), row(2)
     workers = [Participant("a", group, 0.0), Participant("b", group, 1.0)]
     fleet = Fleet(workers, (expired, new, newer), {}, by_count=True)
-    seats = Seats(fleet, AssignmentLimits(max_leases=1), {"a": 1})
-    assert seats.seat(expired, "a") is workers[1]
-    assert seats.seat(new, None) is workers[0]
-    assert seats.seat(newer, None) is None
+    free = FreeWorkers(fleet, AssignmentLimits(max_leases=1), {"a": 1})
+    assert free.assign(expired, "a") is workers[1]
+    assert free.assign(new, None) is workers[0]
+    assert free.assign(newer, None) is None
 
 
 def test_finished_leases_go_on_after_one_stayed_with_its_owner():
@@ -413,28 +413,28 @@ def test_after_a_failed_write_a_balance_is_due_again():
 
 def test_a_lease_that_just_got_an_owner_may_get_another_one_in_the_same_look():
     leases = [row(0, "a"), row(1)]
-    look = _Look(
+    planning = _Planning(
         FleetView(leases=tuple(leases), metrics=(), leader="a", now=0.0, epoch_s=0.0),
         FleetMemory(),
         AssignmentLimits(),
     )
     a, b = (Participant(name, Group(""), 0.0) for name in "ab")
-    look._assign(leases[1], a)
-    look._move(leases[1], b, MoveReason.COUNT)
-    (move,) = look.plan(is_balanced=True).moves
+    planning._assign(leases[1], a)
+    planning._move(leases[1], b, MoveReason.COUNT)
+    (move,) = planning.plan(is_balanced=True).moves
     assert (move.to, move.kind, move.reason) == ("b", MoveKind.ASSIGN, MoveReason.UNOWNED)
 
 
 def test_a_lease_that_comes_back_to_its_owner_does_not_move():
-    look = _Look(
+    planning = _Planning(
         FleetView(leases=(row(0, "a"),), metrics=(), leader="a", now=0.0, epoch_s=0.0),
         FleetMemory(),
         AssignmentLimits(),
     )
     a, b = (Participant(name, Group(""), 0.0) for name in "ab")
-    look._move(row(0, "a"), b, MoveReason.COUNT)
-    look._move(row(0, "a"), a, MoveReason.GROUP)
-    assert look.plan(is_balanced=True).moves == ()
+    planning._move(row(0, "a"), b, MoveReason.COUNT)
+    planning._move(row(0, "a"), a, MoveReason.GROUP)
+    assert planning.plan(is_balanced=True).moves == ()
 
 
 def test_figures_tell_the_spread():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
-from mld.model.fleet.fleet_snapshot import StreamLook
+from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.streams.listed_stream import may_be
 from mld.model.streams.stream import Stream
 from mld.services.bounded import for_each
@@ -38,7 +38,7 @@ _ATTEMPTS = 3
 _HOUR_S = 3600.0
 
 
-class StreamLooks:
+class StreamReader:
     """The streams of one application."""
 
     def __init__(
@@ -73,12 +73,12 @@ class StreamLooks:
         self._identifiers: frozenset[str] = frozenset()
         #: By identifier, as requests name them.
         self.streams: dict[str | None, Stream] = {}
-        self._looks: dict[str, StreamLook] = {}
+        self._looks: dict[str, StreamSnapshot] = {}
         self._looked_at: float | None = None
 
     async def look(
         self, identifiers: Iterable[str | None], *, fresh: bool
-    ) -> tuple[StreamLook, ...]:
+    ) -> tuple[StreamSnapshot, ...]:
         """The streams of the file, and those of rows.
 
         Args:
@@ -109,7 +109,7 @@ class StreamLooks:
             try:
                 stream = Stream.parse_identifier(identifier)
             except MalformedData as error:
-                self._looks[identifier] = StreamLook(
+                self._looks[identifier] = StreamSnapshot(
                     name=identifier, identifier=identifier, unknown=str(error)
                 )
                 continue
@@ -122,7 +122,7 @@ class StreamLooks:
         await for_each(found, AT_ONCE, lambda one: self._look(one[0], is_listed=one[1]))
         await for_each(without_rows, AT_ONCE, self._look_at_listed)
         if unknown is not None:
-            self._looks[""] = StreamLook(name="streams", unknown=unknown)
+            self._looks[""] = StreamSnapshot(name="streams", unknown=unknown)
 
     async def _look_at_listed(self, listed: ListedStream) -> None:
         assert self._config.streams is not None, "the file lists it"
@@ -136,15 +136,15 @@ class StreamLooks:
             gone = missing_stream(
                 listed.name, self._config.leases.table_name, None, None, is_one_of_many=True
             )
-            self._looks[str(listed)] = StreamLook(name=listed.name, gone=gone)
+            self._looks[str(listed)] = StreamSnapshot(name=listed.name, gone=gone)
         except MldError as error:
-            self._looks[str(listed)] = StreamLook(name=listed.name, unknown=str(error))
+            self._looks[str(listed)] = StreamSnapshot(name=listed.name, unknown=str(error))
         else:
             await self._look(stream, is_listed=True)
 
     async def _look(self, stream: Stream, *, is_listed: bool) -> None:
         name = stream.identifier or stream.name
-        look = StreamLook(
+        look = StreamSnapshot(
             name=stream.name,
             identifier=stream.identifier,
             asked_at=self._clock.monotonic(),
@@ -156,7 +156,7 @@ class StreamLooks:
             look = await self._with_shards(stream, look)
         self._looks[name] = look
 
-    async def _described(self, stream: Stream, look: StreamLook) -> StreamLook:
+    async def _described(self, stream: Stream, look: StreamSnapshot) -> StreamSnapshot:
         try:
             answer = await self._kinesis.describe_stream_summary(**stream.request())
             summary: Mapping[str, object] | None = answer["StreamDescriptionSummary"]
@@ -180,7 +180,7 @@ class StreamLooks:
         known = self._created.setdefault(stream.identifier or stream.name, created)
         return missing_stream(stream.name, table, summary, known, is_one_of_many=is_one_of_many)
 
-    async def _with_shards(self, stream: Stream, look: StreamLook) -> StreamLook:
+    async def _with_shards(self, stream: Stream, look: StreamSnapshot) -> StreamSnapshot:
         config = replace(self._config.shards, list_attempts=_ATTEMPTS)
         detector = ShardDetector(self._kinesis, stream, config, self._rng)
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.errors import Denied, NotFound
-from mld.model.fleet.fleet_snapshot import ItemsLook
+from mld.model.fleet.fleet_snapshot import FleetItems
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.leader_lock import LockStore
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import IdSource
 
 
-async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> ItemsLook:
+async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> FleetItems:
     """What there is beside the leases.
 
     Args:
@@ -41,12 +41,12 @@ async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> Item
         items.layout = layout
     version = await items.client_version()
     if version is None:
-        return ItemsLook()
+        return FleetItems()
     try:
         lock = await LockStore(dynamodb).read(items.layout.lock)
     except NotFound:
         lock = None
-    return ItemsLook(
+    return FleetItems(
         version=version.state,
         lock=lock,
         metrics=tuple(await items.worker_metrics()),

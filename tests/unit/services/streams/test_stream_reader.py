@@ -12,8 +12,8 @@ from mld.model.credentials import CredentialChain
 from mld.model.streams.listed_stream import ListedStream
 from mld.model.streams.stream import Stream
 from mld.model.streams.stream_list import StreamList
-from mld.services.streams.stream_looks import GOOD_S, StreamLooks
 from mld.services.streams.stream_names import StaticNames
+from mld.services.streams.stream_reader import GOOD_S, StreamReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
@@ -61,7 +61,7 @@ class Account:
         streams = tuple(map(ListedStream, listed))
         config = replace(CONFIG, streams=StreamList(streams=streams)) if listed else CONFIG
         single, names = (None, StaticNames(streams)) if listed else (Stream("s"), None)
-        return StreamLooks(
+        return StreamReader(
             kinesis, config, "us-east-1", single, names, self.clock, random.Random(0)
         )
 
