@@ -134,11 +134,13 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
         if worker.metrics is not None:
             await worker.metrics.close(_METRICS_S)
     if outcome.complete and outcome.expired:
-        text = "Stopped: every child was told, but %d leases had expired and were not released"
+        text = (
+            "Stopped: all children were notified, but %d leases had expired and were not released"
+        )
         log.warning(text, outcome.expired)
         return 0
     if outcome.complete:
-        log.info("Stopped: every child was told and every lease released")
+        log.info("Stopped: all children were notified and all leases released")
         return 0
     left = counted(outcome.leases_left, "lease", "leases")
     log.warning("The stop was cut short; %s will expire", left)

@@ -164,7 +164,7 @@ class ExistenceWatch:
 
     def _found(self) -> None:
         if self._why is not None:
-            log.warning("Resolved, so reading goes on. It had been reported that %s", self._why)
+            log.warning("Resolved, reading continues; reported before: %s", self._why)
             self._why = None
             if self._conditions is not None:
                 self._conditions.clear(self._reason)

@@ -155,13 +155,13 @@ class StartCalls:
         self._conditions.report(Reason.START_FAILS, text, operation)
         if self._said_at is None or now - self._said_at >= _SAID_EVERY_S:
             self._said_at = now
-            log.warning("The start is throttled and goes on asking: %s", error)
+            log.warning("The start is throttled and keeps retrying: %s", error)
 
     def say_late(self, error: AwsError) -> None:
         """A call on the lease table took longer than a renewal may."""
         log.warning(
             "%s: the lease table needs more than the %.2g s that failoverTimeMillis = %.0f leaves a "
-            "call. The start goes on with more time; to keep leases, raise failoverTimeMillis",
+            "call. The start continues with more time; to keep leases, raise failoverTimeMillis",
             error,
             self._leases.request_timeout_s,
             self._leases.failover_s * 1000,

@@ -83,8 +83,8 @@ def test_a_status_behind_other_output_is_told_and_taken_where_the_file_says_so(
     glued = 'done{"action":"status","responseFor":"processRecords"}\n'
     run = app.start({"processRecords": [[CHECKPOINT, ["write", glued]]]})
     run.wait_for_log("a message behind other output")
-    assert "took a status" not in run.output
-    run.wait_for_log("took a status that stands behind other output")
+    assert "accepted a status" not in run.output
+    run.wait_for_log("accepted a status that follows other output on its line")
     assert run.stop() == 0, run.output
 
 

@@ -115,7 +115,7 @@ def test_a_signal_at_the_very_end_changes_nothing(
         run.signal(number)
         (run.folder / f"{place}-goes-on").touch()
     assert run.ends() == 0, run.output
-    assert "every lease released" in run.output
+    assert "all leases released" in run.output
     assert "Traceback" not in run.output
 
 

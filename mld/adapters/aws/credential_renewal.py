@@ -214,10 +214,12 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
             return
         self._warned_at = now
         if self._keys is None:
-            _log.warning("No keys of %s have come: %s", self.method, why)
+            _log.warning("No credentials received from %s: %s", self.method, why)
             return
         until = "have expired" if self._has_expired() else "serve until they expire"
-        _log.warning("No new keys of %s have come; the old ones %s: %s", self.method, until, why)
+        _log.warning(
+            "No new credentials received from %s; the old ones %s: %s", self.method, until, why
+        )
 
     def _is_due(self) -> bool:
         return self.found is None or bool(self.found.refresh_needed())
@@ -268,7 +270,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
             self._fail(attempt, self._why(error))
         else:
             if self._warned_at is not None:
-                _log.info("New keys of %s have come", self.method)
+                _log.info("Received new credentials from %s", self.method)
             self._warned_at = None
             # Some keys live for minutes only.
             if self._is_due():

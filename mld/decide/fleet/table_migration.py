@@ -42,7 +42,7 @@ class TableStep(Enum):
     FORGET = "an owner can't move"
     DEPLOY = "all could move for an hour"
     MOVE = "migrateAllEntitiesToLeaseTable, and all write into the lease table: items are moved"
-    TAKE_BACK = "somebody writes into the old table again"
+    TAKE_BACK = "a worker writes to the old table again"
     COMPLETE = "bake time is over"
 
 

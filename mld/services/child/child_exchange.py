@@ -356,7 +356,9 @@ class ChildExchange:
             elif await self._next_data():
                 ignored = None
             else:
-                log.warning("%s: took a status that stands behind other output", self._shard_id)
+                log.warning(
+                    "%s: accepted a status that follows other output on its line", self._shard_id
+                )
                 return self._connection.take_glued_status()
         self._ignored = ignored
         return event

@@ -101,7 +101,7 @@ class MigrationReadyMonitor:
         now = self._clock.monotonic()
         if why_not != self._said:
             if why_not is None:
-                log.info("The fleet is ready for KCL 3.x; it flips in ten minutes")
+                log.info("The fleet is ready for KCL 3.x; it switches in ten minutes")
             else:
                 log.info("The fleet is not ready for KCL 3.x: %s", why_not)
             self._said = why_not

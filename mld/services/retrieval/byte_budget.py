@@ -347,7 +347,7 @@ class ByteBudget:
         stuck = self._unserved(STUCK_S)
         log.warning(
             "%d bytes of records are held in memory, %d of them for %d children that have read"
-            " nothing for %.0f s or longer; other shards go on beyond the budget of %d bytes",
+            " nothing for %.0f s or longer; other shards may exceed the budget of %d bytes",
             self._used,
             sum(share.held_bytes for share in stuck),
             len(stuck),

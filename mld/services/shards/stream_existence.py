@@ -266,7 +266,7 @@ class StreamExistence:
         if not self._is_denied:
             log.warning(
                 "Allow kinesis:DescribeStreamSummary for stream %s: its creation time is not known "
-                "without it. Whether the stream is still the same is told from ListShards (%s)",
+                "without it. ListShards is used instead to check that the stream is the same (%s)",
                 self._stream.name,
                 error,
             )

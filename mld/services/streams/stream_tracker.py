@@ -197,7 +197,7 @@ class OrphanStreams:
 
     def _leave_alone(self, identifier: str, why: str) -> None:
         if self._unread.get(identifier) != why:
-            log.warning("Leases of %s are left alone: %s", identifier, why)
+            log.warning("Leases of %s are ignored: %s", identifier, why)
         self._unread[identifier] = why
 
     def _read_orphan(self, stream: Stream, created: object) -> None:

@@ -134,7 +134,7 @@ class JobCommitter:
         try:
             call_within(DISCARD_S, lambda: self._sink.discard(staged), name=f"{self._name}-discard")
         except Exception as error:  # noqa: BLE001 - what is left over harms nobody
-            _log.warning("the leftovers of a job stay behind: %s", describe(error))
+            _log.warning("the leftovers of a job could not be removed: %s", describe(error))
 
     def _discard_after(self, staged: Any, going_on: Sequence[Future[Any]]) -> None:
         if going_on:

@@ -118,7 +118,7 @@ class ConnectSessions:
             if session is None or (lost is not None and lost is not session):
                 return
             self._session = None
-        _log.info("the session with Spark is given up; a new one follows")
+        _log.info("the Spark session is abandoned; a new one is created")
         _end(session, release=False)
 
     def interrupt(self, tag: str) -> None:
@@ -264,7 +264,9 @@ def hang_up(client: Any) -> None:
         client._channel.close()  # noqa: SLF001 - no public way without waiting
         client._closed = True  # noqa: SLF001 - so that nobody takes it for active
     if not client.is_closed:
-        _log.warning("this version of pyspark can't be hung up: this process may end seconds later")
+        _log.warning(
+            "cannot disconnect this version of pyspark: this process may end seconds later"
+        )
 
 
 def _within_seconds(call: Callable[[], object], what: str) -> bool:

@@ -125,7 +125,7 @@ class DeltaSink:
                 self._lay_out(table)
             self._files.open()
             if count := self._files.sweep(self._log.live_paths, self._wanted):
-                _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
+                _log.info("%s: removed %d uncommitted jobs", self.store.name, count)
         except OSError as error:
             raise SinkRefused(
                 f"spark.sink.path={self.store.name} can't be written: {error}"

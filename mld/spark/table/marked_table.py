@@ -239,7 +239,7 @@ class MarkedTable:
         try:
             self._change.apply(table, files, numbers)
         except Exception as error:  # noqa: BLE001 - the guards say what became of it
-            _log.info("%s: a commit is looked at again: %s", self._name, error)
+            _log.info("%s: checking a commit again: %s", self._name, error)
             return error
         return None
 

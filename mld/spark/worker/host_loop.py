@@ -168,7 +168,7 @@ class HostLoop:
             except BlockingIOError:
                 return
             except OSError as error:  # too many open files: it waits for its turn
-                _log.error("a stub can't be taken in: %s", error)
+                _log.error("cannot accept a stub: %s", error)
                 time.sleep(_TICK_MS / 1000)
                 return
             connection.settimeout(None)

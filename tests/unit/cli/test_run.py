@@ -202,14 +202,14 @@ def test_a_complete_stop_is_a_success(daemon, capsys):
     assert started.worlds_left == 1
     said = capsys.readouterr().err
     assert "Running app to process stream orders with executable sh app.py" in said
-    assert "every lease released" in said
+    assert "all leases released" in said
 
 
 def test_leases_that_expired_were_not_released(daemon, capsys):
     code, _ = daemon(ends_with(StopOutcome(complete=True, expired=2)))
     assert code == 0
     said = capsys.readouterr().err
-    assert "every lease released" not in said
+    assert "all leases released" not in said
     assert "but 2 leases had expired and were not released" in said
 
 

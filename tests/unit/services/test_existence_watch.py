@@ -123,7 +123,7 @@ async def test_a_resource_that_is_there_again_was_never_gone(caplog):
         await asyncio.sleep(10 * GIVE_UP_S)
         assert not task.done()
     assert world.conditions.current() == ()
-    assert "Resolved, so reading goes on" in caplog.text
+    assert "Resolved, reading continues" in caplog.text
 
 
 @simulated

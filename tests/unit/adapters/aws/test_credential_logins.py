@@ -146,7 +146,7 @@ def test_a_portal_that_is_not_reached_is_asked_again_with_the_first_requests(
     made = session(profile, monkeypatch, by_file=True)
     require_credentials(made, "key")
     method = "sso" if profile == "old" else "assume-role"
-    assert f"No keys of {method} have come: Could not connect" in caplog.text
+    assert f"No credentials received from {method}: Could not connect" in caplog.text
     assert "old ones" not in caplog.text
 
 

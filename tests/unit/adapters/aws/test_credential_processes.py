@@ -175,5 +175,5 @@ def test_keys_that_are_still_good_serve_while_they_cannot_be_renewed(
     used = client._request_signer._credentials.get_frozen_credentials()
     assert used.access_key == "PROCESSKEY"
     assert used.secret_key == KEYS["SecretAccessKey"]
-    assert "No new keys of custom-process have come" in caplog.text
+    assert "No new credentials received from custom-process" in caplog.text
     assert "geheim" not in caplog.text

@@ -146,7 +146,7 @@ def test_keys_of_no_use_are_told_once_a_minute_without_the_keys(
     role.brings = {}
     role.now_s += PAUSE_S
     role.used()
-    assert "New keys of assume-role have come" in caplog.text
+    assert "Received new credentials from assume-role" in caplog.text
 
 
 def test_an_error_of_any_class_is_one_of_the_credentials(role: Role) -> None:

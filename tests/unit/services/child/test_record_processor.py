@@ -721,7 +721,7 @@ def test_a_glued_status_is_taken_after_five_seconds_where_the_file_says_so(line,
         began = asyncio.get_running_loop().time()
         await world.process()
         assert asyncio.get_running_loop().time() - began == pytest.approx(5, abs=0.1)
-        assert "took a status that stands behind other output" in caplog.text
+        assert "accepted a status that follows other output on its line" in caplog.text
         await world.processor.lease_lost()
 
     talking(test, glues, recovers_glued=True)

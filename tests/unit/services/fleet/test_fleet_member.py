@@ -256,7 +256,9 @@ def test_a_leader_says_that_a_fleet_is_ready_also_when_it_was_from_the_first_loo
         await me.state.join(is_new=False)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(300)
-        assert caplog.messages.count("The fleet is ready for KCL 3.x; it flips in ten minutes") == 1
+        assert (
+            caplog.messages.count("The fleet is ready for KCL 3.x; it switches in ten minutes") == 1
+        )
         await stop(task)
 
     on_table(test, lease(0, lease_owner="me"))

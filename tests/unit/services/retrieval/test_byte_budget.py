@@ -430,7 +430,7 @@ def test_lines_that_nobody_reads_do_not_count_for_who_waits_for_data(caplog):
         (warning,) = [each.getMessage() for each in caplog.records]
         assert warning == (
             "90 bytes of records are held in memory, 90 of them for 3 children that have read"
-            " nothing for 5 s or longer; other shards go on beyond the budget of 100 bytes"
+            " nothing for 5 s or longer; other shards may exceed the budget of 100 bytes"
         )
 
     in_budget(test)

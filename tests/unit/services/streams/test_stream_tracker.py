@@ -417,7 +417,7 @@ async def test_leases_that_nobody_can_read_are_left_alone(row, caplog):
         assert "leaseOwner" not in world.rows()[key]
         assert worker.status()["unread"].keys() == {identifier}
         assert worker.readiness().is_ready
-        assert caplog.text.count("are left alone") == 1
+        assert caplog.text.count("are ignored") == 1
         assert len(world.children.children) == 1
 
 

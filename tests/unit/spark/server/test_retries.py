@@ -96,4 +96,4 @@ def test_a_client_that_cannot_be_hung_up_is_told(caplog):
         is_closed = False
 
     hang_up(Client())
-    assert "can't be hung up" in caplog.text
+    assert "cannot disconnect" in caplog.text
