@@ -165,7 +165,7 @@ class HostRun:
         return packed
 
     def _run(self, packed: Packed | None) -> None:
-        """Until each ticket is answered: all at once, or part by part if the result is too large."""
+        """Until each batch is answered: all at once, or part by part if the result is too large."""
         tried = 0
         while group := self._group():
             whole = MicroBatch(tuple(each.batch for each in group))

@@ -274,7 +274,7 @@ def test_what_came_beyond_the_credit_is_accounted_for():
     in_budget(test)
 
 
-def test_pushed_events_are_let_in_while_there_is_credit():
+def test_pushed_events_are_let_in_while_the_share_lasts():
     async def test(budget):
         share = budget.share(is_awaited=lambda: True)
         await share.refill(60)
