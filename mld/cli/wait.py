@@ -63,6 +63,7 @@ def wait(file: str, *, awaited: str, timeout_s: float, within_s: float) -> int:
     told = asyncio.run(_wait(config, Awaited(awaited), timeout_s, within_s))
     if told is None:
         return 0
+    click.echo(f"Gave up after {timeout_s:g} s: not {awaited}. What is missing:")
     click.echo(as_text(config.leases.table_name, told))
     return NEEDS_A_PERSON
 

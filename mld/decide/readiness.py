@@ -232,7 +232,8 @@ def _all_fail(failing: tuple[FailingShard, ...], due: int) -> list[Condition]:
     if not failing or len(failing) < due:
         return []
     first = failing[0]
-    text = f"all {due} shards to be read fail, e.g. {first.shard_id}: {first.message}"
+    which = "the shard to be read fails," if due == 1 else f"all {due} shards to be read fail, e.g."
+    text = f"{which} {first.shard_id}: {first.message}"
     return [Condition(Reason.ALL_SHARDS_FAIL, text)]
 
 

@@ -273,6 +273,6 @@ def test_aggregates_of_other_producers_are_not_dropped_in_silence(
     whole = [b"record %d" % number for number in range(100)] if what == "deliver" else []
     assert [one for one in found if one not in {b"keep", b"lost"}] == [*whole, b"end"]
     assert [one for one in found if one in {b"keep", b"lost"}] == [b"keep", b"lost"]
-    assert f"1 user records in aggregated records {numbers[1]} can't be read" in run.output
+    assert f"1 user record in aggregated records {numbers[1]} can't be read" in run.output
     warning = f"{shard_id(2)}: 100 user records in aggregated records {numbers[0]} are not"
     assert (warning in run.output) == (what == "drop")

@@ -290,7 +290,7 @@ def test_a_row_that_names_another_shard_costs_its_shard_alone(
     before = app.items()[shard_id(0)]
     app.put(10)
     second = app.start(worker="w2")
-    second.wait_for_log("can't be read: its streamName and shardId are not those of its key")
+    second.wait_for_log("can't be read: its shardId is not that of its key")
     wait_until(second.records, "the other shard is read")
     assert second.stop() == 0, second.output
     assert {e["shardId"] for e in map(json.loads, second.lines()) if "shardId" in e} == {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.decide.summary import counted
 from mld.errors import UnservableFleet
 from mld.model.leases.lease_item import (
     STREAM_MARK,
@@ -89,7 +90,7 @@ def foreign_rows(
             marked.setdefault(str(mark), []).append(key)
     if moving:
         return (
-            f"{len(moving)} rows of the lease table {table} are on their way to other keys "
+            f"{counted(len(moving), 'row', 'rows')} of the lease table {table} on the way to other keys "
             f"({_named(moving)}): finish the move with kcl-mld leases migrate, or take it back with "
             "the other --to"
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from mld.decide.summary import counted
 from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ class CleanupOutcome:
 
     def __str__(self) -> str:
         return (
-            f"deleted {len(self.completed)} leases of finished shards and {len(self.garbage)} of "
-            f"shards past retention, kept {len(self.waiting)}"
+            f"deleted {counted(len(self.completed), 'lease', 'leases')} of finished shards and "
+            f"{len(self.garbage)} of shards past retention, kept {len(self.waiting)}"
         )
 
 

@@ -190,7 +190,10 @@ def _names(item: Item, lease_key: str) -> tuple[str | None, str]:
     identifier, shard_id = text_of(item, "streamName"), text_of(item, "shardId")
     bare = lease_key if identifier is None else lease_key.removeprefix(f"{identifier}:")
     if shard_id not in (None, bare) or (bare == lease_key and is_multi_stream_item(item)):
-        raise MalformedData("its streamName and shardId are not those of its key")
+        names = (
+            "shardId is not that" if identifier is None else "streamName and shardId are not those"
+        )
+        raise MalformedData(f"its {names} of its key")
     return identifier, bare
 
 

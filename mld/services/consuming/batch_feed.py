@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.children.child_environment import ChildFacts
 from mld.decide.children.lifecycle import TaskOutcome
+from mld.decide.summary import counted
 from mld.errors import ChildFailed, MalformedData
 from mld.model.config.config import ChildExceptionPolicy
 from mld.model.retrieval.wire import first_arrival_s
@@ -374,10 +375,10 @@ class BatchFeed:
         shard_id = self._context.shard_id
         if unreadable:
             log.error(
-                "%s: %d user records in aggregated records %s can't be read and are not delivered; "
+                "%s: %s in aggregated records %s can't be read and are not delivered; "
                 "those around them are (%s)",
                 shard_id,
-                _count(unreadable),
+                counted(_count(unreadable), "user record", "user records"),
                 _range(unreadable),
                 unreadable[0].why,
             )
@@ -387,11 +388,11 @@ class BatchFeed:
             self._outside_at is None or now - self._outside_at >= OUTSIDE_EVERY_S
         ):
             log.warning(
-                "%s: %d user records in aggregated records %s are not delivered, because their "
+                "%s: %s in aggregated records %s are not delivered, because their "
                 "aggregates hold keys of other shards. A KPL sends them again; for other producers "
                 "set aggregatedRecordsOutsideShard = deliver",
                 shard_id,
-                _count(self._outside),
+                counted(_count(self._outside), "user record", "user records"),
                 _range(self._outside),
             )
             self._outside, self._outside_at = [], now

@@ -26,6 +26,7 @@ from mld.decide.fleet.assignment.looks import (
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.fleet.leader_lock import is_standby
 from mld.decide.readiness import Reason
+from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost
 from mld.model.fleet.worker_metrics import metrics_in
 from mld.ports.metrics import Level, OperationMetrics
@@ -86,7 +87,8 @@ class AssignmentOutcome:
         figures = self.plan.figures
         started = sum(move.kind is MoveKind.HAND_OFF for move in self.moved)
         text = (
-            f"Assigned {len(self.moved) - started} leases, began {started} hand-offs "
+            f"Assigned {counted(len(self.moved) - started, 'lease', 'leases')}, "
+            f"began {counted(started, 'hand-off', 'hand-offs')} "
             f"(leases: {figures.leases}, workers: {figures.workers})"
         )
         if self.raced or self.failed:

@@ -19,6 +19,7 @@ from mld.decide.shards.shardsync import (
     shard_filter,
     unexpected_children,
 )
+from mld.decide.summary import counted
 from mld.errors import InconsistentShards, MalformedData
 from mld.model.sequence import LATEST
 from mld.ports.metrics import Level, Unit
@@ -75,7 +76,7 @@ class SyncOutcome:
     def __str__(self) -> str:
         if not self.performed:
             return f"no shard sync: {self.why}"
-        return f"shard sync ({self.why}) created {len(self.created)} leases"
+        return f"shard sync ({self.why}) created {counted(len(self.created), 'lease', 'leases')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.streams.stream_identity import arn_of
 from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
+from mld.decide.summary import counted
 from mld.errors import MalformedData, MldError, NotFound
 from mld.model.streams.former_policy import FormerStrategy
 from mld.model.streams.listed_stream import may_be
@@ -156,7 +157,7 @@ class FormerStreams:
                 text = "Deleted %d of %d leases of %s, the rest follows later: %s"
                 log.warning(text, number, len(keys), name, error)
                 return False
-        log.warning("Deleted %d leases of %s: %s", len(keys), name, why)
+        log.warning("Deleted %s of %s: %s", counted(len(keys), "lease", "leases"), name, why)
         return True
 
     def _report(self, deleted: int) -> None:

@@ -56,7 +56,7 @@ def test_what_has_no_counter_is_no_sign_of_a_single_stream():
 def test_rows_on_their_way_to_other_keys_are_refused_in_either_mode(is_multi_stream):
     moving = staged(single(0), multi(0)["leaseKey"]["S"])
     why = foreign_rows([LEADER, moving], "app", is_multi_stream=is_multi_stream)
-    assert why.startswith(f"1 rows of the lease table app are on their way to other keys ({MULTI})")
+    assert why.startswith(f"1 row of the lease table app on the way to other keys ({MULTI})")
     assert "kcl-mld leases migrate" in why
 
 

@@ -73,7 +73,7 @@ def test_an_interval_is_due_when_it_has_passed():
 def test_an_outcome_is_one_sentence():
     outcome = CleanupOutcome(("a",), (), ("b", "c"))
     assert str(outcome) == (
-        "deleted 1 leases of finished shards and 0 of shards past retention, kept 2"
+        "deleted 1 lease of finished shards and 0 of shards past retention, kept 2"
     )
 
 

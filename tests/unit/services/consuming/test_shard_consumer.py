@@ -1080,7 +1080,7 @@ def test_readable_records_of_a_damaged_aggregate_are_delivered(caplog):
 
     in_world(test)
     (error,) = (one.getMessage() for one in caplog.records if one.levelname == "ERROR")
-    assert error.startswith(f"{FIRST}: 1 user records in aggregated records {numbers[0]} can't")
+    assert error.startswith(f"{FIRST}: 1 user record in aggregated records {numbers[0]} can't")
     assert "sub-sequence number 1" in error
 
 

@@ -315,7 +315,7 @@ def test_a_new_worker_gets_its_share_by_hand_offs_and_an_owner_here_hears_of_it_
         await asyncio.sleep(1)
         leader.workers = ["me", "you"]
         outcome = await leader.look()
-        assert "began 1 hand-offs" in str(outcome)
+        assert "began 1 hand-off" in str(outcome)
         (moved,) = [key for key in (A, B) if leader.owner(key) == ("you", "me")]
         assert leader.renewer.get(moved).lease.is_handed_over
         assert leader.expected == []

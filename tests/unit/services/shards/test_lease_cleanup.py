@@ -306,7 +306,7 @@ async def test_the_loop_cleans_every_minute(caplog):
     await asyncio.sleep(301)
     assert "0" not in world.checkpoints()
     assert (
-        "deleted 1 leases of finished shards and 0 of shards past retention, kept 0" in caplog.text
+        "deleted 1 lease of finished shards and 0 of shards past retention, kept 0" in caplog.text
     )
     task.cancel()
 
