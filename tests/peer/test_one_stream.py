@@ -140,3 +140,38 @@ def test_both_die_while_shards_are_split_and_merged(new_fleet, peer):
     assert verdict.faults == []
     assert verdict.edges == 4
     assert verdict.by_worker.keys() == {"ours-1", "ours-2", "theirs-1", "theirs-2"}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("peer", ["java-2.5.4", "java-3.1.3-native"], indirect=True)
+def test_a_foreign_row_stops_nobody(new_fleet, peer):
+    fleet = new_fleet({"orders": 4}, peer.client_version)
+    theirs = peer.start(fleet, "theirs")
+    fleet.until_it_holds(theirs, 4)
+    ours = fleet.ours("ours")
+    fleet.until_it_holds(ours, fleet.share)
+    key, row = next(iter(fleet.rows().items()))
+    identifier = "123456789012:other:1"
+    foreign = {
+        name: value for name, value in row.items() if name not in {"leaseOwner", "kclMldStream"}
+    } | {
+        "leaseKey": {"S": f"{identifier}:{key}"},
+        "streamName": {"S": identifier},
+        "shardId": {"S": key},
+        "checkpoint": {"S": "SHARD_END"},
+    }
+    dynamodb = fleet.aws.client("dynamodb")
+    dynamodb.put_item(TableName=fleet.application, Item=foreign)
+    fleet.until(lambda: "rows of a multi-stream application" in ours.output, "ours says so")
+    held = set(fleet.owned(ours))
+    fleet.until_all_is_read()
+    assert ours.exit_code(0) is None
+    assert held <= set(fleet.owned(ours))
+    dynamodb.delete_item(TableName=fleet.application, Key={"leaseKey": foreign["leaseKey"]})
+    fleet.until(lambda: "Resolved" in ours.output, "ours recovers")
+    fleet.until_all_is_read()
+    verdict = fleet.verdict()
+    ours.leave()
+    theirs.leave()
+    assert verdict.faults == []
+    assert verdict.by_worker.keys() == {"ours", "theirs"}
