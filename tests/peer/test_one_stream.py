@@ -107,7 +107,11 @@ def test_a_canary_comes_and_goes(new_fleet, peer):
 
 
 @pytest.mark.peer
-def test_both_die_while_shards_are_split_and_merged(new_fleet, peer):
+def test_both_die_while_shards_are_split_and_merged(new_fleet, peer, request):
+    if "native" in request.node.name:
+        pytest.skip(
+            "ours begins with a table of 3.5, which 3.1.3 can't join; kcl-rs reports no load"
+        )
     # So many that a worker's share has more than finished ones.
     fleet = new_fleet({"orders": 6}, peer.client_version)
     (stream,) = fleet.streams
