@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.process.daemon import CHECKPOINT, STATUS, child_pids, shard_id, wait_until
+from mld.local.embedded import EmbeddedAws
+from tests.process.daemon import CHECKPOINT, STATUS, Application, child_pids, shard_id, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from tests.process.daemon import Application, Running
+    from tests.process.daemon import Running
 
 pytestmark = pytest.mark.process
 
@@ -243,32 +245,33 @@ def test_a_worker_that_cannot_write_leases_is_not_ready_and_recovers(
     assert "Stopped: all children were notified, but 2 leases had expired" in run.output
 
 
-def test_a_child_that_hangs_has_a_growing_lag_whatever_the_clock_says(
-    new_app: Callable[..., Application],
-) -> None:
-    app = new_app()
-    app.put(3)
-    address = free_address()
-    run = app.start(
-        {"processRecords": [[["sleep", 600], STATUS]]},
-        arguments=("--http", address),
-        timeoutInSeconds="600",
-    )
-    run.wait_for_actions("processRecords")
-    app.aws.control(advance_s=100)  # as if the clock of this machine were that late
+def test_a_child_that_hangs_has_a_growing_lag_whatever_the_clock_says(tmp_path: Path) -> None:
+    # A server of its own: a clock that was put forward stays so.
+    with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
+        app = Application(aws, "late", tmp_path)
+        app.create_stream(1)
+        app.put(3)
+        address = free_address()
+        run = app.start(
+            {"processRecords": [[["sleep", 600], STATUS]]},
+            arguments=("--http", address),
+            timeoutInSeconds="600",
+        )
+        run.wait_for_actions("processRecords")
+        aws.control(advance_s=100)  # as if the clock of this machine were that late
 
-    def shard() -> dict[str, Any]:
-        (lease,) = get(address, "/leases")[1]["leases"]
-        return dict(lease)
+        def shard() -> dict[str, Any]:
+            (lease,) = get(address, "/leases")[1]["leases"]
+            return dict(lease)
 
-    wait_until(lambda: shard()["processing_lag_s"] > 100, "the lag by the dates of AWS")
-    assert shard()["reading_lag_s"] < 100
-    before, _ = shard(), time.sleep(2)
-    after = shard()
-    for name in ("processing_lag_s", "reading_lag_s", "child_silent_s"):
-        assert after[name] >= before[name] + 1.5
-    assert get(address, "/readyz?maxAge=100")[0] == 503
-    run.kill()
+        wait_until(lambda: shard()["processing_lag_s"] > 100, "the lag by the dates of AWS")
+        assert shard()["reading_lag_s"] < 100
+        before, _ = shard(), time.sleep(2)
+        after = shard()
+        for name in ("processing_lag_s", "reading_lag_s", "child_silent_s"):
+            assert after[name] >= before[name] + 1.5
+        assert get(address, "/readyz?maxAge=100")[0] == 503
+        app.kill_all()
 
 
 def test_logs_that_cannot_be_written_are_counted(new_app: Callable[..., Application]) -> None:
