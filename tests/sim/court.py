@@ -125,6 +125,8 @@ class Court:
         self.logs: dict[str, ShardLog] = {}
         self.duplicates = 0
         self.clock_skew_s = 0.0
+        #: Worker -> the last time for which it could not reach the table, as (from, to).
+        self.cut_off_s: dict[str, tuple[float, float]] = {}
         self.counts: Counter[str] = Counter()
         self.rows: dict[str, Item] = {}
         self.handovers: dict[str, Handover] = {}

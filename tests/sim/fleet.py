@@ -179,8 +179,7 @@ class Fleet:
             calm_window_s=calm_window_s,
             # Clocks run at different rates, and one write may take longer than another.
             steal_pause_s=0.9 * leases.taker_interval_s,
-            # A row that was deleted may come back with the counter that a worker remembers.
-            is_undisturbed=set(plan.faults) <= {"join"},
+            is_undisturbed=set(plan.faults) <= {"join", "drop lease"},
             deletes_former=plan.discovers,
             is_assigned=plan.is_assigned,
         )

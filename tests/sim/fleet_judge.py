@@ -22,9 +22,8 @@ HAND_OFF_S = 30.0
 ON_ITS_WAY_S = 3.0
 #: So long after a flip workers may not know it yet, and take leases as they did.
 SETTLE_S = 200.0
-#: Whoever has not reported for two periods of 30 s is not alive; a look and a slow write come on top,
-#: and the time for which who leads now was cut off: it saw the last report when it was back.
-SILENT_S = 60.0 + 15.0 + 30.0
+#: Whoever has not reported for two periods of 30 s is not alive; a look and a slow write come on top.
+SILENT_S = 60.0 + 15.0
 #: A fleet of which this is said takes its leases; None = nothing is said.
 _TAKES = {None, "CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"}
 _COMPLETE = "TABLE_MIGRATION_STATUS_COMPLETE"
@@ -229,18 +228,13 @@ class FleetJudge:
             )
 
     def _bury(self, before: Item, silent_s: float) -> None:
-        """Its lease expired, and a leader of ours has seen that.
-
-        A leader knows when it looked, not when a report was written: who has reported since its
-        last renewal may have done so after the expiry.
-        """
-        old = worker_of(before)
-        renewed_s = self._court.now() - silent_s
+        """Its lease expired, and a leader of ours has seen that."""
+        old, expired_s = worker_of(before), self._court.now() - silent_s + self._court.failover_s
         if (
             old not in {None, self._court.actor}
             and silent_s > self._court.failover_s
             and not position_of(before).is_shard_end
-            and self._reported_s.get(old, float("-inf")) <= renewed_s
+            and self._reported_s.get(old, float("-inf")) <= expired_s
         ):
             self._dead.add(old)
 
@@ -251,7 +245,10 @@ class FleetJudge:
             return
         if new is None or new == court.actor:
             return
-        silent_s = court.now() - self._reported_s.get(new, court.now())
+        reported_s = self._reported_s.get(new, court.now())
+        # What was reported while the leader was cut off, it saw when it was back.
+        began_s, ended_s = court.cut_off_s.get(court.actor, (0.0, 0.0))
+        silent_s = court.now() - (ended_s if began_s <= reported_s <= ended_s else reported_s)
         if new in self._dead:
             court.convict("S15", f"{court.actor} gave {key} to {new}, which it had seen dead")
         elif silent_s > SILENT_S + court.clock_skew_s:

@@ -105,7 +105,10 @@ class Nemesis:
         lasts_s = rng.choice([rng.uniform(0.1, 2), rng.uniform(1, 3 * failover_s)])
         what = self._worsen(member, fault)
         trace.add(member.worker_id, f"{what.upper()} for {lasts_s:.1f} s")
+        began_s = self._fleet.now()
         await asyncio.sleep(lasts_s)
+        if fault == "partition":
+            self._fleet.court.cut_off_s[member.worker_id] = (began_s, self._fleet.now())
         if not self._over:
             _mend(member, fault)
             trace.add(member.worker_id, f"{fault} is over")

@@ -167,7 +167,9 @@ class TableJudge:
             self._court.counts["steal"] += 1
             # A worker of version 3.x assigns at once.
             is_taker = new not in self._court.foreigners and not self._fleet.is_assigned
-            if is_taker and (self._court.calm or self._is_undisturbed):
+            # A row that was deleted may come back with the counter that a worker remembers.
+            is_undisturbed = self._is_undisturbed and not self._court.log(key).dropped_from
+            if is_taker and (self._court.calm or is_undisturbed):
                 self._check_pause(new, now)
             if self._court.calm:
                 window_s = self._calm_window_s

@@ -475,7 +475,7 @@ def test_a_hand_off_that_never_ends_is_noticed(monkeypatch):
 
 
 KILLING = dataclasses.replace(
-    ASSIGNED, seed=5, workers=4, shards=2, faults=("kill",), fault_every_s=20.0, chaos_s=200
+    ASSIGNED, seed=5, workers=4, shards=2, faults=("kill",), fault_every_s=20.0, chaos_s=150
 )
 
 

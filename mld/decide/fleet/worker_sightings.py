@@ -52,7 +52,9 @@ class Stamp:
 
     Attributes:
         value: ``lut``.
-        since: reading of the monotonic clock.
+        since: reading of the monotonic clock at the look that showed it first.
+        not_before: the worker has reported at that reading or later; that of the look before, which
+            did not show the stamp yet. -inf = nothing is known.
         has_moved: another value was seen before.
         first_at: reading at the look that first showed the worker, or showed it again after it had
             died; -inf = it was there at the first look of all.
@@ -62,6 +64,7 @@ class Stamp:
     value: int
     since: float
     has_moved: bool
+    not_before: float = -math.inf
     first_at: float = -math.inf
     died_at: float | None = None
 
@@ -72,13 +75,13 @@ class WorkerSightings:
 
     Attributes:
         stamps: worker id -> its last stamp.
-        has_looked: there was a look before: who appears now has just begun.
+        looked_at: reading at the last look; -inf = there was none. Who appears later has just begun.
         crashes: workers that died soon after they began, without a quiet time in between.
         crashed_at: reading of the monotonic clock at the last sign of such a death.
     """
 
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    has_looked: bool = False
+    looked_at: float = -math.inf
     crashes: int = 0
     crashed_at: float = -math.inf
 
@@ -96,19 +99,22 @@ class WorkerSightings:
         }
         for one in metrics:
             before = self.stamps.get(one.worker_id)
-            if before is None:
-                first_at = now if self.has_looked else -math.inf
-                stamps[one.worker_id] = Stamp(
-                    one.updated_at_s, now, has_moved=False, first_at=first_at
-                )
-            elif before.value == one.updated_at_s:
+            if before is not None and before.value == one.updated_at_s:
                 stamps[one.worker_id] = before
-            else:
-                first_at = before.first_at if before.died_at is None else now
-                stamps[one.worker_id] = Stamp(
-                    one.updated_at_s, now, has_moved=True, first_at=first_at
-                )
-        return replace(self, stamps=stamps, has_looked=True)
+                continue
+            # Who appears between two looks has begun since; at the first look nothing is known.
+            not_before = first_at = now if self.looked_at > -math.inf else -math.inf
+            if before is not None:
+                not_before = self.looked_at
+                first_at = now if before.died_at is not None else before.first_at
+            stamps[one.worker_id] = Stamp(
+                one.updated_at_s,
+                now,
+                has_moved=before is not None,
+                not_before=not_before,
+                first_at=first_at,
+            )
+        return replace(self, stamps=stamps, looked_at=now)
 
     def judged(
         self, expired_at: Mapping[str, float], now: float, failover_s: float, expiry_s: float
@@ -117,7 +123,8 @@ class WorkerSightings:
 
         Args:
             expired_at: worker id -> reading of the monotonic clock when the last of its leases
-                expired. Who has reported since then lives.
+                expired. Who has surely reported since then lives: a report that was made
+                between two looks, and perhaps before the expiry, says nothing.
             now: reading of the monotonic clock.
             failover_s: > 0.
             expiry_s: a worker whose metrics are older is not there.
@@ -128,9 +135,7 @@ class WorkerSightings:
         for worker, stamp in self.stamps.items():
             if stamp.died_at is not None:
                 continue
-            # What was there at the first look of all may have been written long before it.
-            is_old = stamp.first_at == -math.inf and not stamp.has_moved
-            has_expired = worker in expired_at and (is_old or stamp.since <= expired_at[worker])
+            has_expired = worker in expired_at and stamp.not_before <= expired_at[worker]
             is_silent = now - stamp.since > expiry_s and stamp.since - stamp.first_at <= soon_s
             if not (has_expired or is_silent):
                 continue

@@ -71,6 +71,13 @@ def test_an_item_of_the_first_look_is_no_report_since_a_lease_expired():
     assert not looks((22.0, [at(5, "b")], {"b": 21.0}), seen=seen).is_dead("b")
 
 
+def test_a_report_between_two_looks_does_not_make_up_for_an_expiry_between_them():
+    """It may have been the last one before the death."""
+    seen = looks((0.0, [at(1)], {}), (8.0, [at(1)], {}), (12.0, [at(2)], {"a": 10.0}))
+    assert seen.is_dead("a")
+    assert not looks((15.0, [at(3)], {"a": 10.0}), seen=seen).is_dead("a")
+
+
 def test_a_stale_read_does_not_bring_the_dead_back():
     seen = looks((0.0, [at(1)], {}), (11.0, [at(1)], {"a": 10.0}), (12.0, [], {}))
     assert looks((12.5, [at(1)], {}), seen=seen).is_dead("a")
