@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class Queued:
     iterator: str | None = None
 
 
-class BufferedPublisher:
+class BufferedPublisher(ABC):
     """The consumer's side of a :class:`RecordsPublisher`."""
 
     def __init__(
@@ -165,9 +166,9 @@ class BufferedPublisher:
 
     # -- for subclasses ------------------------------------------------------------------------
 
+    @abstractmethod
     def _restart(self) -> None:
         """What is on its way is not wanted any more: begin anew at the position."""
-        raise NotImplementedError
 
     def _behind(self, position: ReadPosition, batch: Batch) -> ReadPosition:
         """The place that follows a batch: behind its last record, if it has any."""

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
 from mld.spark.table.disk import sync
 from mld.spark.table.error_text import damage_in, in_a_line
-from mld.spark.table.log_entries import actions_in, numbers_in
+from mld.spark.table.log_entries import actions_in, information_in, numbers_in
 from mld.spark.table.rules import fields_in, index_property
 from mld.spark.table.snapshot import NO_HOOKS, Snapshot, with_numbers
 
@@ -34,6 +34,7 @@ except ImportError as missing:  # pragma: no cover - the tests have it
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from mld.spark.table.store import Store
 
@@ -308,3 +309,19 @@ def _sync(path: Path) -> None:
     """As ``sync``; quiet if it is gone."""
     with contextlib.suppress(FileNotFoundError):
         sync(path)
+
+
+def commits(store: Store, version: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Version and information (``commitInfo``) of each commit, until one whose entry is gone.
+
+    The newest first, whatever their writers say of them. delta-rs has such a list as well, which
+    one commit with an odd information makes impossible.
+
+    Args:
+        store: of the table.
+        version: its newest one.
+    """
+    for number in range(version, -1, -1):
+        if (text := store.get(entry_name(number))) is None:
+            return
+        yield number, information_in(text)

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 from mld.spark.errors import SinkRefused
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK
-from mld.spark.table.delta_log import entry_name, open_table
+from mld.spark.table.delta_log import commits, entry_name, open_table
 from mld.spark.table.epoch import TableEpoch, epochs_of
 from mld.spark.table.log_entries import numbers_in
-from mld.spark.table.log_history import commits
 from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
 from mld.spark.table.snapshot import Snapshot
 

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 from mld.model.masking import printable
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.table.delta_log import DeltaLog, open_table
+from mld.spark.table.delta_log import DeltaLog, commits, open_table
 from mld.spark.table.error_text import in_a_line
-from mld.spark.table.log_history import commits
 from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.rules import fields_in
 from mld.spark.table.snapshot import NO_HOOKS, Snapshot, writer_properties
