@@ -382,6 +382,9 @@ class _Template:
             return
         self._ready.set_result(None)
         self._ready_at = time.monotonic()
+        if self._process is not None:
+            text = "Children of %s are forked from the template process %d"
+            _log.info(text, self._command.script, self._process.pid)
 
     def _note_child(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         asked = self._asked.popleft()
