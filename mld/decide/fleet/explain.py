@@ -192,9 +192,7 @@ def _without_metrics(watch: Snapshots, items: FleetItems) -> Iterator[Conclusion
     """Living owners that the leader gives nothing: it can't see them."""
     if len(watch.looks) == 1:
         return
-    written = {one.worker_id: one.updated_at_s for one in items.metrics}
-    for one in items.metrics:
-        written[one.worker_id] = max(one.updated_at_s, written[one.worker_id])
+    written = items.written_at_s
     before = watch.looks[0].items
     old = set() if before is None else {(one.worker_id, one.updated_at_s) for one in before.metrics}
     alive = {

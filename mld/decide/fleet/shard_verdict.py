@@ -90,17 +90,13 @@ class ShardJudge:
         key = lease.lease_key
         return self._watch.holds_s(lambda look: key in look.leases and holds(look.leases[key]))
 
-    def _counter_still_s(self, lease: Lease) -> float:
-        counter = lease.lease_counter
-        return self._row_holds_s(lease, lambda row: row.lease_counter == counter)
-
     def _lives(self, lease: Lease) -> bool:
         """Whether its owner was seen to renew it, and not too long ago."""
         rows = self._watch.rows(lease.lease_key)
         return (
             lease.actual_owner is not None
             and any(row.lease_counter != lease.lease_counter for _look, row in rows)
-            and self._counter_still_s(lease) < self._rules.failover_s
+            and self._watch.still_s(lease.lease_key) < self._rules.failover_s
         )
 
     # -- its state ---------------------------------------------------------------------------------
@@ -118,7 +114,7 @@ class ShardJudge:
                 "one look can't tell whether its owner lives",
                 "look again, without --once",
             )
-        still_s = self._counter_still_s(lease)
+        still_s = self._watch.still_s(lease.lease_key)
         if still_s >= self._rules.failover_s:
             severity = (
                 VerdictSeverity.CRITICAL

@@ -83,6 +83,13 @@ class Snapshots:
             first = look
         return self.since_s(first)
 
+    def still_s(self, key: str) -> float:
+        """For how long the counter of a row has stood still that is in the last look."""
+        counter = self.last.leases[key].lease_counter
+        return self.holds_s(
+            lambda look: key in look.leases and look.leases[key].lease_counter == counter
+        )
+
     def rows(self, key: str) -> list[tuple[FleetSnapshot, Lease]]:
         """A row in the looks that show it."""
         return [(look, look.leases[key]) for look in self.looks if key in look.leases]

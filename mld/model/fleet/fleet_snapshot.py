@@ -33,6 +33,19 @@ class FleetItems:
     metrics: tuple[WorkerMetrics, ...] = ()
     table_status: TableStatus | None = None
 
+    @property
+    def leader(self) -> str | None:
+        """The worker that holds the lock; whether it renews it takes two looks. None = nobody."""
+        return None if self.lock is None or self.lock.is_released else self.lock.owner
+
+    @property
+    def written_at_s(self) -> dict[str, int]:
+        """Epoch seconds at which each worker wrote its newest metrics."""
+        newest: dict[str, int] = {}
+        for one in self.metrics:
+            newest[one.worker_id] = max(one.updated_at_s, newest.get(one.worker_id, 0))
+        return newest
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSnapshot:
