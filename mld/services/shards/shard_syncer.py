@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from mld.decide.shards.shardsync import is_unused
 from mld.errors import AwsError, MalformedData, MldError, NotFound
-from mld.ports.metrics import Level, Unit
+from mld.model.metrics import (
+    AUDIT,
+    SHARD_SYNC,
+    SKIPPED_SHARD_SYNC,
+    STREAMS_TO_SYNC,
+    STREAMS_WITH_PARTIAL_LEASES,
+    SYNC_SHARDS,
+)
 from mld.services.shards.lease_auditor import LeaseAuditor
 from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
 
@@ -39,9 +46,6 @@ LOOK_S = 2.0
 #: and stream are those of its start: an audit on a slow network, or of a process that was frozen,
 #: takes long enough for both to be replaced.
 CONFIRMED_S = 2.0
-
-_SYNC = "ShardSyncTask"
-_AUDIT = "PeriodicShardSyncManager"
 
 
 class ShardSyncer:
@@ -170,16 +174,14 @@ class ShardSyncer:
         self, algorithm: Callable[[MayWrite], Awaitable[SyncOutcome]], may_write: MayWrite
     ) -> SyncOutcome:
         started = self._clock.monotonic()
-        success = 0
+        succeeded = False
         try:
             outcome = await algorithm(may_write)
-            success = 1
+            succeeded = True
         finally:
             self._synced_at = self._clock.monotonic()
-            elapsed_ms = (self._synced_at - started) * 1000
-            self._metrics.add(_SYNC, "SyncShards.Success", success, level=Level.DETAILED)
-            self._metrics.add(_SYNC, "Success", success)
-            self._metrics.add(_SYNC, "Time", elapsed_ms, unit=Unit.MILLISECONDS)
+            self._metrics.add(SYNC_SHARDS, int(succeeded))
+            self._metrics.call(SHARD_SYNC, self._synced_at - started, succeeded=succeeded)
         log.info("%s", outcome)
         return outcome
 
@@ -208,16 +210,14 @@ class ShardSyncer:
         started = self._clock.monotonic()
         if not await self._coordinator.is_leader():
             return await self._stand_in()
-        success = 0
+        succeeded = False
         try:
             await self._existence.check()
             self._confirmed_at = started
             outcome = await self._audit()
-            success = 1
+            succeeded = True
         finally:
-            elapsed_ms = (self._clock.monotonic() - started) * 1000
-            self._metrics.add(_AUDIT, "Success", success)
-            self._metrics.add(_AUDIT, "Time", elapsed_ms, unit=Unit.MILLISECONDS)
+            self._metrics.call(AUDIT, self._clock.monotonic() - started, succeeded=succeeded)
         return outcome
 
     async def _audit(self) -> SyncOutcome:
@@ -227,9 +227,9 @@ class ShardSyncer:
             and self._clock.monotonic() - self._synced_at < self._config.sync_interval_s
         )
         skipped = reason is not None and is_too_soon
-        self._metrics.add(_AUDIT, "NumStreamsWithPartialLeases", int(self._auditor.sees_hole))
-        self._metrics.add(_AUDIT, "NumStreamsToSync", int(reason is not None))
-        self._metrics.add(_AUDIT, "NumSkippedShardSyncTask", int(skipped))
+        self._metrics.add(STREAMS_WITH_PARTIAL_LEASES, int(self._auditor.sees_hole))
+        self._metrics.add(STREAMS_TO_SYNC, int(reason is not None))
+        self._metrics.add(SKIPPED_SHARD_SYNC, int(skipped))
         if reason is None:
             return SyncOutcome(performed=False, why="nothing is missing")
         if skipped:
