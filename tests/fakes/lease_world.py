@@ -13,9 +13,8 @@ from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config.config import LeaseConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.leases.lease import Lease
-from mld.model.leases.lease_index import index_creation
 from mld.model.leases.lease_item import lease_to_item
-from mld.model.leases.table_layout import Layout
+from mld.model.leases.table_layout import Layout, index_creation
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream

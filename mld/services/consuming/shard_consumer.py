@@ -34,7 +34,7 @@ from mld.errors import (
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.metrics import INITIALIZE_TIME, SHUTDOWN_TIME
 from mld.model.sequence import SHARD_END
-from mld.ports.log_facts import logging_with
+from mld.ports.process import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.wakeup import Wakeup

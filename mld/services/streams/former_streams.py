@@ -22,9 +22,9 @@ from mld.model.metrics import (
     NON_EXISTING_STREAMS,
     STREAMS_PENDING_DELETION,
 )
-from mld.model.streams.former_policy import FormerStrategy
 from mld.model.streams.listed_stream import may_be
 from mld.model.streams.stream import Stream
+from mld.model.streams.stream_list import FormerStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
