@@ -55,6 +55,7 @@ COMMANDS = {
     ),
     "explain": ("mld.cli.explain", "say what each shard does and what is wrong"),
     "wait": ("mld.cli.wait", "wait until a fleet owns or has read all shards"),
+    "console": ("mld.cli.console", "serve a page that shows a fleet"),
     "leases": ("mld.cli.leases", "show or convert a lease table"),
     "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
@@ -112,7 +113,8 @@ class LazyGroup(click.Group):
             if str(error.name).partition(".")[0] == "mld":
                 why = f"{name} is not part of this version"
             else:
-                why = f"{name} needs the package {error.name}: pip install 'kcl-mld[local]'"
+                extra = "console" if name == "console" else "local"
+                why = f"{name} needs the package {error.name}: pip install 'kcl-mld[{extra}]'"
             raise click.UsageError(why) from None
         command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command), f"{module_name} exposes a click command"

@@ -42,6 +42,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import create_parser
 
+from mld.adapters.aws.answer_limit import limited, send_limited
 from mld.adapters.aws.http_exchange import (
     Answer,
     BrokenExchange,
@@ -49,7 +50,6 @@ from mld.adapters.aws.http_exchange import (
     exchange,
     http_session_of,
 )
-from mld.adapters.aws.whole_answers import limited, send_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

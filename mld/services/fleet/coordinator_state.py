@@ -20,6 +20,12 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
+from mld.model.fleet.client_version import (
+    CLIENT_VERSION,
+    migration_attributes,
+    migration_from_item,
+    migration_to_item,
+)
 from mld.model.fleet.entities import (
     ENTITY_TYPE,
     LEADER_KEY,
@@ -30,12 +36,8 @@ from mld.model.fleet.entities import (
     key_taken_by_others,
 )
 from mld.model.fleet.leader_lock_item import OWNER_NAME
-from mld.model.fleet.state_history import (
-    CLIENT_VERSION,
+from mld.model.fleet.table_migration import (
     TABLE_STATUS,
-    migration_attributes,
-    migration_from_item,
-    migration_to_item,
     table_migration_attributes,
     table_migration_from_item,
     table_migration_to_item,
@@ -48,7 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.model.attributes import Item
-    from mld.model.fleet.state_history import MigrationState, TableMigrationState
+    from mld.model.fleet.client_version import MigrationState
+    from mld.model.fleet.table_migration import TableMigrationState
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.table_layout import Layout, Place
     from mld.ports.aws import DynamoDb

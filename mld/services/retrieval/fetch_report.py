@@ -14,10 +14,9 @@ from mld.errors import (
     MldError,
     Throttled,
 )
-from mld.model.metrics import EXPIRED_ITERATOR
+from mld.ports.metrics import Level, Unit
 
 if TYPE_CHECKING:
-    from mld.model.metrics import CallMetrics
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
 
@@ -80,7 +79,7 @@ class FetchReport(CallReport):
                 # New ones that expire at once are an outage, too.
                 level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
                 self._log(level, "the iterator expired, getting a new one")
-                self._metrics.add(EXPIRED_ITERATOR, 1, shard_id=self._shard_id)
+                self._metrics.add("ProcessTask", "ExpiredIterator", 1)
             case InvalidArgument():
                 # Once is an old iterator; again and again it is a position that Kinesis rejects.
                 level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
@@ -94,16 +93,26 @@ class FetchReport(CallReport):
                 self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
         return isinstance(error, ExpiredIterator | InvalidArgument)
 
-    def measure(self, call: CallMetrics, began: float, *, succeeded: bool) -> None:
+    def measure(self, call: str, began: float, *, succeeded: bool) -> None:
         """Success and time of a call.
 
         Args:
-            call: its metrics.
+            call: ``getRecords`` or ``getShardIterator``.
             began: reading of the monotonic clock before it.
             succeeded: whether it gave what it should.
         """
-        took_s = self._clock.monotonic() - began
-        self._metrics.call(call, took_s, succeeded=succeeded, shard_id=self._shard_id)
+        name = f"KinesisDataFetcher.{call}"
+        elapsed_ms = (self._clock.monotonic() - began) * 1000
+        shard, level = self._shard_id, Level.DETAILED
+        self._metrics.add("ProcessTask", f"{name}.Success", succeeded, level=level, shard_id=shard)
+        self._metrics.add(
+            "ProcessTask",
+            f"{name}.Time",
+            elapsed_ms,
+            unit=Unit.MILLISECONDS,
+            level=level,
+            shard_id=shard,
+        )
 
 
 class SubscriptionReport(CallReport):

@@ -427,7 +427,7 @@ def reading_a_file(command, path=()):
 def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restored_logging):
     commands = sorted(reading_a_file(cli))
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
-    named += ["explain", "wait"]
+    named += ["console", "explain", "wait"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
         rest = ["--to", "single-stream"] if "migrate" in words else []

@@ -1,0 +1,1 @@
+"""The console: a page for people, and what it shows as JSON."""

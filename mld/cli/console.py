@@ -1,0 +1,270 @@
+"""``kcl-mld console``: a page that shows a running fleet, from the verdict of a shard to its past."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mld.adapters.console.server import ConsoleServer, Published
+from mld.cli.arguments import Finite
+from mld.cli.explain import DAY_S, look
+from mld.cli.explain_report import as_json
+from mld.cli.fleet_access import open_fleet, rules_of
+from mld.cli.loading import build
+from mld.cli.options import parse_address, takes_properties_file
+from mld.decide.fleet.explain import explain as explained
+from mld.decide.fleet.fleet_events import fleet_events
+from mld.decide.fleet.fleet_history import FleetHistory
+from mld.decide.fleet.fleet_workers import fleet_workers
+from mld.errors import MldError
+
+if TYPE_CHECKING:
+    from mld.decide.fleet.fleet_events import FleetEvent
+    from mld.decide.fleet.watching import ExplainRules
+    from mld.model.config.config import Config
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.model.fleet.verdict import Conclusion
+    from mld.services.fleet.fleet_reader import FleetReader
+
+#: Of the documents; higher when something in them gets another meaning, or goes away.
+VERSION = 1
+#: Events that are kept.
+EVENTS = 500
+#: Looks in one failover time, unless --interval says something else.
+_LOOKS = 2
+_LEAST_INTERVAL_S = 1.0
+#: A look takes at most one part in so many of the time, however slow or throttled the table is.
+_SHARE = 4
+#: Looks that are older than those which say who lives; a few are enough for what stands still.
+_OLD_LOOKS = 10
+
+
+class ConsoleWatch:
+    """What one console has seen, and what it serves of it; bounded.
+
+    Args:
+        config: of the file.
+        rules: of its verdicts.
+        interval_s: between two looks, shown on the page.
+    """
+
+    def __init__(self, config: Config, rules: ExplainRules, interval_s: float) -> None:
+        self._table = config.leases.table_name
+        self._application = config.application_name
+        self._rules = rules
+        self._interval_s = interval_s
+        self._looks: list[FleetSnapshot] = []
+        self._count = 0
+        self._history = FleetHistory()
+        self._events: deque[FleetEvent] = deque(maxlen=EVENTS)
+        self._since_s: float | None = None
+        self._told: dict[str, Any] = {}
+
+    @property
+    def looks(self) -> int:
+        """Those that are kept for the verdicts."""
+        return len(self._looks)
+
+    def add(self, snapshot: FleetSnapshot) -> Published:
+        """Take a look, and say what is known now."""
+        self._looks = _thinned([*self._looks, snapshot], self._rules)
+        self._count += 1
+        self._since_s = self._since_s or snapshot.wall_s
+        told = explained(self._looks, self._rules)
+        self._history.add(snapshot, told)
+        self._events.extend(fleet_events(self._looks, self._rules.failover_s))
+        document = as_json(self._table, told)
+        rows = zip(document["shards"], told.shards, strict=True)
+        self._told = {
+            "version": VERSION,
+            "application": self._application,
+            **document,
+            "shards": [row | _position(one) for row, one in rows],
+            "at_s": snapshot.wall_s,
+            "since_s": self._since_s,
+            "look": self._count,
+            "interval_s": self._interval_s,
+            "failover_s": self._rules.failover_s,
+            "workers": fleet_workers(snapshot, told),
+            "lineage": self._history.lineage,
+            "history": self._history.points,
+            "events": tuple(self._events),
+        }
+        return self._published(None)
+
+    def failed(self, why: str) -> Published:
+        """Say that a look failed: what is known is older than it should be."""
+        return self._published(why)
+
+    def _published(self, error: str | None) -> Published:
+        document = {**self._told, "error": error}
+        keys = ("version", "look", "at_s", "severity", "needs_a_person", "error")
+        summary = {key: document.get(key) for key in keys}
+        encode = msgspec.json.encode
+        return Published(encode(document), encode(summary), self._shard)
+
+    def _shard(self, key: str) -> bytes | None:
+        found = self._history.of_shard(key)
+        if found is None:
+            return None
+        changes, samples = found
+        events = [one for one in self._events if one.subject == key]
+        return msgspec.json.encode(
+            {
+                "version": VERSION,
+                "subject": key,
+                "changes": changes,
+                "samples": samples,
+                "events": events,
+            }
+        )
+
+
+def _position(one: Conclusion) -> dict[str, Any]:
+    """What the row of a shard says besides."""
+    lease = one.lease
+    pending = None if lease is None else lease.pending_checkpoint
+    return {
+        "lives": one.lives,
+        "next_owner": lease.lease_owner if lease is not None and lease.is_handed_over else None,
+        "counter": None if lease is None else lease.lease_counter,
+        "pending_checkpoint": None if pending is None else str(pending),
+        "owner_switches": None if lease is None else lease.owner_switches_since_checkpoint,
+        "throughput_kbps": None if lease is None else lease.throughput_kbps,
+    }
+
+
+def _thinned(looks: list[FleetSnapshot], rules: ExplainRules) -> list[FleetSnapshot]:
+    """All looks of late, and of the time before some, which is enough for what stands still."""
+    newest_s = looks[-1].at
+    late_s = rules.late_s + rules.failover_s
+    oldest_s = max(late_s, rules.stalled_after_s + rules.failover_s)
+    step_s = oldest_s / _OLD_LOOKS
+    kept: list[FleetSnapshot] = []
+    for one in looks:
+        age_s = newest_s - one.at
+        # One beyond the oldest age shows what has been so for all of it.
+        if age_s > oldest_s + step_s:
+            continue
+        if age_s <= late_s or not kept or one.at - kept[-1].at >= step_s:
+            kept.append(one)
+    return kept
+
+
+@click.command("console")
+@takes_properties_file()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=parse_address,
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Loopback address of the page; port 0 = any free one.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=Finite(_LEAST_INTERVAL_S, DAY_S),
+    metavar="SECONDS",
+    help="Between two looks; default: half of failoverTimeMillis.",
+)
+@click.option(
+    "--tip",
+    is_flag=True,
+    help="Ask each shard how far its checkpoint is behind: one read a minute and shard.",
+)
+@click.option(
+    "--stalled-after",
+    "stalled_after_s",
+    type=Finite(0, DAY_S, least_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Records that wait so long behind a checkpoint that stands still are STALLED.",
+)
+def console(
+    file: str,
+    *,
+    listen: tuple[str, int],
+    interval_s: float | None,
+    tip: bool,
+    stalled_after_s: float,
+) -> int:
+    """Serve a page that shows the fleet of the properties FILE, and print its address.
+
+    It reads what kcl-mld explain reads, again and again, and changes nothing. What it has seen is
+    kept in memory, so it knows no more than since it was started. The address has a token, without
+    which nothing is served. Ends with Ctrl-C or SIGTERM.
+    """
+    host = _loopback(listen[0])
+    config = build(file, worker_id="nobody").require()
+    rules = rules_of(config, stalled_after_s)
+    interval_s = interval_s or max(_LEAST_INTERVAL_S, config.leases.failover_s / _LOOKS)
+    asyncio.run(_serve(config, rules, ConsoleServer(host, listen[1]), interval_s, tip=tip))
+    return 0
+
+
+def _loopback(host: str) -> str:
+    """The host, if nobody but this machine can reach it.
+
+    Raises:
+        click.BadParameter: others can: what the page and its token say would be sent in the clear.
+    """
+    try:
+        if ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
+            return host
+    except ValueError:
+        pass
+    raise click.BadParameter(
+        f"{host} is not a loopback address, and the page has no TLS: listen on 127.0.0.1 and reach "
+        "it by ssh -L or kubectl port-forward",
+        param_hint="--listen",
+    )
+
+
+async def _serve(
+    config: Config, rules: ExplainRules, server: ConsoleServer, interval_s: float, *, tip: bool
+) -> None:
+    """Look and serve until a signal."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    with open_fleet(config, tips=tip) as reader:
+        watch = ConsoleWatch(config, rules, interval_s)
+        # What is wrong from the beginning ends the command.
+        first = watch.add(await look(reader, config))
+        await server.start()
+        server.publish(first)
+        click.echo(f"The console of {config.leases.table_name}: {server.address}")
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(_watch(reader, config, watch, server, interval_s))
+            await stopped.wait()
+            looking.cancel()
+        await server.close()
+
+
+async def _watch(
+    reader: FleetReader,
+    config: Config,
+    watch: ConsoleWatch,
+    server: ConsoleServer,
+    interval_s: float,
+) -> None:
+    loop = asyncio.get_running_loop()
+    took_s = 0.0
+    while True:
+        await asyncio.sleep(max(interval_s, (_SHARE - 1) * took_s))
+        began_at = loop.time()
+        try:
+            published = watch.add(await look(reader, config, fresh=False))
+        except MldError as error:
+            published = watch.failed(str(error))
+        server.publish(published)
+        took_s = loop.time() - began_at
