@@ -17,7 +17,7 @@ import zlib
 import botocore.session
 
 from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.shard_subscription import ShardSubscription, watch_subscriptions
+from mld.adapters.aws.kinesis import ShardSubscription, watch_subscriptions
 from mld.model.retrieval.wire import decode_records, read_event
 
 #: Payload of one event.

@@ -37,12 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.ports.clock import Clock
-    from mld.ports.offload import Offload
-    from mld.ports.worker_load import LoadSource
+    from mld.ports.process import LoadSource, Offload
 
 _log = logging.getLogger(__name__)
-
-
 #: Java waits 5 s; these servers are on the same host and answer within milliseconds.
 TIMEOUT_S = 1.0
 MAX_BYTES = 1 << 20
@@ -92,7 +89,7 @@ def exchange(method: str, url: str, headers: dict[str, str]) -> bytes:
 class CgroupV2:
     """Files of cgroup v2, as a container sees them.
 
-    Satisfies the port :class:`mld.ports.worker_load.LoadSource`. The limit is read with each
+    Satisfies the port :class:`mld.ports.clock.LoadSource`. The limit is read with each
     sample, because it may be changed while the container runs.
     """
 
@@ -112,7 +109,7 @@ class CgroupV2:
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.ports.worker_load.LoadSource`."""
+        """See :class:`mld.ports.clock.LoadSource`."""
         try:
             used_s = usage_v2_s(_read(self._folder / "cpu.stat"))
             reading = CpuReading(used_s, self._clock.monotonic())
@@ -146,7 +143,7 @@ class CgroupV1:
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.ports.worker_load.LoadSource`."""
+        """See :class:`mld.ports.clock.LoadSource`."""
         cpu = self._folder / "cpu"
         try:
             used_s = int(_read(self._usage)) / 1_000_000_000
@@ -172,7 +169,7 @@ def _read(path: Path) -> str:
 
 
 class EcsTask:
-    """The container's part of its task. Satisfies :class:`mld.ports.worker_load.LoadSource`."""
+    """The container's part of its task. Satisfies :class:`mld.ports.clock.LoadSource`."""
 
     name = "ECS task"
 
@@ -189,7 +186,7 @@ class EcsTask:
         self._limit: float | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.ports.worker_load.LoadSource`."""
+        """See :class:`mld.ports.clock.LoadSource`."""
         try:
             stats = await self._get("/stats")
             if self._limit is None:
@@ -206,7 +203,7 @@ class EcsTask:
 
 
 class HostCpu:
-    """All processors of the host. Satisfies :class:`mld.ports.worker_load.LoadSource`."""
+    """All processors of the host. Satisfies :class:`mld.ports.clock.LoadSource`."""
 
     name = "EC2 instance (/proc/stat)"
 
@@ -222,7 +219,7 @@ class HostCpu:
         self._before: HostTimes | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.ports.worker_load.LoadSource`."""
+        """See :class:`mld.ports.clock.LoadSource`."""
         try:
             times = host_times(self._stat.read_text("ascii"))
         except (OSError, ValueError, MalformedData) as error:

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from mld.app.ports import Ports
     from mld.model.config.config import Config
-    from mld.model.streams.former_policy import FormerPolicy
     from mld.model.streams.listed_stream import ListedStream
-    from mld.model.streams.stream_list import StreamList
+    from mld.model.streams.stream_list import FormerPolicy, StreamList
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
-    from mld.ports.offload import Offload
+    from mld.ports.process import Offload
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
     from mld.services.fleet.worker_metrics import FindLoad
 

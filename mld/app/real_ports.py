@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
     from mld.ports.children import ChildLauncher
-    from mld.ports.worker_load import LoadSource
+    from mld.ports.process import LoadSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from mld.decide.leases.lease_report import Grouping, group_leases, left_free, to
 from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.leases.lease_item import is_moving
 from mld.model.masking import printable
-from mld.services.fleet.fleet_items import fleet_items
+from mld.services.fleet.fleet_reader import fleet_items
 from mld.services.leases.lease_store import LeaseStore
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from mld.cli.arguments import Finite, WholeNumber
 from mld.cli.places import require_writable
 from mld.errors import ConfigError
 from mld.model.masking import brief
-from mld.simulate.fleet import SimulatedFleet
-from mld.simulate.outcome import outcome_of
+from mld.simulate.fleet import SimulatedFleet, outcome_of
 from mld.simulate.profile import ProfileName
 from mld.simulate.scenario import (
     MAX_GROUPS,
@@ -37,8 +36,7 @@ from mld.simulate.table import PRICE_READ, PRICE_WRITE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.simulate.fleet import Moment, Sample
-    from mld.simulate.outcome import Outcome
+    from mld.simulate.fleet import Moment, Outcome, Sample
 
 _FREE, _MOVES = "free", "moves"
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mld.adapters.system_text import system_text
 from mld.errors import ConfigError
+from mld.model.children.child_command import SPARK_PROGRAM, spark_command
 from mld.model.config.properties import last_of_each, parse
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
-from mld.model.spark.command import SPARK_PROGRAM, spark_command
 from mld.model.spark.keys import PREFIX, REMOTE, is_known
 from mld.model.spark.needs import SparkFault, file_faults, need_faults
 from mld.model.spark.places import (
@@ -41,9 +41,9 @@ from mld.model.spark.settings import problem_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from mld.model.children.child_command import SparkCommand
     from mld.model.config.build import Built
     from mld.model.config.properties import Entry
-    from mld.model.spark.command import SparkCommand
 
 _CHECKS = PathChecks(
     lambda path: os.path.lexists(system_text(path)),

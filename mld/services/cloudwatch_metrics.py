@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 from mld.decide.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 from mld.errors import MldError
-from mld.ports.metrics import Level, Metrics
+from mld.model.metrics import SHARD, STREAM, WORKER, Level, Unit
+from mld.ports.metrics import Metrics
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.config.config import MetricsConfig
+    from mld.model.metrics import Metric
     from mld.ports.aws import CloudWatch
     from mld.ports.clock import Clock
-    from mld.ports.metrics import Datum
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,12 @@ MAX_DATA = 1000
 MAX_BYTES = 900_000
 #: Longest wait for one answer.
 CALL_S = 5.0
+_UNITS = {
+    Unit.COUNT: "Count",
+    Unit.BYTES: "Bytes",
+    Unit.SECONDS: "Milliseconds",
+    Unit.MILLISECONDS: "Milliseconds",
+}
 #: Least distance of two warnings about lost data.
 _WARN_EVERY_S = 60.0
 
@@ -73,22 +80,30 @@ class CloudWatchMetrics(Metrics):
         self._lost = 0
         self._warned_at: float | None = None
 
-    def put(self, datum: Datum) -> None:
-        """See :class:`mld.ports.metrics.Metrics`."""
-        if datum.level < self._level or self._is_closed:
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        *,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+    ) -> None:
+        """See :class:`mld.ports.metrics.Metrics`; what has no operation is not sent."""
+        if metric.level < self._level or self._is_closed or not metric.operation:
             return
         dimensions = dimensions_of(
             (
-                (OPERATION, datum.operation),
-                ("ShardId", datum.shard_id),
-                ("StreamId", datum.stream_id),
-                ("WorkerIdentifier", self._worker_id if datum.worker else None),
+                (OPERATION, metric.operation),
+                (SHARD, shard_id if metric.dimension == SHARD else None),
+                (STREAM, stream_id),
+                (WORKER, self._worker_id if metric.dimension == WORKER else None),
             ),
             self._enabled,
         )
-        key = MetricKey(datum.name, dimensions)
-        if not self._queue.add(key, float(datum.value), str(datum.unit)):
-            self._note_loss(1, f"{datum.name} finds the queue full or has another unit than before")
+        key = MetricKey(metric.name, dimensions)
+        sent = value * 1000 if metric.unit is Unit.SECONDS else value
+        if not self._queue.add(key, float(sent), _UNITS[metric.unit]):
+            self._note_loss(1, f"{metric.name} finds the queue full")
         if len(self._queue) >= FLUSH_AT_KEYS:
             self._is_full.wake()
 

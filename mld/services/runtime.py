@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
-    from mld.ports.offload import Offload
+    from mld.ports.process import Offload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

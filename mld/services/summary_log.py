@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.decide.summary import summary
+from mld.model.metrics import LOG_MESSAGES_DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,4 +65,4 @@ class SummaryLog:
             )
             log.info("%s", text)
             if lost := self._dropped_messages() - dropped:
-                self._metrics.add("Worker", "LogMessagesDropped", lost, worker=True)
+                self._metrics.add(LOG_MESSAGES_DROPPED, lost)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.ports.metrics import Level, Unit
+from mld.model.metrics import LOOP_LATENESS
 
 if TYPE_CHECKING:
     from mld.ports.clock import Clock
@@ -42,11 +42,4 @@ class LoopWatchdog:
             late_s = self.last_tick - before - TICK_S
             if late_s > WARN_S:
                 log.warning("The event loop was blocked for %.2f s", late_s)
-                self._metrics.add(
-                    "Worker",
-                    "EventLoopLateness",
-                    late_s * 1000,
-                    unit=Unit.MILLISECONDS,
-                    level=Level.DETAILED,
-                    worker=True,
-                )
+                self._metrics.add(LOOP_LATENESS, late_s)

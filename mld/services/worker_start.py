@@ -34,6 +34,7 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
+from mld.model.metrics import START
 
 if TYPE_CHECKING:
     import random
@@ -261,7 +262,7 @@ class WorkerStart:
             except MixedTable as error:
                 raise UnservableFleet(error.message) from error
             except AwsError as error:
-                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
+                self._metrics.add(START, 0)
                 attempts = self._attempts(error)
                 text = f"attempt {attempt} of {attempts} to start failed: {error}"
                 self._conditions.report(Reason.START_FAILS, text)
@@ -275,7 +276,7 @@ class WorkerStart:
                 await asyncio.sleep(shards.initialization_backoff_s)
             else:
                 self._conditions.clear(Reason.START_FAILS)
-                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
+                self._metrics.add(START, 1)
                 log.info("Initialized as worker %s", self._config.worker_id)
                 return
 

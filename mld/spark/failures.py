@@ -38,6 +38,14 @@ _MORE_MEMORY = (
     "Spark is out of memory: raise spark.driver.memory (on a cluster "
     "spark.conf.spark.executor.memory), or lower spark.batch.maxBytes"
 )
+_LESS_AT_ONCE = (
+    "lower spark.batch.maxRecords or spark.batch.maxBytes, let the UDF hold less at once, or give "
+    "the machine more memory"
+)
+_WORKER_KILLED = (
+    "a Python worker was killed or has crashed; if the kernel killed it for a lack of memory (see "
+    f"its log), {_LESS_AT_ONCE}"
+)
 _WORKER_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
@@ -92,7 +100,9 @@ def describe(error: BaseException) -> str:
     is_full = _OUT_OF_MEMORY in text
     text = _PLAN.split(_JVM_TRACE.split(text, maxsplit=1)[0], maxsplit=1)[0].strip()
     text = _shortened(text) or type(error).__name__
-    return f"{_MORE_MEMORY}: {text}" if is_full else text
+    if is_full:
+        return f"{_MORE_MEMORY}: {text}"
+    return f"{_WORKER_KILLED}: {text}" if is_worker_gone(error) else text
 
 
 def raised(error: BaseException) -> str:
@@ -120,7 +130,8 @@ def _worker_error(text: str) -> str | None:
     own = [frame for frame in frames if "/pyspark/" not in frame[0]] or frames
     where = f' (File "{own[-1][0]}", line {own[-1][1]}, in {own[-1][2]})' if own else ""
     what = _SQL_STATE.sub("", re.split(r"^(?=\S)", trace, flags=re.MULTILINE)[-1]).strip()
-    return _shortened(f"a Python worker failed: {what}") + where
+    told = _shortened(f"a Python worker failed: {what}") + where
+    return f"{told}: {_LESS_AT_ONCE}" if what.startswith("MemoryError") else told
 
 
 def _details(error: BaseException) -> str:

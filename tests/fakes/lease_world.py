@@ -13,13 +13,12 @@ from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config.config import LeaseConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.leases.lease import Lease
-from mld.model.leases.lease_index import index_creation
 from mld.model.leases.lease_item import lease_to_item
-from mld.model.leases.table_layout import Layout
+from mld.model.leases.table_layout import Layout, index_creation
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import Datum, Metrics
+from mld.ports.metrics import Metrics
 from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
@@ -48,8 +47,8 @@ class CountingMetrics(Metrics):
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], list[float]] = {}
 
-    def put(self, datum: Datum) -> None:
-        self.values.setdefault((datum.operation, datum.name), []).append(datum.value)
+    def add(self, metric, value, *, shard_id=None, stream_id=None) -> None:
+        self.values.setdefault((metric.operation, metric.name), []).append(value)
 
     def total(self, operation: str, name: str) -> float:
         return sum(self.values.get((operation, name), ()))

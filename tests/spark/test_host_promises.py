@@ -186,6 +186,76 @@ def test_a_wrong_token_is_one_line_before_initialize_is_answered(new_worker, on_
     assert (code, heard(child)) == (69, b"")
 
 
+HUNGRY = """
+import os, resource, signal
+from pathlib import Path
+from pyspark.sql import functions as F
+from mld.spark import run
+
+how = Path(os.environ["FAKE_DIR"], "how")
+
+def hungry(number):
+    match how.read_text():
+        case "limit":
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, resource.RLIM_INFINITY))
+            try:
+                bytearray(2 << 30)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        case "kernel":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+def process(df, ctx):
+    return df.select(F.udf(hungry, "long")("id").alias("id"), "shard_id")
+
+run(process, schema="id bigint", decoder="json")
+"""
+
+
+def fail_of(child, numbers):
+    """Deliver records of which the batch fails; exit code and what was said."""
+    converse(child, "processRecords", START_S, records=[record(number) for number in numbers])
+    while child.process.poll() is None:
+        try:
+            child.say("processRecords", records=[], millisBehindLatest=0)
+        except OSError:
+            break
+        if not (line := child.hear(START_S)):
+            break
+        assert b"checkpoint" not in line
+    return child.end(START_S)
+
+
+@pytest.mark.proof
+def test_memory_that_runs_out_in_a_udf_ends_its_shard_and_no_server(new_worker):
+    """A worker at its limit raises; one that the kernel kills is gone, which may pass."""
+    worker = new_worker("worker", {"spark.retry.attempts": "2"})
+    worker.app.write_text(HUNGRY)
+    how = worker.folder / "how"
+    how.write_text("fine")
+    servers = []
+    for kind, said, tries in (
+        ("limit", "MemoryError (File", 0),
+        ("kernel", "if the kernel killed it for a lack of memory", 1),
+    ):
+        child = start(worker, QUICK)
+        hear_status(child, START_S)
+        servers.append(jvms(worker))
+        how.write_text(kind)
+        code, errors = fail_of(child, [1, 2, 3])
+        assert code == 70
+        assert said in errors
+        assert errors.count("is repeated in") == tries
+    how.write_text("fine")
+    child = start(worker, QUICK)
+    hear_status(child, START_S)
+    feed(child, [1, 2, 3])
+    servers.append(jvms(worker))
+    assert servers == servers[:1] * 3
+    assert rows(worker) == Counter((number, QUICK) for number in (1, 2, 3))
+
+
 def own_disk(folder):
     """A command before another: in a mount namespace of its own ``folder`` is a disk of 2 MB."""
     script = f"mount -t tmpfs -o size=2m tmpfs '{folder}' && exec \"$@\""

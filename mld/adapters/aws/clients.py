@@ -15,7 +15,6 @@ from botocore.config import Config as ClientConfig
 from botocore.parsers import ResponseParserError
 
 from mld import __version__, errors
-from mld.adapters.aws.answer_limit import SILENCES, AnswerLimit, limit_answers
 from mld.adapters.aws.errors import (
     ca_file_of,
     client_error,
@@ -25,7 +24,15 @@ from mld.adapters.aws.errors import (
     was_not_sent,
 )
 from mld.adapters.aws.prepared import PreparedOperation
-from mld.adapters.aws.whole_answers import BrokenAnswer, check_members, check_page, check_whole
+from mld.adapters.aws.whole_answers import (
+    SILENCES,
+    AnswerLimit,
+    BrokenAnswer,
+    check_members,
+    check_page,
+    check_whole,
+    limit_answers,
+)
 from mld.decide.retrieval.fan_out import SILENCE_S
 from mld.model.masking import printable
 

@@ -42,7 +42,6 @@ from botocore.exceptions import (
 )
 from botocore.parsers import create_parser
 
-from mld.adapters.aws.answer_limit import limited, send_limited
 from mld.adapters.aws.http_exchange import (
     Answer,
     BrokenExchange,
@@ -50,6 +49,7 @@ from mld.adapters.aws.http_exchange import (
     exchange,
     http_session_of,
 )
+from mld.adapters.aws.whole_answers import limited, send_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.system_text import system_text
+from mld.model.children.child_command import SPARK_PROGRAM, spark_command
 from mld.model.findings import Problem, Severity
-from mld.model.spark.command import SPARK_PROGRAM, spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mld.model.masking import mask
-from mld.ports.log_facts import log_facts
+from mld.ports.process import log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
 from mld.decide.backoff import backoff_s
+from mld.model.children.child_command import spark_command
 from mld.model.config.config import ChildFailurePolicy
-from mld.model.spark.command import spark_command
 
 if TYPE_CHECKING:
     import random

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from mld.model.config.fleet import ClientVersionConfig
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.decide.fleet.shard_verdict import ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 
 if TYPE_CHECKING:

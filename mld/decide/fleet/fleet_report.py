@@ -10,8 +10,8 @@ from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.model.fleet.client_version import ClientVersion
     from mld.model.fleet.leader_lock_item import LockItem
+    from mld.model.fleet.state_history import ClientVersion
     from mld.model.fleet.worker_metrics import WorkerMetrics
 
 

@@ -14,13 +14,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from mld.errors import UnservableFleet
-from mld.model.fleet.table_migration import TableStatus
+from mld.model.fleet.state_history import TableStatus
 from mld.model.fleet.worker_metrics import SINGLE_TABLE_MIGRATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.model.fleet.table_migration import TableMigrationState
+    from mld.model.fleet.state_history import TableMigrationState
     from mld.model.fleet.worker_metrics import WorkerMetrics
 
 #: ``sup`` counts for so long (DAT:394-421).

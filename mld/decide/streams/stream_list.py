@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.model.streams.former_policy import FormerStrategy
+from mld.model.streams.stream_list import FormerStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -36,8 +36,7 @@ from mld.model.config.keys import (
     word,
 )
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.former_policy import FormerPolicy
-from mld.model.streams.stream_list import StreamList
+from mld.model.streams.stream_list import FormerPolicy, StreamList
 from mld.model.streams.stream_selection import StreamSelection
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from mld.model.config.keys import keys_of
 from mld.model.config.properties import last_of_each, parse
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.former_policy import (
+from mld.model.streams.listed_stream import ListedStream, parse_streams
+from mld.model.streams.stream import StreamArn
+from mld.model.streams.stream_list import (
     NAMED_KEY,
     STRATEGY_KEY,
     WAIT_KEY,
     FormerPolicy,
     FormerStrategy,
+    StreamList,
 )
-from mld.model.streams.listed_stream import ListedStream, parse_streams
-from mld.model.streams.stream import StreamArn
-from mld.model.streams.stream_list import StreamList
 from mld.model.streams.stream_selection import NamePattern, StreamSelection, parse_tags
 
 if TYPE_CHECKING:

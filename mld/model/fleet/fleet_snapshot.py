@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.fleet.client_version import ClientVersion
     from mld.model.fleet.leader_lock_item import LockItem
-    from mld.model.fleet.table_migration import TableStatus
+    from mld.model.fleet.state_history import ClientVersion, TableStatus
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber

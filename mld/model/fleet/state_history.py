@@ -1,27 +1,29 @@
-"""What the two items of migration have in common: a state, who set it when, and those before it.
+"""The items of migrations, ``Migration3.0`` and ``TableMigration3.5``: a state and its history.
 
-Source: MigrationState, TableMigrationState (3.5.1).
+Source: ClientVersion, MigrationState, TableMigrationStatus, TableMigrationState (3.5.1).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from mld.errors import MalformedData
 from mld.model.attributes import integer, integer_of, required, text_of, value_of
-from mld.model.fleet.entities import ENTITY_TYPE
+from mld.model.fleet.entities import ENTITY_TYPE, MIGRATION_KEY, TABLE_MIGRATION_KEY, Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.model.attributes import Item
-    from mld.model.fleet.entities import Entity
 
+#: Attribute of the state.
+TABLE_STATUS = "tm"
+#: Attribute of the state.
+CLIENT_VERSION = "cv"
 #: Former states that are kept.
 MAX_HISTORY = 10
-
 S = TypeVar("S", bound=StrEnum)
 
 
@@ -131,3 +133,87 @@ def _change(item: Item, name: str, states: type[S]) -> StateChange[S]:
 def _required_map(entry: Mapping[str, Any]) -> Item:
     content: Item = required(value_of({"h": entry}, "h", "M"), "h")
     return content
+
+
+class ClientVersion(StrEnum):
+    """States; name and value are what is stored."""
+
+    #: Only in the history of a new item.
+    CLIENT_VERSION_INIT = "CLIENT_VERSION_INIT"
+    #: Works as 2.x, and reports metrics until all workers do.
+    CLIENT_VERSION_UPGRADE_FROM_2X = "CLIENT_VERSION_UPGRADE_FROM_2X"
+    #: Rolled back: works as 2.x.
+    CLIENT_VERSION_2X = "CLIENT_VERSION_2X"
+    #: Works as 3.x, and may be rolled back.
+    CLIENT_VERSION_3X_WITH_ROLLBACK = "CLIENT_VERSION_3X_WITH_ROLLBACK"
+    #: Works as 3.x for good.
+    CLIENT_VERSION_3X = "CLIENT_VERSION_3X"
+
+
+MigrationState: TypeAlias = StateItem[ClientVersion]
+
+
+def migration_from_item(item: Item) -> MigrationState:
+    """Read the item; of either table.
+
+    Raises:
+        MalformedData: it can't be read, or names a version that is not known.
+    """
+    return changes_from(item, CLIENT_VERSION, ClientVersion)
+
+
+def migration_attributes(state: MigrationState) -> dict[str, dict[str, Any]]:
+    """What a change of the item sets; its key and ``entityType`` stay."""
+    return change_attributes(state, CLIENT_VERSION)
+
+
+def migration_to_item(state: MigrationState, key_name: str) -> dict[str, dict[str, Any]]:
+    """The complete item.
+
+    Args:
+        state: as it is to be.
+        key_name: ``leaseKey`` or ``key``.
+    """
+    entity = Entity.CLIENT_VERSION_MIGRATION
+    return state_item(state, CLIENT_VERSION, MIGRATION_KEY, entity, key_name)
+
+
+class TableStatus(StrEnum):
+    """States; the values are what is stored."""
+
+    #: All workers must be able to move first.
+    TABLE_MIGRATION_STATUS_INIT = "TABLE_MIGRATION_STATUS_INIT"
+    #: All can; it waits for ``migrateAllEntitiesToLeaseTable``.
+    TABLE_MIGRATION_STATUS_DEPLOYED = "TABLE_MIGRATION_STATUS_DEPLOYED"
+    #: Items are in the lease table, the lock is not; may be taken back.
+    TABLE_MIGRATION_STATUS_PENDING = "TABLE_MIGRATION_STATUS_PENDING"
+    #: Everything is in the lease table, for good.
+    TABLE_MIGRATION_STATUS_COMPLETE = "TABLE_MIGRATION_STATUS_COMPLETE"
+
+
+TableMigrationState: TypeAlias = StateItem[TableStatus]
+
+
+def table_migration_from_item(item: Item) -> TableMigrationState:
+    """Read the item; of either table.
+
+    Raises:
+        MalformedData: it can't be read, or names a status that is not known.
+    """
+    return changes_from(item, TABLE_STATUS, TableStatus)
+
+
+def table_migration_attributes(state: TableMigrationState) -> dict[str, dict[str, Any]]:
+    """What a change of the item sets; its key and ``entityType`` stay."""
+    return change_attributes(state, TABLE_STATUS)
+
+
+def table_migration_to_item(state: TableMigrationState, key_name: str) -> dict[str, dict[str, Any]]:
+    """The complete item.
+
+    Args:
+        state: as it is to be.
+        key_name: ``leaseKey`` or ``key``.
+    """
+    entity = Entity.TABLE_MIGRATION
+    return state_item(state, TABLE_STATUS, TABLE_MIGRATION_KEY, entity, key_name)

@@ -1,17 +1,23 @@
-"""In which table each kind of item lives, and under which key name.
+"""In which table each kind of item lives, under which key name, and the index of the lease table.
 
-Source: CoordinatorStateDAO, WorkerMetricStatsDAO, TableMigrationStateMachineImpl (3.5.1).
+Source: CoordinatorStateDAO, WorkerMetricStatsDAO, TableMigrationStateMachineImpl,
+DynamoDBLeaseRefresher.createLeaseOwnerToLeaseKeyIndexIfNotExists (3.5.1).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mld.model.fleet.table_migration import TableStatus
+from mld.model.fleet.state_history import TableStatus
+from mld.model.leases.lease_item import LEASE_KEY
 
 if TYPE_CHECKING:
     from typing import Self
+
+#: Its name; items without ``leaseOwner`` are not in it.
+LEASE_OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
+LEASE_OWNER = "leaseOwner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +119,50 @@ class Layout:
     def metrics_reads(self) -> tuple[Place, ...]:
         """Where the metrics of workers are; a worker may have an item in both."""
         return (self.leases,) if self.is_single_table else (self.legacy_metrics, self.leases)
+
+
+def index_creation(table: dict[str, Any]) -> dict[str, Any]:
+    """The UpdateTable request, but for ``TableName``, that creates the index.
+
+    Args:
+        table: as DescribeTable shows it; an index of a provisioned table gets its capacity.
+    """
+    creation: dict[str, Any] = {
+        "IndexName": LEASE_OWNER_INDEX,
+        "KeySchema": [
+            {"AttributeName": LEASE_OWNER, "KeyType": "HASH"},
+            {"AttributeName": LEASE_KEY, "KeyType": "RANGE"},
+        ],
+        "Projection": {"ProjectionType": "KEYS_ONLY"},
+    }
+    if table.get("BillingModeSummary", {}).get("BillingMode") != "PAY_PER_REQUEST":
+        # Where the server says neither, it shall decide itself whether the index lacks something.
+        capacity = table.get("ProvisionedThroughput", {})
+        if capacity:
+            creation["ProvisionedThroughput"] = {
+                name: capacity[name] for name in ("ReadCapacityUnits", "WriteCapacityUnits")
+            }
+    return {
+        "AttributeDefinitions": [
+            {"AttributeName": LEASE_OWNER, "AttributeType": "S"},
+            {"AttributeName": LEASE_KEY, "AttributeType": "S"},
+        ],
+        "GlobalSecondaryIndexUpdates": [{"Create": creation}],
+    }
+
+
+def index_status(table: dict[str, Any]) -> str | None:
+    """``CREATING``, ``ACTIVE``, ... of the index in an answer of DescribeTable; None = no index."""
+    for index in table.get("GlobalSecondaryIndexes", ()):
+        if index["IndexName"] == LEASE_OWNER_INDEX:
+            return str(index.get("IndexStatus", "ACTIVE"))
+    return None
+
+
+def my_leases_query(worker_id: str) -> dict[str, Any]:
+    """The Query, but for ``TableName``, for the keys of the leases that name a worker."""
+    return {
+        "IndexName": LEASE_OWNER_INDEX,
+        "KeyConditionExpression": f"{LEASE_OWNER} = :owner",
+        "ExpressionAttributeValues": {":owner": {"S": worker_id}},
+    }

@@ -1,4 +1,4 @@
-"""Which streams a multi-stream worker reads, and what holds for one of them only.
+"""Which streams a multi-stream worker reads, what holds for one of them, and for former ones.
 
 ``streams`` lists them: an ARN, ``account:name:epoch`` as it stands in lease keys, or a bare name of
 the own account. ``stream.<name>.<option>`` changes an option for one stream, or for all whose names
@@ -10,14 +10,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.model.children.child_command import split_command
-from mld.model.config.keys import Key, Kind, flag, named, own_millis, read_as, word
+from mld.model.config.keys import Key, Kind, by_rule, flag, named, own_millis, read_as, word
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.former_policy import FormerPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,10 +25,54 @@ if TYPE_CHECKING:
     from mld.model.streams.listed_stream import ListedStream
     from mld.model.streams.stream_selection import StreamSelection
 
+STRATEGY_KEY = "formerStreamsLeasesDeletionStrategy"
+WAIT_KEY = "formerStreamsLeasesDeletionWaitMillis"
+#: The property with the streams whose leases are deleted.
+NAMED_KEY = "formerStreamsForLeaseCleanup"
 #: What names of options begin with, before the stream's name.
 OPTION_PREFIX = "stream."
-
 _LATEST = InitialPosition(Sentinel.LATEST)
+
+
+class FormerStrategy(StrEnum):
+    """``formerStreamsLeasesDeletionStrategy``.
+
+    Source: FormerStreamsLeasesDeletionStrategy.StreamsLeasesDeletionType (KCL 3.5.1).
+    """
+
+    #: Leases of former streams stay, and are read on.
+    NO_DELETION = "NO_STREAMS_LEASES_DELETION"
+    #: Those of every former stream are deleted.
+    AUTO_DETECTION = "FORMER_STREAMS_AUTO_DETECTION_DEFERRED_DELETION"
+    #: Those of the former streams that the file names are deleted.
+    PROVIDED_LIST = "PROVIDED_STREAMS_DEFERRED_DELETION"
+
+    @classmethod
+    def read(cls, text: str) -> FormerStrategy:
+        """The strategy of a file, which may have the short name."""
+        return cls[text] if text in cls.__members__ else cls(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerPolicy:
+    """What becomes of leases whose stream left the list.
+
+    Attributes:
+        named: the streams that the file names, as read at the start.
+    """
+
+    # fmt: off
+    strategy: FormerStrategy = read_as(FormerStrategy.read, Key(STRATEGY_KEY, Kind.ENUM,
+        FormerStrategy.NO_DELETION.value,
+        "what becomes of leases whose stream left the list; short names mean the same",
+        (*(one.value for one in FormerStrategy), *FormerStrategy.__members__), own=True))
+    wait_s: float = own_millis(WAIT_KEY, 3_600_000,
+        "how long a stream has to be gone from the list until its leases are deleted", least=0)
+    named: tuple[ListedStream, ...] = by_rule((), Key(NAMED_KEY, Kind.TEXT, None,
+        "streams whose leases are deleted, as in `streams`; read anew from the file each minute",
+        own=True))
+
+
 _KEPT = FormerPolicy()
 
 

@@ -19,6 +19,7 @@ from mld.decide.children.lifecycle import TaskOutcome
 from mld.decide.summary import counted
 from mld.errors import ChildFailed, MalformedData
 from mld.model.config.config import ChildExceptionPolicy
+from mld.model.metrics import PROCESS_RECORDS_TIME
 from mld.model.retrieval.wire import first_arrival_s
 from mld.model.sequence import Sentinel
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
@@ -361,9 +362,7 @@ class BatchFeed:
         left = 0 if delivery.rest is None else delivery.rest.size_bytes
         outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
         del line
-        with context.metrics.timed(
-            "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
-        ):
+        with context.metrics.timed(PROCESS_RECORDS_TIME):
             await processor.process(outgoing)
         self._delivering = None
 

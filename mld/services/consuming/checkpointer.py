@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.decide.children.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
-from mld.ports.metrics import Level, Unit
+from mld.model.metrics import CHECKPOINT, LAST_CHECKPOINT
 from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
 
 if TYPE_CHECKING:
@@ -195,20 +195,6 @@ class ShardCheckpointer:
                 return DEPENDENCY
 
     def _measure(self, began: float, *, succeeded: bool) -> None:
-        operation = "ShutdownTask" if self._state.at_end is not None else "ProcessTask"
-        elapsed_ms = (self._clock.monotonic() - began) * 1000
-        self._metrics.add(
-            operation,
-            "UpdateLease.Success",
-            succeeded,
-            level=Level.DETAILED,
-            shard_id=self._shard_id,
-        )
-        self._metrics.add(
-            operation,
-            "UpdateLease.Time",
-            elapsed_ms,
-            unit=Unit.MILLISECONDS,
-            level=Level.DETAILED,
-            shard_id=self._shard_id,
-        )
+        metrics = CHECKPOINT if self._state.at_end is None else LAST_CHECKPOINT
+        took_s = self._clock.monotonic() - began
+        self._metrics.call(metrics, took_s, succeeded=succeeded, shard_id=self._shard_id)

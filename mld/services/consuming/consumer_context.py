@@ -10,18 +10,29 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import ShutdownReason, stronger
-from mld.ports.metrics import Unit
+from mld.model.metrics import (
+    ANY_MILLIS_BEHIND_LATEST,
+    CHILD_RESTARTED,
+    DATA_BYTES_PROCESSED,
+    HANDED_OFF,
+    MILLIS_BEHIND_LATEST,
+    PROCESS_TASK,
+    PROCESSOR_EXCEPTIONS,
+    RECORDS_PROCESSED,
+    SCHEMA_FAILURES,
+    UNREADABLE_USER_RECORDS,
+    USER_RECORDS_OUTSIDE_SHARD,
+)
 from mld.services.consuming.checkpointer import ShardCheckpointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mld.model.leases.lease import HeldLease
+    from mld.model.metrics import Metric
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.consuming.consumer_parts import ConsumerParts
-
-_PROCESS = "ProcessTask"
 
 
 class ConsumerShutdown:
@@ -108,67 +119,65 @@ class ConsumerMetrics:
         self._shard_id = shard_id
         self._clock = clock
         self._metrics = metrics
+        self._is_handed_off = False
 
     @contextmanager
-    def timed(self, operation: str, name: str, *, of_shard: bool = False) -> Iterator[None]:
+    def timed(self, metric: Metric) -> Iterator[None]:
         """Report how long the block took, also when it fails."""
         began = self._clock.monotonic()
         try:
             yield
         finally:
-            self._metrics.add(
-                operation,
-                name,
-                (self._clock.monotonic() - began) * 1000,
-                unit=Unit.MILLISECONDS,
-                shard_id=self._shard_id if of_shard else None,
-            )
+            self._add(metric, self._clock.monotonic() - began)
 
     @contextmanager
     def process_task(self, behind_ms: int | None) -> Iterator[None]:
         """Report success and length of a ProcessTask, and how far behind the shard is."""
-        shard, metrics = self._shard_id, self._metrics
         if behind_ms is not None:
-            metrics.add(
-                _PROCESS, "MillisBehindLatest", behind_ms, unit=Unit.MILLISECONDS, shard_id=shard
-            )
-            metrics.add(
-                "ApplicationTracker", "MillisBehindLatest", behind_ms, unit=Unit.MILLISECONDS
-            )
+            self._add(MILLIS_BEHIND_LATEST, behind_ms)
+            self._add(ANY_MILLIS_BEHIND_LATEST, behind_ms)
         self.delivered(0, 0)
         succeeded = False
         try:
-            with self.timed(_PROCESS, "Time", of_shard=True):
+            with self.timed(PROCESS_TASK.time):
                 yield
             succeeded = True
         finally:
-            metrics.add(_PROCESS, "Success", succeeded, shard_id=shard)
+            self._add(PROCESS_TASK.success, int(succeeded))
 
     def delivered(self, records: int, data_bytes: int) -> None:
         """Report a batch; every task reports zeros first, as in Java."""
-        shard = self._shard_id
-        self._metrics.add(_PROCESS, "RecordsProcessed", records, shard_id=shard)
-        self._metrics.add(
-            _PROCESS, "DataBytesProcessed", data_bytes, unit=Unit.BYTES, shard_id=shard
-        )
+        self._add(RECORDS_PROCESSED, records)
+        self._add(DATA_BYTES_PROCESSED, data_bytes)
+
+    def child_restarted(self) -> None:
+        """Report that a failed child has a successor."""
+        self._add(CHILD_RESTARTED, 1)
+
+    def handed_off(self, *, in_time: bool) -> None:
+        """Report that the lease went to the next owner; what is said again is not counted."""
+        if not self._is_handed_off:
+            self._is_handed_off = True
+            self._add(HANDED_OFF, int(in_time))
 
     def exception_caught(self) -> None:
         """Report an exception of the processor with which the child went on."""
-        self._metrics.add(_PROCESS, "ProcessorExceptions", 1, shard_id=self._shard_id)
+        self._add(PROCESSOR_EXCEPTIONS, 1)
 
     def stayed_framed(self, records: int) -> None:
         """Report records whose frame could not be taken off; nothing while there is none."""
         if records:
-            self._metrics.add(_PROCESS, "SchemaFailures", records, shard_id=self._shard_id)
+            self._add(SCHEMA_FAILURES, records)
 
     def missing(self, unreadable: int, outside: int) -> None:
         """Report user records of aggregates that are not delivered; nothing of what is zero."""
-        for name, count in (
-            ("UnreadableUserRecords", unreadable),
-            ("UserRecordsOutsideShard", outside),
-        ):
-            if count:
-                self._metrics.add(_PROCESS, name, count, shard_id=self._shard_id)
+        if unreadable:
+            self._add(UNREADABLE_USER_RECORDS, unreadable)
+        if outside:
+            self._add(USER_RECORDS_OUTSIDE_SHARD, outside)
+
+    def _add(self, metric: Metric, value: float) -> None:
+        self._metrics.add(metric, value, shard_id=self._shard_id)
 
 
 class ConsumerContext:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mld.model.streams.shard import HashRange
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock
-    from mld.ports.offload import Offload
+    from mld.ports.process import Offload
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 PLACES = 8
 #: A child that takes longer waits for something, and makes room for the next one.
 START_S = 0.5
-
-
 #: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
 #: Nothing is small where payloads may have to be decompressed or decoded.
 INLINE_BYTES = 256 * 1024

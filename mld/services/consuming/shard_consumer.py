@@ -32,8 +32,9 @@ from mld.errors import (
     LeaseLost,
 )
 from mld.model.children.consumer_status import ConsumerStatus
+from mld.model.metrics import INITIALIZE_TIME, SHUTDOWN_TIME
 from mld.model.sequence import SHARD_END
-from mld.ports.log_facts import logging_with
+from mld.ports.process import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.wakeup import Wakeup
@@ -87,7 +88,7 @@ class ShardClosing:
         failure: ChildFailed | None = None
         if (processor := self._feed.listener) is not None:
             try:
-                with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+                with context.metrics.timed(SHUTDOWN_TIME):
                     await processor.lease_lost()
             except ChildFailed as error:
                 failure = error
@@ -104,8 +105,12 @@ class ShardClosing:
         else:
             await context.parts.renewer.drop(context.lease_key, context.held.token)
 
-    async def pass_lease_on(self) -> None:
-        """Let the lease go in the table, to its next owner if there is one; may be called again."""
+    async def pass_lease_on(self, *, in_time: bool = True) -> None:
+        """Let the lease go in the table, to its next owner if there is one; may be called again.
+
+        Args:
+            in_time: whether the child has finished.
+        """
         context = self._context
         try:
             await context.parts.renewer.release(context.lease_key, context.held.token)
@@ -113,6 +118,9 @@ class ShardClosing:
             log.warning(
                 "%s: cannot release the lease, it will expire: %s", context.lease_key, error
             )
+            in_time = False
+        if context.shutdown.is_handing_over:
+            context.metrics.handed_off(in_time=in_time)
 
     async def end_shard(self) -> TaskOutcome:
         """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
@@ -163,7 +171,7 @@ class ShardClosing:
         if processor is None:
             raise RuntimeError("a shard cannot end without a child")
         context.checkpointer.end_shard(tuple(child.shard_id for child in self._feed.child_shards))
-        with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+        with context.metrics.timed(SHUTDOWN_TIME):
             await processor.shard_ended()
         if (
             not context.checkpointer.has_ended
@@ -322,7 +330,7 @@ class ShardConsumer:
             return  # there is nothing to go on with
         text = "%s: its child did not finish in %.0f s, so the lease is handed over without it"
         log.warning(text, self.shard_id, timeout_s)
-        await self._closing.pass_lease_on()
+        await self._closing.pass_lease_on(in_time=False)
         context.shutdown.lease_lost()
 
     async def _walk(self) -> None:
@@ -396,7 +404,7 @@ class ShardConsumer:
         if held is None:
             return TaskOutcome.AGAIN
         processor = await self._feed.start(self._group, position)
-        with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
+        with context.metrics.timed(INITIALIZE_TIME):
             try:
                 leaving = context.shutdown.leaving
                 await processor.initialize(self._group, position, leaving)
@@ -474,4 +482,5 @@ class ShardConsumer:
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
         self._parts.tally.restarts += 1
+        context.metrics.child_restarted()
         return TaskOutcome.RESTART

@@ -20,12 +20,6 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
-from mld.model.fleet.client_version import (
-    CLIENT_VERSION,
-    migration_attributes,
-    migration_from_item,
-    migration_to_item,
-)
 from mld.model.fleet.entities import (
     ENTITY_TYPE,
     LEADER_KEY,
@@ -36,8 +30,12 @@ from mld.model.fleet.entities import (
     key_taken_by_others,
 )
 from mld.model.fleet.leader_lock_item import OWNER_NAME
-from mld.model.fleet.table_migration import (
+from mld.model.fleet.state_history import (
+    CLIENT_VERSION,
     TABLE_STATUS,
+    migration_attributes,
+    migration_from_item,
+    migration_to_item,
     table_migration_attributes,
     table_migration_from_item,
     table_migration_to_item,
@@ -50,8 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.model.attributes import Item
-    from mld.model.fleet.client_version import MigrationState
-    from mld.model.fleet.table_migration import TableMigrationState
+    from mld.model.fleet.state_history import MigrationState, TableMigrationState
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.table_layout import Layout, Place
     from mld.ports.aws import DynamoDb

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:

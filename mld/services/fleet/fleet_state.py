@@ -35,9 +35,8 @@ from mld.decide.fleet.foreign_rows import refuse_two_fleets, refuse_unreadable
 from mld.decide.fleet.table_migration import COMPLETE, INIT, PENDING, status_at_start
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
-from mld.model.fleet.client_version import ClientVersion, migration_from_item
 from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
-from mld.model.fleet.state_history import StateChange, StateItem
+from mld.model.fleet.state_history import ClientVersion, StateChange, StateItem, migration_from_item
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 
     from mld.decide.fleet.client_version import Behaviour
     from mld.model.config.fleet import FleetConfig
-    from mld.model.fleet.client_version import MigrationState
-    from mld.model.fleet.table_migration import TableStatus
+    from mld.model.fleet.state_history import MigrationState, TableStatus
     from mld.model.leases.table_layout import Layout
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.model.config.fleet import FleetConfig
-    from mld.model.fleet.table_migration import TableMigrationState, TableStatus
+    from mld.model.fleet.state_history import TableMigrationState, TableStatus
     from mld.ports.clock import Clock
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState

@@ -29,7 +29,13 @@ from mld.decide.readiness import Reason
 from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost
 from mld.model.fleet.worker_metrics import metrics_in
-from mld.ports.metrics import Level, OperationMetrics
+from mld.model.metrics import (
+    ASSIGNMENT,
+    ASSIGNMENT_LEASES,
+    ASSIGNMENT_SPILLOVER,
+    ASSIGNMENT_WORKERS,
+    FAILED_ASSIGNMENTS,
+)
 from mld.services.bounded import for_each
 from mld.services.conditions import Conditions, remedy
 from mld.services.leases.lease_scan import every
@@ -53,7 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OPERATION = "LeaseAssignmentManager"
 #: Moves that are written at a time.
 WRITES = 20
 #: Calls for each item that is deleted.
@@ -132,7 +137,7 @@ class LeaseAssigner:
         self._worker_id = worker_id
         self._clock = runtime.clock
         self._rng = runtime.rng
-        self._metrics = OperationMetrics(runtime.metrics, _OPERATION)
+        self._metrics = runtime.metrics
         self._expect = expect
         self._is_read = is_read
         self._memory = FleetMemory()
@@ -227,8 +232,7 @@ class LeaseAssigner:
             log.exception("Assigning leases failed unexpectedly")
             self._why = repr(error)
         self._looked_at = self._clock.monotonic()
-        self._metrics.count("Success", int(succeeded))
-        self._metrics.time("Time", self._clock.monotonic() - started_at)
+        self._metrics.call(ASSIGNMENT, self._clock.monotonic() - started_at, succeeded=succeeded)
         if outcome is not None:
             log.log(logging.INFO if outcome.plan.moves else logging.DEBUG, "%s", outcome)
         return succeeded
@@ -271,10 +275,10 @@ class LeaseAssigner:
         if raced or failed:
             self._memory = self._memory.unbalanced()
         await self._delete(plan.stale, lock)
-        self._metrics.count("LeaseSpillover", plan.figures.unassigned)
-        self._metrics.count("FailedAssignmentCount", raced + failed)
-        self._metrics.count("NumWorkers", plan.figures.workers, Level.DETAILED)
-        self._metrics.count("TotalLeases", plan.figures.leases, Level.DETAILED)
+        self._metrics.add(ASSIGNMENT_SPILLOVER, plan.figures.unassigned)
+        self._metrics.add(FAILED_ASSIGNMENTS, raced + failed)
+        self._metrics.add(ASSIGNMENT_WORKERS, plan.figures.workers)
+        self._metrics.add(ASSIGNMENT_LEASES, plan.figures.leases)
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
 
     async def start_hand_offs(self) -> frozenset[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mld.model.config.fleet import FleetConfig
     from mld.ports.clock import Clock
-    from mld.ports.worker_load import LoadSource
+    from mld.ports.process import LoadSource
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore

@@ -18,7 +18,7 @@ from mld.decide.leases.discovery import (
     watch,
 )
 from mld.errors import AwsError, LeaseLost, MalformedData
-from mld.ports.metrics import Level, OperationMetrics
+from mld.model.metrics import DISCOVERY, NUM_LEASES
 from mld.services.bounded import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OPERATION = "LeaseDiscovery"
 #: A scan of another purpose serves that is no older than this share of the pause between looks.
 FRESH = 0.75
 
@@ -97,7 +96,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
-        self._metrics = OperationMetrics(metrics, _OPERATION)
+        self._metrics = metrics
         self._is_read = is_read
         #: Keys of leases in a hand-off to us.
         self._coming: set[str] = set()
@@ -160,7 +159,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         try:
             listed = await self._listed(may_be_old=not is_asked)
         except AwsError as error:
-            self._metrics.count("Success", 0)
+            self._metrics.add(DISCOVERY.success, 0)
             return DiscoveryOutcome(error=str(error))
         held = {one.lease.lease_key: one for one in self._renewer.held()}
         tokens = {key: one.token for key, one in held.items()}
@@ -169,9 +168,8 @@ class LeaseDiscoverer(LeaseAcquisition):
         self._refusal = None
         gained = await self._take_up(sorted((listed | self._coming) - tokens.keys()))
         self._report_failing(self._config.table_name)
-        self._metrics.count("Success", 1)
-        self._metrics.time("Time", self._clock.monotonic() - started_at)
-        self._metrics.count("NumLeases", len(listed), Level.DETAILED)
+        self._metrics.call(DISCOVERY, self._clock.monotonic() - started_at, succeeded=True)
+        self._metrics.add(NUM_LEASES, len(listed))
         return DiscoveryOutcome(tuple(gained), tuple(sorted(self._coming)))
 
     async def _listed(self, *, may_be_old: bool) -> set[str]:

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
-from mld.ports.metrics import Level, OperationMetrics
+from mld.model.metrics import (
+    CURRENT_LEASES,
+    LOST_LEASES,
+    RENEW_ALL,
+    RENEW_LEASE,
+    RENEWAL_LATENESS,
+    SLOW_ROUNDS,
+)
 from mld.services.bounded import for_each
 from mld.services.leases.held_leases import HeldLeases
 
@@ -41,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OPERATION = "RenewAllLeases"
 RELEASE_TRIES = 3
 #: First and longest pause before a failed renewal is tried again within its round.
 RETRY_FIRST_S = 0.1
@@ -106,7 +112,7 @@ class LeaseRenewer:
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        self._metrics = OperationMetrics(metrics, _OPERATION)
+        self._metrics = metrics
         self._failing = failing
         self._held = HeldLeases(config, clock, ids)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
@@ -378,7 +384,7 @@ class LeaseRenewer:
         due_at = self._held.next_due_at(besides=self._busy)
         keys: list[str] = []
         if due_at is not None and due_at <= now:
-            self._metrics.time("Lateness", now - due_at, Level.DETAILED)
+            self._metrics.add(RENEWAL_LATENESS, now - due_at)
             keys = self._held.due(now + TOGETHER_S)
         if now >= self._regain_at:
             self._regain_at = now + self._config.renewal_interval_s
@@ -458,10 +464,9 @@ class LeaseRenewer:
             return _Try.GONE
         requested_at = self._clock.monotonic()
         outcome = await self._renew(row, holding, requested_at)
-        success = outcome in (_Try.RENEWED, _Try.GONE)
-        self._metrics.count("RenewLease.Success", int(success), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
-        self._metrics.time("RenewLease.Time", took_s, Level.DETAILED)
+        succeeded = outcome in (_Try.RENEWED, _Try.GONE)
+        self._metrics.call(RENEW_LEASE, took_s, succeeded=succeeded)
         return outcome
 
     async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
@@ -498,17 +503,16 @@ class LeaseRenewer:
         self._report_failing(unsure)
         is_slow = took_s > self._config.failover_s / 2
         if is_slow:
-            self._metrics.count("SlowRounds", 1)
+            self._metrics.add(SLOW_ROUNDS, 1)
         if unsure and self._may_warn():
             text = "Could not renew %d leases (%s); the last one: %s"
             log.warning(text, unsure, outcome, self._last_failure)
         elif is_slow and self._may_warn():
             text = "Renewing leases took more than half of failoverTimeMillis: %s"
             log.warning(text, outcome)
-        self._metrics.count("LostLeases", lost)
-        self._metrics.count("CurrentLeases", len(self._held))
-        self._metrics.count("Success", int(unsure == 0))
-        self._metrics.time("Time", took_s)
+        self._metrics.add(LOST_LEASES, lost)
+        self._metrics.add(CURRENT_LEASES, len(self._held))
+        self._metrics.call(RENEW_ALL, took_s, succeeded=unsure == 0)
         return outcome
 
     def _report_failing(self, unsure: int) -> None:

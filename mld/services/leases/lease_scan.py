@@ -16,6 +16,7 @@ from mld.decide.readiness import Reason
 from mld.errors import MalformedData
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.masking import printable
+from mld.model.metrics import UNREADABLE_LEASES
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class UnreadableRows:
         rows, before = dict(broken), self._known
         self._known = rows
         if rows or before:
-            self._metrics.add("TakeLeases", "UnreadableLeases", len(rows), worker=True)
+            self._metrics.add(UNREADABLE_LEASES, len(rows))
         for key in sorted(before.keys() - rows.keys()):
             log.warning("The row %s of %s can be read again, or is gone", key, self._table_name)
         now = self._clock.monotonic()

@@ -17,13 +17,13 @@ from mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
-from mld.model.leases.lease_index import (
+from mld.model.leases.lease_item import LEASE_KEY, item_key
+from mld.model.leases.table_layout import (
     LEASE_OWNER_INDEX,
     index_creation,
     index_status,
     my_leases_query,
 )
-from mld.model.leases.lease_item import LEASE_KEY, item_key
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:

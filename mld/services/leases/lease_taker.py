@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
 from mld.errors import AwsError, MalformedData, Throttled
-from mld.ports.metrics import Level, OperationMetrics
+from mld.model.metrics import (
+    EXPIRED_LEASES,
+    LEASE_SPILLOVER,
+    LEASES_TO_TAKE,
+    LIST_LEASES,
+    NEEDED_LEASES,
+    NUM_WORKERS,
+    TAKE_LEASE,
+    TAKE_LEASES,
+    TAKEN_LEASES,
+    TOTAL_LEASES,
+    UNTAKEN_LEASES,
+    VERY_OLD_LEASES,
+)
 from mld.services.bounded import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
@@ -30,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OPERATION = "TakeLeases"
 #: Sends of one take when the table is throttled (DynamoDBLeaseTaker.java:57, 3.5.1).
 TAKE_TRIES = 3
 #: How often to look while there is no lease at all; Java's start-up looks as often.
@@ -104,7 +116,7 @@ class LeaseTaker(LeaseAcquisition):
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        self._metrics = OperationMetrics(metrics, _OPERATION)
+        self._metrics = metrics
         self._is_read = is_read
         self._limits = TakeLimits(
             failover_s=config.failover_s,
@@ -141,8 +153,8 @@ class LeaseTaker(LeaseAcquisition):
         started_at = self._clock.monotonic()
         limits = self._limits if may_steal else replace(self._limits, max_steal=0)
         outcome = await self._cycle(limits)
-        self._metrics.count("Success", int(outcome.error is None))
-        self._metrics.time("Time", self._clock.monotonic() - started_at)
+        took_s = self._clock.monotonic() - started_at
+        self._metrics.call(TAKE_LEASES, took_s, succeeded=outcome.error is None)
         log.log(_level(outcome), "%s", outcome)
         return outcome
 
@@ -150,10 +162,9 @@ class LeaseTaker(LeaseAcquisition):
         try:
             scan = await self._store.scan()
         except AwsError as error:
-            self._metrics.count("ListLeases.Success", 0, Level.DETAILED)
+            self._metrics.add(LIST_LEASES.success, 0)
             return TakeOutcome(None, error=f"the lease table could not be read: {error}")
-        self._metrics.count("ListLeases.Success", 1, Level.DETAILED)
-        self._metrics.time("ListLeases.Time", scan.finished_at - scan.started_at, Level.DETAILED)
+        self._metrics.call(LIST_LEASES, scan.finished_at - scan.started_at, succeeded=True)
         if scan.conflict is not None:
             return TakeOutcome(None)
         leases = tuple(lease for lease in scan.leases if self._is_read(lease))
@@ -183,8 +194,8 @@ class LeaseTaker(LeaseAcquisition):
 
         await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)
         self._report_failing(self._config.table_name)
-        self._metrics.count("TakenLeases", len(taken))
-        self._metrics.count("UntakenLeases", len(missed))
+        self._metrics.add(TAKEN_LEASES, len(taken))
+        self._metrics.add(UNTAKEN_LEASES, len(missed))
         return TakeOutcome(plan, tuple(taken), tuple(missed))
 
     async def _recheck(self, plan: TakePlan, scan: TableScan) -> list[Lease]:
@@ -222,9 +233,8 @@ class LeaseTaker(LeaseAcquisition):
         except AwsError as error:
             log.warning("Could not take lease %s: %s", lease.lease_key, error)
             taken, self._refusal = None, error
-        self._metrics.count("TakeLease.Success", int(taken is not None), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
-        self._metrics.time("TakeLease.Time", took_s, Level.DETAILED)
+        self._metrics.call(TAKE_LEASE, took_s, succeeded=taken is not None)
         if taken is None:
             return False
         if not self._may_hold():
@@ -250,10 +260,10 @@ class LeaseTaker(LeaseAcquisition):
         return self._config.taker_interval_s
 
     def _report(self, plan: TakePlan) -> None:
-        self._metrics.count("NumWorkers", plan.workers)
-        self._metrics.count("ExpiredLeases", plan.available)
-        self._metrics.count("VeryOldLeases", plan.very_old)
-        self._metrics.count("LeaseSpillover", plan.spillover)
-        self._metrics.count("TotalLeases", plan.total, Level.DETAILED)
-        self._metrics.count("NeededLeases", max(0, plan.needed), Level.DETAILED)
-        self._metrics.count("LeasesToTake", len(plan.leases), Level.DETAILED)
+        self._metrics.add(NUM_WORKERS, plan.workers)
+        self._metrics.add(EXPIRED_LEASES, plan.available)
+        self._metrics.add(VERY_OLD_LEASES, plan.very_old)
+        self._metrics.add(LEASE_SPILLOVER, plan.spillover)
+        self._metrics.add(TOTAL_LEASES, plan.total)
+        self._metrics.add(NEEDED_LEASES, max(0, plan.needed))
+        self._metrics.add(LEASES_TO_TAKE, len(plan.leases))

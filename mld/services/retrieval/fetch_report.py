@@ -14,9 +14,10 @@ from mld.errors import (
     MldError,
     Throttled,
 )
-from mld.ports.metrics import Level, Unit
+from mld.model.metrics import EXPIRED_ITERATOR
 
 if TYPE_CHECKING:
+    from mld.model.metrics import CallMetrics
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
 
@@ -79,7 +80,7 @@ class FetchReport(CallReport):
                 # New ones that expire at once are an outage, too.
                 level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
                 self._log(level, "the iterator expired, getting a new one")
-                self._metrics.add("ProcessTask", "ExpiredIterator", 1)
+                self._metrics.add(EXPIRED_ITERATOR, 1, shard_id=self._shard_id)
             case InvalidArgument():
                 # Once is an old iterator; again and again it is a position that Kinesis rejects.
                 level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
@@ -93,26 +94,16 @@ class FetchReport(CallReport):
                 self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
         return isinstance(error, ExpiredIterator | InvalidArgument)
 
-    def measure(self, call: str, began: float, *, succeeded: bool) -> None:
+    def measure(self, call: CallMetrics, began: float, *, succeeded: bool) -> None:
         """Success and time of a call.
 
         Args:
-            call: ``getRecords`` or ``getShardIterator``.
+            call: its metrics.
             began: reading of the monotonic clock before it.
             succeeded: whether it gave what it should.
         """
-        name = f"KinesisDataFetcher.{call}"
-        elapsed_ms = (self._clock.monotonic() - began) * 1000
-        shard, level = self._shard_id, Level.DETAILED
-        self._metrics.add("ProcessTask", f"{name}.Success", succeeded, level=level, shard_id=shard)
-        self._metrics.add(
-            "ProcessTask",
-            f"{name}.Time",
-            elapsed_ms,
-            unit=Unit.MILLISECONDS,
-            level=level,
-            shard_id=shard,
-        )
+        took_s = self._clock.monotonic() - began
+        self._metrics.call(call, took_s, succeeded=succeeded, shard_id=self._shard_id)
 
 
 class SubscriptionReport(CallReport):

@@ -25,6 +25,7 @@ from mld.decide.retrieval.polling import (
     pause_s,
 )
 from mld.errors import MldError, NotFound, ResourceMissing
+from mld.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import read_batch
 from mld.model.sequence import Sentinel
@@ -230,7 +231,7 @@ class PollingPublisher(BufferedPublisher):
             )
             succeeded = True
         finally:
-            self._fetches.measure("getShardIterator", began, succeeded=succeeded)
+            self._fetches.measure(GET_SHARD_ITERATOR, began, succeeded=succeeded)
         if self._rewinds != rewinds:
             return
         self._is_confirmed = not start.fits_any_stream
@@ -260,7 +261,7 @@ class PollingPublisher(BufferedPublisher):
                 batch = await self._read(body)
                 succeeded = True
             finally:
-                self._fetches.measure("getRecords", began, succeeded=succeeded)
+                self._fetches.measure(GET_RECORDS, began, succeeded=succeeded)
             if await self._is_ours(batch, rewinds) and self._rewinds == rewinds:
                 self._enqueue(batch, reservation)
                 reservation = None

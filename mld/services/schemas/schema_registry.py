@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 
 from mld.decide.backoff import MissLimit, Outage, backoff_s
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
+from mld.model.metrics import GET_SCHEMA_VERSION
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.ports.metrics import Unit
 from mld.services.bounded import for_each
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _FIRST_OUTAGE_S, _LONGEST_OUTAGE_S = 5.0, 60.0
 #: The same failure of the same version is logged again after so long.
 _TOLD_S = 3600.0
 _MOST_TOLD = 1000
-_OPERATION = "GetSchemaVersion"
 #: They concern all versions alike, and are told of once for all.
 _OF_ALL = {SchemaFailure.UNREACHABLE, SchemaFailure.TOO_MANY_UNKNOWN}
 
@@ -161,10 +160,9 @@ class SchemaRegistry:
         try:
             answer = await self._glue.get_schema_version(SchemaVersionId=version_id)
         finally:
-            took_ms = (self._clock.monotonic() - began) * 1000
+            took_s = self._clock.monotonic() - began
             metrics = self._runtime.metrics
-            metrics.add(_OPERATION, "Time", took_ms, unit=Unit.MILLISECONDS)
-            metrics.add(_OPERATION, "Success", answer is not None)
+            metrics.call(GET_SCHEMA_VERSION, took_s, succeeded=answer is not None)
         return answer
 
     def _unreachable(self, version_id: str, why: str) -> SchemaFailure:

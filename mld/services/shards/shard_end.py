@@ -19,6 +19,7 @@ from mld.decide.shards.shard_end import (
 )
 from mld.decide.shards.shardsync import lease_of_child
 from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
+from mld.model.metrics import CREATE_LEASE_AT_END, MISSING_MERGE_PARENT, MISSING_MERGE_PARENT_LEASE
 from mld.services.shards.stream_sync import create_lease
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)
-
-_OPERATION = "ShutdownTask"
 
 
 class ShardEnd:
@@ -95,7 +94,7 @@ class ShardEnd:
             await self._check_own_row(lease)
         for child_lease in missing:
             created = await create_lease(
-                self._store, child_lease, self._clock, self._metrics, operation=_OPERATION
+                self._store, child_lease, self._clock, self._metrics, CREATE_LEASE_AT_END
             )
             if created:
                 log.info(
@@ -118,7 +117,7 @@ class ShardEnd:
         if parents is None:
             return
         if len(parents) != 2:
-            self._metrics.add(_OPERATION, "MissingMergeParent", 1)
+            self._metrics.add(MISSING_MERGE_PARENT, 1)
             raise InvalidShardEnd(
                 lease.lease_key, f"only child {children[0].shard_id} names parents {parents}"
             )
@@ -133,7 +132,7 @@ class ShardEnd:
         if verdict is MergeVerdict.GO_ON:
             return
         missing = parents[1] if has_first else parents[0]
-        self._metrics.add(_OPERATION, "MissingMergeParentLease", 1)
+        self._metrics.add(MISSING_MERGE_PARENT_LEASE, 1)
         if verdict is MergeVerdict.GIVE_UP:
             raise InvalidShardEnd(lease.lease_key, f"merge parent {missing} has no lease")
         raise BlockedOnParent(lease.lease_key, lease.key_of(missing), "it has no lease yet")

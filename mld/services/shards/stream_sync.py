@@ -21,14 +21,15 @@ from mld.decide.shards.shardsync import (
 )
 from mld.decide.summary import counted
 from mld.errors import InconsistentShards, MalformedData
+from mld.model.metrics import CREATE_LEASE_IN_SYNC
 from mld.model.sequence import LATEST
-from mld.ports.metrics import Level, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
+    from mld.model.metrics import CreateLease
     from mld.model.streams.shard import Shard
     from mld.model.streams.stream import Stream
     from mld.ports.clock import Clock
@@ -52,7 +53,6 @@ OUTDATED_S = 60.0
 #: three a minute for its taker anyway.
 RECENT_S = 30.0
 
-_OPERATION = "ShardSyncTask"
 
 if TYPE_CHECKING:
     #: Asked before each row is written; False ends the sync.
@@ -212,7 +212,7 @@ class StreamSync:
                 lease.lease_key,
                 lease.hash_range,
             )
-            await create_lease(self._store, lease, self._clock, self._metrics, operation=_OPERATION)
+            await create_lease(self._store, lease, self._clock, self._metrics, CREATE_LEASE_IN_SYNC)
             restored.append(lease)
         return tuple(restored)
 
@@ -261,7 +261,7 @@ class StreamSync:
                 log.info("This worker no longer leads: the new leader creates the remaining leases")
                 break
             if await create_lease(
-                self._store, lease, self._clock, self._metrics, operation=_OPERATION
+                self._store, lease, self._clock, self._metrics, CREATE_LEASE_IN_SYNC
             ):
                 log.info("Created lease %s at %s", lease.lease_key, lease.checkpoint)
                 created.append(lease.lease_key)
@@ -320,7 +320,7 @@ def _inconsistent(message: str) -> InconsistentShards:
 
 
 async def create_lease(
-    store: LeaseStore, lease: Lease, clock: Clock, metrics: Metrics, *, operation: str
+    store: LeaseStore, lease: Lease, clock: Clock, metrics: Metrics, names: CreateLease
 ) -> bool:
     """Create the row unless it exists.
 
@@ -329,7 +329,7 @@ async def create_lease(
         lease: the new row; its checkpoint names the metric.
         clock: measures the write.
         metrics: gets Java's ``CreateLease*`` data.
-        operation: dimension ``Operation``, e.g. ``ShardSyncTask``.
+        names: of the operation that creates it.
 
     Returns:
         False when the row existed already, which is as good.
@@ -341,16 +341,11 @@ async def create_lease(
     sentinel = position.sentinel if position is not None else None
     kind = "SEQUENCE_NUMBER" if sentinel is None else str(sentinel)
     started = clock.monotonic()
-    success = 0
+    succeeded = False
     try:
         created = await store.create_if_absent(lease)
-        success = 1
+        succeeded = True
     finally:
-        elapsed_ms = (clock.monotonic() - started) * 1000
-        detailed = Level.DETAILED
-        metrics.add(operation, f"CreateLease_{kind}.Success", success, level=detailed)
-        metrics.add(operation, "CreateLease.Success", success, level=detailed)
-        metrics.add(
-            operation, "CreateLease.Time", elapsed_ms, unit=Unit.MILLISECONDS, level=detailed
-        )
+        metrics.add(names.by_position[kind], int(succeeded))
+        metrics.call(names.call, clock.monotonic() - started, succeeded=succeeded)
     return created

@@ -16,9 +16,15 @@ from mld.decide.streams.stream_identity import arn_of
 from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 from mld.decide.summary import counted
 from mld.errors import MalformedData, MldError, NotFound
-from mld.model.streams.former_policy import FormerStrategy
+from mld.model.metrics import (
+    ACTIVE_STREAMS,
+    DELETED_STREAMS,
+    NON_EXISTING_STREAMS,
+    STREAMS_PENDING_DELETION,
+)
 from mld.model.streams.listed_stream import may_be
 from mld.model.streams.stream import Stream
+from mld.model.streams.stream_list import FormerStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,8 +36,6 @@ if TYPE_CHECKING:
     from mld.services.streams.stream_tracker import StreamTracker
 
 log = logging.getLogger(__name__)
-
-_OPERATION = "MultiStreamTracker"
 
 
 class FormerStreams:
@@ -162,13 +166,13 @@ class FormerStreams:
 
     def _report(self, deleted: int) -> None:
         counts = {
-            "ActiveStreams.Count": len(self._tracker.followed()),
-            "StreamsPendingDeletion.Count": len(self._pending.former),
-            "NonExistingStreamDelete.Count": len(self._pending.absent),
-            "DeletedStreams.Count": deleted,
+            ACTIVE_STREAMS: len(self._tracker.followed()),
+            STREAMS_PENDING_DELETION: len(self._pending.former),
+            NON_EXISTING_STREAMS: len(self._pending.absent),
+            DELETED_STREAMS: deleted,
         }
-        for name, count in counts.items():
-            self._metrics.add(_OPERATION, name, count)
+        for metric, count in counts.items():
+            self._metrics.add(metric, count)
 
 
 def _parsed(identifier: str) -> Stream | None:

@@ -6,7 +6,7 @@ here with a lease in hand. Contexts may be added and removed while the worker ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.errors import LeaseLost, ResourceMissing
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from mld.model.leases.lease import Lease
+    from mld.model.metrics import Metric
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.model.streams.stream_list import StreamList
-    from mld.ports.metrics import Datum
     from mld.services.conditions import Conditions
     from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore
@@ -287,9 +287,16 @@ class StreamMetrics(Metrics):
         self._metrics = metrics
         self._stream_id = stream_id
 
-    def put(self, datum: Datum) -> None:
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        *,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+    ) -> None:
         """See :class:`mld.ports.metrics.Metrics`; another ``stream_id`` is kept."""
-        self._metrics.put(replace(datum, stream_id=datum.stream_id or self._stream_id))
+        self._metrics.add(metric, value, shard_id=shard_id, stream_id=stream_id or self._stream_id)
 
 
 def metrics_of(stream: Stream, metrics: Metrics) -> Metrics:

@@ -9,8 +9,8 @@ import mld.cli.leases
 from mld.cli import dispatch
 from mld.decide.fleet.fleet_report import FleetReport
 from mld.errors import NotFound, ResourceMissing
-from mld.model.fleet.client_version import ClientVersion
 from mld.model.fleet.leader_lock_item import LockItem
+from mld.model.fleet.state_history import ClientVersion
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_move import staged
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber

@@ -4,8 +4,8 @@ import pytest
 
 from mld.cli.leases import read_fleet
 from mld.errors import Denied
-from mld.model.fleet.client_version import ClientVersion
 from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
+from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.model.leases.table_layout import Layout
 from tests.fakes.clock import CountingIds

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from mld.cli.signals import task_stacks, thread_stacks_on
+from mld.cli.run import task_stacks, thread_stacks_on
 
 
 async def inner(gate: asyncio.Event) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mld.cli.local import Target, overridden, starts_at_latest, target_of
 from mld.errors import ConfigError
-from mld.local.overrides import Target, overridden, starts_at_latest, target_of
 from mld.model.config.properties import parse
 
 FILE = b"""# comment

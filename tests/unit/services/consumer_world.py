@@ -7,7 +7,7 @@ import base64
 import random
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.local.kinesis import KinesisModel
@@ -24,7 +24,7 @@ from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease, Lease
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import Datum, Metrics
+from mld.ports.metrics import Metrics
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
@@ -47,6 +47,7 @@ from tests.fakes.fake_kinesis import FakeKinesis
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from mld.model.metrics import Metric
     from mld.services.schemas.schema_registry import SchemaRegistry
 
 STREAM = Stream(name="orders")
@@ -65,6 +66,15 @@ class Inline:
         return work(*args, **kwargs)
 
 
+class Datum(NamedTuple):
+    """What a sink was given."""
+
+    metric: Metric
+    value: float
+    shard_id: str | None
+    stream_id: str | None
+
+
 class RecordedMetrics(Metrics):
     """Remembers every value by (operation, name)."""
 
@@ -72,9 +82,9 @@ class RecordedMetrics(Metrics):
         self.values: dict[tuple[str, str], list[float]] = {}
         self.data: list[Datum] = []
 
-    def put(self, datum: Datum) -> None:
-        self.values.setdefault((datum.operation, datum.name), []).append(float(datum.value))
-        self.data.append(datum)
+    def add(self, metric, value, *, shard_id=None, stream_id=None) -> None:
+        self.values.setdefault((metric.operation, metric.name), []).append(float(value))
+        self.data.append(Datum(metric, value, shard_id, stream_id))
 
 
 class ExpectedLeases:

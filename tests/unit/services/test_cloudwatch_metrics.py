@@ -12,7 +12,14 @@ import pytest
 
 from mld.errors import Denied, Unreachable
 from mld.model.config.config import MetricsConfig
-from mld.ports.metrics import Level, Unit
+from mld.model.metrics import (
+    CHILD_RESTARTED,
+    CURRENT_LEASES,
+    PROCESS_TASK,
+    RECORDS_PROCESSED,
+    Level,
+    Metric,
+)
 from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
 from mld.services.consuming.consumer_parts import ConsumerParts
 from tests.fakes.clock import LoopClock
@@ -33,6 +40,10 @@ def metrics_over(cloudwatch, **config):
     )
 
 
+def named(name, level=Level.SUMMARY):
+    return Metric("X", name, "", level=level)
+
+
 def publishing(test, before=None, **config):
     """Run a scenario while the loop publishes."""
 
@@ -50,7 +61,7 @@ def publishing(test, before=None, **config):
 def test_values_are_published_once_per_period_as_statistic_sets():
     async def test(metrics, cloudwatch):
         for value in (1, 2, 3):
-            metrics.add("ProcessTask", "RecordsProcessed", value, shard_id="s1")
+            metrics.add(RECORDS_PROCESSED, value, shard_id="s1")
         await asyncio.sleep(9)
         assert cloudwatch.requests == []
         await asyncio.sleep(2)
@@ -87,8 +98,8 @@ def test_values_are_published_once_per_period_as_statistic_sets():
 )
 def test_the_level_filters(level, names):
     async def test(metrics, cloudwatch):
-        metrics.add("X", "a", 1, level=Level.DETAILED)
-        metrics.add("X", "b", 1)
+        metrics.add(named("a", Level.DETAILED), 1)
+        metrics.add(named("b"), 1)
         await metrics.close()
         assert {datum["MetricName"] for datum in cloudwatch.data} == names
 
@@ -97,8 +108,8 @@ def test_the_level_filters(level, names):
 
 def test_dimensions_that_are_not_enabled_merge_their_series():
     async def test(metrics, cloudwatch):
-        metrics.add("ProcessTask", "Time", 1, unit=Unit.MILLISECONDS, shard_id="s1")
-        metrics.add("ProcessTask", "Time", 1, unit=Unit.MILLISECONDS, shard_id="s2", worker=True)
+        metrics.add(PROCESS_TASK.time, 0.001, shard_id="s1")
+        metrics.add(PROCESS_TASK.time, 0.001, shard_id="s2")
         await metrics.close()
         (datum,) = cloudwatch.data
         assert datum["StatisticValues"]["Sum"] == 2.0
@@ -109,7 +120,7 @@ def test_dimensions_that_are_not_enabled_merge_their_series():
 
 def test_worker_and_stream_are_dimensions():
     async def test(metrics, cloudwatch):
-        metrics.add("RenewAllLeases", "CurrentLeases", 1, worker=True, stream_id="a:b:1")
+        metrics.add(CURRENT_LEASES, 1, stream_id="a:b:1")
         await metrics.close()
         assert cloudwatch.data[0]["Dimensions"] == [
             {"Name": "Operation", "Value": "RenewAllLeases"},
@@ -120,10 +131,19 @@ def test_worker_and_stream_are_dimensions():
     publishing(test)
 
 
+def test_what_the_kcl_does_not_have_stays_here():
+    async def test(metrics, cloudwatch):
+        metrics.add(CHILD_RESTARTED, 1, shard_id="s1")
+        await metrics.close()
+        assert cloudwatch.data == []
+
+    publishing(test)
+
+
 def test_many_metrics_are_flushed_before_their_time():
     async def test(metrics, cloudwatch):
         for number in range(FLUSH_AT_KEYS):
-            metrics.add("X", f"m{number}", 1)
+            metrics.add(named(f"m{number}"), 1)
         await asyncio.sleep(1)
         assert len(cloudwatch.data) == FLUSH_AT_KEYS
 
@@ -142,9 +162,9 @@ def test_a_failed_request_loses_its_own_data_only(trouble):
             raise troubles.pop()
 
     async def test(metrics, cloudwatch):
-        metrics.add("X", "lost", 1)
+        metrics.add(named("lost"), 1)
         await asyncio.sleep(11)
-        metrics.add("X", "kept", 1)
+        metrics.add(named("kept"), 1)
         await asyncio.sleep(11)
         assert [datum["MetricName"] for datum in cloudwatch.data] == ["kept"]
 
@@ -156,9 +176,9 @@ def test_a_hanging_cloudwatch_is_given_up_after_a_while():
         await asyncio.get_running_loop().create_future()
 
     async def test(metrics, cloudwatch):
-        metrics.add("X", "lost", 1)
+        metrics.add(named("lost"), 1)
         await asyncio.sleep(10 + CALL_S + 1)
-        metrics.add("X", "more", 1)
+        metrics.add(named("more"), 1)
         began = asyncio.get_running_loop().time()
         await metrics.close(timeout_s=2.0)
         assert asyncio.get_running_loop().time() - began <= 2.1
@@ -172,11 +192,11 @@ def test_losses_are_warned_about_but_not_all_the_time(caplog):
 
     async def test(metrics, _cloudwatch):
         for number in range(50):
-            metrics.add("X", f"m{number}", 1)
+            metrics.add(named(f"m{number}"), 1)
         await asyncio.sleep(70)
-        metrics.add("X", "m0", 1)
-        metrics.add("X", "m1", 1, unit=Unit.BYTES)
-        metrics.add("X", "m2", 1)
+        metrics.add(named("m0"), 1)
+        metrics.add(named("m1"), 1)
+        metrics.add(named("m2"), 1)
 
     publishing(test, max_queue=1)
     assert len(caplog.records) == 2
@@ -184,9 +204,9 @@ def test_losses_are_warned_about_but_not_all_the_time(caplog):
 
 def test_after_the_close_nothing_is_taken():
     async def test(metrics, cloudwatch):
-        metrics.add("X", "before", 1)
+        metrics.add(named("before"), 1)
         await metrics.close()
-        metrics.add("X", "after", 1)
+        metrics.add(named("after"), 1)
         await metrics.close()
         assert [datum["MetricName"] for datum in cloudwatch.data] == ["before"]
 
@@ -196,7 +216,7 @@ def test_after_the_close_nothing_is_taken():
 def test_the_close_sends_everything_in_bounded_requests():
     async def test(metrics, cloudwatch):
         for number in range(2500):
-            metrics.add("X", f"metric number {number}", 1)
+            metrics.add(named(f"metric number {number}"), 1)
         await metrics.close()
         assert len(cloudwatch.data) == 2500
         assert all(len(request["MetricData"]) <= 1000 for request in cloudwatch.requests)

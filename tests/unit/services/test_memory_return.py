@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 
-from mld.services.memory_return import BURST_BYTES, LOOK_S, MemoryReturn
-from mld.services.retrieval.byte_budget import ByteBudget
+from mld.services.retrieval.byte_budget import BURST_BYTES, TRIM_LOOK_S, ByteBudget, MemoryReturn
 from tests.fakes.clock import FakeClock
 from tests.sim.loop import SimLoop
 
@@ -47,7 +46,7 @@ def test_the_loop_looks_every_half_minute():
         reserve(budget, BURST_BYTES).release()
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(memory.run())
-            await asyncio.sleep(LOOK_S - 1)
+            await asyncio.sleep(TRIM_LOOK_S - 1)
             assert released == []
             await asyncio.sleep(2)
             assert released == [1]

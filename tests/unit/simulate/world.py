@@ -3,8 +3,7 @@
 import random
 from itertools import pairwise
 
-from mld.simulate.fleet import SimulatedFleet
-from mld.simulate.outcome import outcome_of
+from mld.simulate.fleet import SimulatedFleet, outcome_of
 from mld.simulate.profile import ProfileName
 from mld.simulate.scenario import ChangeKind, Scenario, check, parse_change
 

@@ -157,7 +157,16 @@ def test_a_python_worker_s_error_without_own_frames_names_the_last_one():
 
 def test_a_python_worker_s_error_without_frames_is_described():
     text = "Traceback (most recent call last):\nMemoryError\n"
-    assert describe(_SparkError(text)) == "a Python worker failed: MemoryError"
+    told = describe(_SparkError(text))
+    assert told.startswith("a Python worker failed: MemoryError: lower spark.batch.maxRecords")
+
+
+def test_of_a_python_worker_that_is_gone_is_said_what_may_have_killed_it():
+    told = describe(
+        _SparkError("Job aborted: Python worker exited unexpectedly (crashed). Consider")
+    )
+    assert told.startswith("a Python worker was killed or has crashed; if the kernel killed it")
+    assert told.endswith("Job aborted: Python worker exited unexpectedly (crashed). Consider")
 
 
 def test_a_long_text_is_cut():

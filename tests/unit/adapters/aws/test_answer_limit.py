@@ -13,10 +13,9 @@ import pytest
 from botocore.exceptions import BotoCoreError
 
 from mld.adapters.aws import clients
-from mld.adapters.aws.answer_limit import AnswerLimit, waiting
 from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.prepared import PreparedOperation
-from mld.adapters.aws.whole_answers import BrokenAnswer
+from mld.adapters.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
 from mld.adapters.calls import CallPool
 from mld.errors import UnknownOutcome
 

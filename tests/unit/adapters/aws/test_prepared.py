@@ -33,7 +33,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from mld.adapters.aws import http_exchange
-from mld.adapters.aws.answer_limit import limit_answers
 from mld.adapters.aws.clients import ClientSettings, make_client
 from mld.adapters.aws.http_exchange import KeptConnections
 from mld.adapters.aws.prepared import (
@@ -42,7 +41,7 @@ from mld.adapters.aws.prepared import (
     RequestTemplate,
     request_ids,
 )
-from mld.adapters.aws.whole_answers import BrokenAnswer
+from mld.adapters.aws.whole_answers import BrokenAnswer, limit_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from hypothesis import given, strategies as st
 
 from mld import errors
 from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.adapters.aws.shard_subscription import BrokenFrame, next_payload, read_frame
+from mld.adapters.aws.kinesis import BotocoreKinesis, BrokenFrame, next_payload, read_frame
 from mld.adapters.calls import CallPool
 from tests.fakes.event_stream import INITIAL, EventStreamServer, event, exception, frame
 from tests.unit.adapters.aws.test_prepared import certificate

@@ -17,7 +17,7 @@ from mld.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
-from mld.ports.log_facts import log_facts, logging_with
+from mld.ports.process import log_facts, logging_with
 
 
 class Terminal(io.StringIO):

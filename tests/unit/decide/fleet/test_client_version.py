@@ -17,7 +17,7 @@ from mld.decide.fleet.client_version import (
     unready,
 )
 from mld.model.config.fleet import ClientVersionConfig
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease

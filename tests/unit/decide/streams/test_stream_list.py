@@ -15,7 +15,7 @@ from mld.decide.streams.stream_list import (
     judge_former,
     tags_to_ask,
 )
-from mld.model.streams.former_policy import FormerStrategy
+from mld.model.streams.stream_list import FormerStrategy
 from mld.model.streams.stream_selection import StreamSelection
 
 ALL = frozenset("abcdefy")

@@ -6,17 +6,15 @@ import pytest
 
 from mld.errors import MalformedData
 from mld.model.attributes import decimal, decimal_of, rounded, text_of
-from mld.model.fleet.client_version import (
-    ClientVersion,
-    MigrationState,
-    migration_from_item,
-    migration_to_item,
-)
 from mld.model.fleet.entities import Entity, entity_of, key_taken_by_others
 from mld.model.fleet.leader_lock_item import LockItem, lock_from_item, lock_to_item
-from mld.model.fleet.state_history import StateChange
-from mld.model.fleet.table_migration import (
+from mld.model.fleet.state_history import (
+    ClientVersion,
+    MigrationState,
+    StateChange,
     TableStatus,
+    migration_from_item,
+    migration_to_item,
     table_migration_from_item,
     table_migration_to_item,
 )
@@ -26,8 +24,7 @@ from mld.model.fleet.worker_metrics import (
     metrics_in,
     metrics_to_item,
 )
-from mld.model.leases.lease_index import index_creation, index_status
-from mld.model.leases.table_layout import Layout, Place
+from mld.model.leases.table_layout import Layout, Place, index_creation, index_status
 
 METRICS = WorkerMetrics(
     "w1", 1795252393, {"C": (12.5, -1.0, 0.333333)}, {"C": (100,)}, 1, 1795252390

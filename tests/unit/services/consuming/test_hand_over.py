@@ -82,6 +82,7 @@ def test_the_child_finishes_and_the_next_owner_has_the_lease_before_the_child_ha
         # The next owner reads what came meanwhile, and nothing twice.
         assert int(first) <= int((await world.row()).checkpoint.sequence_number) < int(last)
         assert world.payloads() == [b"one"]
+        assert world.metrics.values["", "HandOffs"] == [1]
 
     in_world(test, slow_to_end)
 
@@ -114,6 +115,7 @@ def test_a_child_that_hangs_holds_the_lease_up_for_as_long_as_is_configured():
             assert await running is ShutdownReason.LEASE_LOST
         assert world.children.heard() == ["initialize", "processRecords", "leaseLost"]
         assert (await world.row()).checkpoint == TRIM_HORIZON
+        assert world.metrics.values["", "HandOffs"] == [0]
 
     in_world(test, hanging)
 

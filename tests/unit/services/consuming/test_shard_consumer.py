@@ -281,6 +281,7 @@ def test_a_child_that_forgets_the_end_reads_it_again_and_then_gives_up():
         assert len(world.children.children) == 4
         assert world.children.heard() == ["initialize", "shardEnded"]
         assert consumer.status().restarts == 4
+        assert world.metrics.values["", "ChildRestarts"] == [1, 1, 1]
         assert not (await world.row()).is_finished
 
     in_world(test, children=ScriptedChildren(forgetful))

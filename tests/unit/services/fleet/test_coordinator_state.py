@@ -11,9 +11,13 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.fleet.client_version import ClientVersion, MigrationState
-from mld.model.fleet.state_history import StateChange
-from mld.model.fleet.table_migration import TableMigrationState, TableStatus
+from mld.model.fleet.state_history import (
+    ClientVersion,
+    MigrationState,
+    StateChange,
+    TableMigrationState,
+    TableStatus,
+)
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.leases.table_layout import Layout, Place
 from mld.services.fleet.coordinator_state import CoordinatorStateStore, StateItems

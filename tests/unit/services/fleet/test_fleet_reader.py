@@ -7,9 +7,8 @@ import random
 import pytest
 
 from mld.errors import Denied, NotFound
-from mld.model.fleet.client_version import ClientVersion
 from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
-from mld.model.fleet.table_migration import TableStatus
+from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.leases.lease_move import staged
 from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import FleetReader

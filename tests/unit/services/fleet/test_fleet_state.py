@@ -7,7 +7,7 @@ import pytest
 from mld.decide.fleet.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status

@@ -9,7 +9,7 @@ from mld.decide.fleet.leader_lock import LockTiming
 from mld.decide.fleet.table_migration import TableStep
 from mld.errors import TransactionCanceled
 from mld.model.config.fleet import FleetConfig
-from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
 from mld.services.fleet.leader_lock import LeaderLock, LockStore
 from mld.services.fleet.worker_metrics import WorkerMetricsReporter

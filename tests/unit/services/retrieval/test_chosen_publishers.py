@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from mld.app.wiring import retrieval_of
 from mld.model.config.config import RetrievalMode
-from mld.services.retrieval.chosen_publishers import retrieval_of
 from tests.unit.model.config.test_config_build import config
 from tests.unit.model.streams.test_stream_list import ARN, many
 

@@ -21,9 +21,9 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.model.config.config import RetrievalConfig
+from mld.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import Datum
 from mld.services.retrieval.byte_budget import STUCK_S, ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
 from mld.services.runtime import Runtime
@@ -261,8 +261,8 @@ def test_an_expired_iterator_is_replaced_behind_the_last_record():
             "AFTER_SEQUENCE_NUMBER",
         ]
         assert world.kinesis.iterators[1]["StartingSequenceNumber"] == "12"
-        expired = [one for one in world.metrics.data if one.name == "ExpiredIterator"]
-        assert expired == [Datum("ProcessTask", "ExpiredIterator", 1)]
+        assert world.metrics.values["ProcessTask", "ExpiredIterator"] == [1]
+        assert not EXPIRED_ITERATOR.dimension
 
     fetching(
         test,
@@ -546,7 +546,7 @@ def test_the_time_of_a_call_does_not_count_the_look_at_the_stream():
     async def test(world):
         world.existence.confirm_s = 3.0
         await world.take_numbers(1)
-        took = [one.value for one in world.metrics.data if one.name.endswith("getRecords.Time")]
+        took = [one.value for one in world.metrics.data if one.metric is GET_RECORDS.time]
         assert took == [just(0.0)]
 
     fetching(test, answer(7))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.errors import LeaseLost
+from mld.model.metrics import RECORDS_PROCESSED
 from mld.model.streams.stream import Stream
 from mld.ports.metrics import NoMetrics
 from mld.services.streams.stream_context import StreamContext, StreamRegistry, metrics_of
@@ -51,8 +52,8 @@ async def test_streams_may_come_and_go_while_somebody_looks_at_all():
 def test_metrics_of_one_of_several_streams_name_it():
     sink = RecordedMetrics()
     metrics = metrics_of(MULTI, sink)
-    metrics.add("ProcessTask", "RecordsProcessed", 3, shard_id="shardId-0")
-    metrics.add("ProcessTask", "RecordsProcessed", 3, stream_id="other")
+    metrics.add(RECORDS_PROCESSED, 3, shard_id="shardId-0")
+    metrics.add(RECORDS_PROCESSED, 3, stream_id="other")
     assert [one.stream_id for one in sink.data] == [MULTI.identifier, "other"]
     assert sink.data[0].shard_id == "shardId-0"
 

@@ -1,0 +1,65 @@
+"""What a service needs of its process: threads for CPU work, facts for log lines, the CPU load."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_FACTS: ContextVar[Mapping[str, str]] = ContextVar("mld_log_facts")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Offload(Protocol):
+    """A place for pure functions that take too long for the loop (> 1 ms)."""
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Result of ``work(*args, **kwargs)``, computed elsewhere; its exceptions come through."""
+        ...
+
+
+def log_facts() -> dict[str, str]:
+    """Those of the running task; usually none."""
+    return dict(_FACTS.get({}))
+
+
+@contextmanager
+def logging_with(**facts: str) -> Iterator[None]:
+    """Lines that are logged in the block, and by tasks started in it, carry these facts."""
+    token = _FACTS.set(log_facts() | facts)
+    try:
+        yield
+    finally:
+        # A task that never ended is closed by the garbage collector, in whatever context that runs.
+        with suppress(ValueError):
+            _FACTS.reset(token)
+
+
+class LoadSource(Protocol):
+    """Measures the CPU of the machine, the task or the container.
+
+    Asked once a second, whoever asks averages.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is measured, for the log, such as ``container (cgroup v2)``."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """What is measured, as others would name it: the same for workers that share it."""
+        ...
+
+    async def sample(self) -> float | None:
+        """Percent of what may be used, since the last call; 0..100.
+
+        Returns:
+            None when it is not known: at the first call, or because the figures could not be
+            read, which was logged.
+        """
+        ...
