@@ -5,6 +5,7 @@ there never uses that addition, so a program that knows them still runs under th
 daemon that did not announce one takes its messages for junk, as Java does.
 
 * ``tick``: an idle child gets an empty ``processRecords`` every so many seconds.
+* ``log``: a record for the daemon's log; like any other output, it moves nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CAPABILITIES_VARIABLE: Final = "KCL_MLD_CAPABILITIES"
 #: Environment variable with the folder of the definitions of schemas; only where records have them.
 SCHEMAS_VARIABLE: Final = "KCL_MLD_SCHEMAS"
 #: All additions, by the name of their action.
-CAPABILITIES: Final = frozenset({"tick"})
+CAPABILITIES: Final = frozenset({"tick", "log"})
 #: Shortest and longest tick, in seconds.
 TICK_RANGE_S: Final = (0.1, 3600.0)
 

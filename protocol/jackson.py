@@ -204,10 +204,7 @@ _FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
     Action.SHUTDOWN_REQUESTED: {},
 }
 
-#: The additions of kcl-mld, by the action that announces them.
-_ADDED_FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
-    Action.TICK: {"seconds": _as_seconds},
-}
+_TICK_FIELDS: Final[dict[str, _Coercion]] = {"seconds": _as_seconds}
 
 
 def _take(pairs: Sequence[tuple[str, object]], known: dict[str, _Coercion]) -> dict[str, Any]:
@@ -270,7 +267,7 @@ def _status_at_end(text: str) -> str | None:
 
 
 def _is_of_child(action: str, announced: Collection[str]) -> bool:
-    return action in _OF_CHILDREN or action in announced
+    return action in _OF_CHILDREN or (action == Action.TICK and action in announced)
 
 
 def _meant(text: str, announced: Collection[str]) -> str | None:
@@ -323,8 +320,8 @@ def _message(
         raise _Refused("a bare null")
     action, pairs = _split_action(value)
     known = _FIELDS.get(action) if type(action) is str else None
-    if known is None and action in announced and type(action) is str:
-        return Tick(_take(pairs, _ADDED_FIELDS[action]).get("seconds"))
+    if known is None and action == Action.TICK and action in announced:
+        return Tick(_take(pairs, _TICK_FIELDS).get("seconds"))
     if known is None:
         raise _Refused(f"unknown action {action!r:.100}")
     fields = _take(pairs, known)

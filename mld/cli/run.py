@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from mld.adapters.children.pipes import enlarge_pipe
 from mld.cli.protocol_package import check_protocol_package
 from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
+from mld.ports.process import CHILD_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -109,6 +110,8 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
     config = load_config(
         options.properties_file, worker_id=RandomIds().new_id(), shown_as=options.shown_as
     )
+    if config.child.log_level is not None:
+        logging.getLogger(CHILD_LOGGER).setLevel(config.child.log_level)
     return _serve(config, options, starting)
 
 

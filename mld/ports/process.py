@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+#: Logger of what children print, and of nothing else.
+CHILD_LOGGER = "mld.child"
+
 _FACTS: ContextVar[Mapping[str, str]] = ContextVar("mld_log_facts")
 P = ParamSpec("P")
 R = TypeVar("R")

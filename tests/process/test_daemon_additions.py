@@ -63,5 +63,5 @@ def test_a_child_gets_ticks_and_a_row_with_a_former_attribute_is_served(
     assert second.stop() == 0, second.output
     assert app.owners() == {shard_id(0): None}
     assert "kclMldIntent" in app.items()[shard_id(0)]
-    assert "capabilities ['tick']" in second.output
+    assert "capabilities ['log', 'tick']" in second.output
     assert "hunter2" not in first.output + second.output

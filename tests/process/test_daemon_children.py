@@ -209,6 +209,60 @@ def test_what_a_child_says_beside_the_protocol_is_logged_with_shard_and_pid(
     assert heard(run.child_of(0))[-3:] == ["shutdownRequested", "leaseLost", "EOF"]
 
 
+RECORDS = [
+    ["write", '{"action":"log","level":"warning","message":"late","order":7}\n'],
+    ["write", '{"level":50,"msg":"no disk"}\n'],
+    ["stderr", '{"levelname":"DEBUG","event":"seen"}'],
+    ["stderr", "Traceback (most recent call last):\n  File \"a.py\"\nKeyError: 'b'"],
+    ["stderr", "plain words"],
+    CHECKPOINT,
+    STATUS,
+]
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "error", None])
+def test_records_of_a_childs_own_logger_keep_their_level_and_fields(
+    new_app: Callable[..., Application], level: str | None
+) -> None:
+    app = new_app()
+    app.put(1)
+    arguments = ("--log-level", "warning") if level is None else ()
+    run = app.start({"processRecords": [RECORDS]}, arguments=arguments, childLogLevel=level)
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output
+    shown = [json.loads(line) for line in run.stderr.splitlines()]
+    of_child = [one for one in shown if one["logger"] == "mld.child"]
+    (pid,) = child_pids(run)
+    assert all((one["shard"], one["pid"]) == (shard_id(0), pid) for one in of_child)
+    found = {one["msg"].removeprefix(f"{shard_id(0)} "): one for one in of_child}
+    expected = {
+        "stdout: no disk": "ERROR",
+        "stderr: Traceback (most recent call last):\n    File \"a.py\"\n  KeyError: 'b'": "ERROR",
+    }
+    if level != "error":
+        expected["stdout: late"] = "WARNING"
+        assert found["stdout: late"]["child"] == {"order": 7}
+    if level == "DEBUG":
+        expected |= {"stderr: seen": "DEBUG", "stderr: plain words": "INFO"}
+    assert {text: one["level"] for text, one in found.items()} == expected
+
+
+def test_with_the_text_format_only_the_log_message_is_a_record(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(1)
+    run = app.start({"processRecords": [RECORDS]}, childLogFormat="text")
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output
+    shown = [json.loads(line) for line in run.stderr.splitlines()]
+    found = {one["msg"]: one["level"] for one in shown if one["logger"] == "mld.child"}
+    assert found[f"{shard_id(0)} stdout: late"] == "WARNING"
+    (line,) = [text for text in found if "no disk" in text]
+    assert '{"level":50' in line
+    assert found[line] == "INFO"
+
+
 def test_checkpoint_errors_have_the_names_of_java(new_app: Callable[..., Application]) -> None:
     app = new_app()
     app.put(3, "key")

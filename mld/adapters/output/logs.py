@@ -1,8 +1,8 @@
 """Logging set-up: text for people, JSON lines for machines, always on stderr.
 
 Payloads and secrets are never formatted: a record's ``extra`` appears only under the names in
-``FIELDS``, and every message passes ``mld.model.masking``. Lines that say the same many times in
-a row are counted instead of printed.
+``FIELDS``, and what a child's own logger said under ``child``. All texts pass ``mld.model.masking``.
+Lines that say the same many times in a row are counted instead of printed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mld.model.masking import mask
-from mld.ports.process import log_facts
+from mld.model.masking import mask, mask_value
+from mld.ports.process import CHILD_LOGGER, log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,6 @@ FIELDS = {
     "pid": "pid",
     "pid_of_child": "pid",
     "action": "action",
-    "child_line": "child_line",
     "operation": "operation",
     "error_code": "error_code",
     "count": "count",
@@ -104,7 +103,7 @@ class TextFormatter(logging.Formatter):
         # Shards of several streams have the same ids.
         stream = {"stream": known["stream"]} if "stream_identifier" in known else {}
         shown = stream | _fields(record)
-        said = _message(record).translate(_VISIBLE)
+        said = _message(record)
         if self._is_short:
             stamp = self.formatTime(record, "%H:%M:%S")
             logger = "" if record.name.startswith("mld.") else f" {record.name}"
@@ -114,10 +113,12 @@ class TextFormatter(logging.Formatter):
             logger = f" {record.name}"
         facts = " ".join(f"{name}={value}" for name, value in shown.items())
         context = f" [{facts}]" if facts else ""
-        text = f"{stamp} {record.levelname:<7}{logger}{context} {said}"
+        more = "".join(f" {name}={value}" for name, value in _child_fields(record).items())
+        said += more.replace("\n", "\n  ")
+        text = f"{stamp} {record.levelname:<7}{logger}{context} {said.translate(_VISIBLE)}"
         if record.exc_info:
             text += "\n" + mask(self.formatException(record.exc_info))
-        color = _COLORS.get(record.levelno) or (_is_of_child(record) and _CHILD_COLOR)
+        color = _COLORS.get(record.levelno) or (record.name == CHILD_LOGGER and _CHILD_COLOR)
         return f"{color}{text}{_NO_COLOR}" if self._is_colored and color else text
 
 
@@ -137,6 +138,8 @@ class JsonFormatter(logging.Formatter):
             "msg": _message(record),
         }
         line |= log_facts() | _fields(record)
+        if child := _child_fields(record):
+            line["child"] = child
         if record.exc_info:
             line["exc"] = mask(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
@@ -157,7 +160,7 @@ class RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """False when the line is to be dropped."""
         fields = _fields(record)
-        if record.levelno < logging.WARNING or "child_line" in fields:
+        if record.levelno < logging.WARNING or record.name == CHILD_LOGGER:
             return True
         line = (record.name, record.levelno, record.getMessage(), str(fields))
         now = self._monotonic()
@@ -211,10 +214,6 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     logging.raiseExceptions = False
 
 
-def _is_of_child(record: logging.LogRecord) -> bool:
-    return record.__dict__.get("child_line") is not None
-
-
 def _message(record: logging.LogRecord) -> str:
     return mask(record.getMessage())
 
@@ -225,4 +224,15 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
         shown: mask(value) if isinstance(value, str) else value
         for name, shown in FIELDS.items()
         if (value := given.get(name)) is not None
+    }
+
+
+def _child_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a child's logger said besides level and message; texts and nested values masked."""
+    said = record.__dict__.get("child_fields") or {}
+    return {
+        mask(name): value
+        if value is None or isinstance(value, int | float)
+        else mask_value(name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in said.items()
     }

@@ -81,6 +81,14 @@ class ChildExceptionPolicy(StrEnum):
     FAIL = "fail"
 
 
+class ChildLogFormat(StrEnum):
+    """Which lines of a child are records of its own logger (``childLogFormat``)."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
@@ -355,6 +363,12 @@ class ChildConfig:
     preload: tuple[str, ...] = read_as(lambda words: tuple(words or ()), Key("childPreload",
         Kind.WORDS, None, "modules that this process imports besides those that the script names at"
         " its top", own=True))
+    log_format: ChildLogFormat = own_member("childLogFormat", ChildLogFormat.AUTO,
+        "lines of a child that are records in JSON: those with a message (auto), none (text), every"
+        " object (json)")
+    log_level: str | None = read_as(lambda value: value, Key("childLogLevel", Kind.ENUM, None,
+        "least level of what children print that is logged; absent = that of the log",
+        ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), own=True))
     recovers_glued: bool = flag("recoverGluedMessages",
         "take a status that stands behind other output on its line, after 5 s without another"
         " message; never a checkpoint", own=True)

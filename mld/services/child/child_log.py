@@ -1,7 +1,8 @@
 """What a child prints besides messages goes to the log, as much of it as a log can bear.
 
-A child that floods its stderr must neither fill the disk nor stop the daemon: lines are cut, and
-beyond a rate they are counted instead of written. What was left out is told afterwards, seldom.
+A line of a structured logger keeps its level and its fields, and a stack trace is one record. A
+child that floods its stderr must neither fill the disk nor stop the daemon: lines are cut, and
+beyond a rate they are counted instead of written; a warning now and then has the count.
 """
 
 from __future__ import annotations
@@ -10,23 +11,31 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from mld.decide.children.child_record import ChildRecord, Traces, read_record
 from mld.decide.children.stderr_tail import StderrTail
+from mld.model.config.config import ChildLogFormat
 from mld.model.masking import mask, printable
+from mld.ports.process import CHILD_LOGGER
 from protocol import Action
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.ports.clock import Clock
     from protocol import JunkLine
 
-log = logging.getLogger("mld.child")
+log = logging.getLogger(__name__)
+_of_child = logging.getLogger(CHILD_LOGGER)
 
-#: Longest part of a line that is logged.
+#: Longest part of a line, or of a stack trace, that is logged.
 MAX_LINE_BYTES = 8192
 #: Lines a child may print at once, and per second in the long run.
 BURST_LINES = 1000
 LINES_PER_S = 200.0
 #: Seconds from the first line that is left out to the warning about it and all others until then.
 NOTICE_S = 10.0
+#: A line that may begin a stack trace waits so long for the next one.
+TRACE_WAIT_S = 0.1
 #: What amazon_kclpy writes to stderr when a processor raised, before the status with which it goes on.
 _CAUGHT = b"Caught exception from action dispatch: "
 #: Most characters of what is quoted in the error of a child that failed.
@@ -36,10 +45,15 @@ _QUOTED_CHARS = 500
 class ChildLog:
     """The log of one child."""
 
-    def __init__(self, shard_id: str, clock: Clock) -> None:
-        """Log for a shard's child whose pid is told later."""
+    def __init__(
+        self, shard_id: str, clock: Clock, log_format: ChildLogFormat = ChildLogFormat.AUTO
+    ) -> None:
+        """Log for a shard's child; set ``pid`` once it runs."""
         self._shard_id = shard_id
         self._clock = clock
+        self._format = log_format
+        self._traces = Traces()
+        self._trace_end: asyncio.TimerHandle | None = None
         self._allowance = float(BURST_LINES)
         self._refilled_at = clock.monotonic()
         self._suppressed = 0
@@ -67,7 +81,23 @@ class ChildLog:
         """A line of stderr."""
         self._has_caught |= _CAUGHT in line
         self._tail.note(line[:MAX_LINE_BYTES])
-        self._write(logging.INFO, "stderr", line, "")
+        if (record := self._record(line)) is not None:
+            self._end_trace()
+            self._write_record("stderr", record)
+            return
+        for level, text in self._traces.add(line):
+            self._write(level, "stderr", text, "")
+        if self._traces.holds and self._trace_end is None:
+            loop = asyncio.get_running_loop()
+            self._trace_end = loop.call_later(TRACE_WAIT_S, self._end_trace)
+
+    def _end_trace(self) -> None:
+        """Log the lines that wait for more."""
+        if self._trace_end is not None:
+            self._trace_end.cancel()
+            self._trace_end = None
+        for level, text in self._traces.flush():
+            self._write(level, "stderr", text, "")
 
     def stdout(self, event: JunkLine) -> str | None:
         """A line of stdout that is not a message.
@@ -77,6 +107,9 @@ class ChildLog:
             each other. None = there is none.
         """
         meant = event.action
+        if meant is None and (record := self._record(event.line)) is not None:
+            self._write_record("stdout", record)
+            return None
         if meant is None:
             self._write(logging.INFO, "stdout", event.line, f" ({event.reason})")
             return None
@@ -105,11 +138,36 @@ class ChildLog:
             )
 
     def close(self) -> None:
-        """The child is gone: say what was left out."""
+        """The child is gone: log what is held, and what was left out."""
+        self._end_trace()
         if self._suppressed:
             self._say_suppressed()
 
+    def _record(self, line: bytes) -> ChildRecord | None:
+        return read_record(line, self._format) if len(line) <= MAX_LINE_BYTES else None
+
+    def _write_record(self, stream: str, record: ChildRecord) -> None:
+        if self._is_written():
+            self._log(record.level, f"{stream}: {_indented(record.text)}", record.fields)
+
     def _write(self, level: int, stream: str, line: bytes, note: str) -> None:
+        if not self._is_written():
+            return
+        text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
+        cut = f" [{len(line) - MAX_LINE_BYTES} bytes more]" if len(line) > MAX_LINE_BYTES else ""
+        self._log(level, f"{stream}: {_indented(text)}{cut}{note}")
+
+    def _log(self, level: int, text: str, fields: Mapping[str, object] | None = None) -> None:
+        _of_child.log(
+            level,
+            "%s %s",
+            self._shard_id,
+            text,
+            extra={"shard_id": self._shard_id, "pid_of_child": self.pid, "child_fields": fields},
+        )
+
+    def _is_written(self) -> bool:
+        """Whether the log bears one more line now; counts it if not."""
         now = self._clock.monotonic()
         may_write = self._may_write(now)
         if not may_write:
@@ -117,20 +175,7 @@ class ChildLog:
             self._suppressed += 1
         if self._suppressed and now - self._suppressed_since >= NOTICE_S:
             self._say_suppressed()
-        if not may_write:
-            return
-        text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
-        cut = f" [{len(line) - MAX_LINE_BYTES} bytes more]" if len(line) > MAX_LINE_BYTES else ""
-        log.log(
-            level,
-            "%s %s: %s%s%s",
-            self._shard_id,
-            stream,
-            text,
-            cut,
-            note,
-            extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
-        )
+        return may_write
 
     def _may_write(self, now: float) -> bool:
         earned = (now - self._refilled_at) * LINES_PER_S
@@ -152,3 +197,8 @@ class ChildLog:
             suppressed,
             extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
         )
+
+
+def _indented(text: str) -> str:
+    """The text so that none of its further lines can be taken for a line of the daemon."""
+    return text.replace("\n", "\n  ")

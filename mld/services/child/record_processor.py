@@ -115,7 +115,7 @@ class RecordProcessor:
         self._extras = dict(extras or {})
         self._on_exception = on_exception
         self._connection = DaemonConnection(shard_id, announced=CAPABILITIES)
-        self._log = ChildLog(shard_id, clock)
+        self._log = ChildLog(shard_id, clock, config.log_format)
         self._child: Child | None = None
         self._exchanges: ChildExchange | None = None
         self._listening: asyncio.Task[None] | None = None

@@ -17,7 +17,7 @@ from mld.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
-from mld.ports.process import log_facts, logging_with
+from mld.ports.process import CHILD_LOGGER, log_facts, logging_with
 
 
 class Terminal(io.StringIO):
@@ -47,11 +47,10 @@ def test_a_json_line_has_time_level_logger_and_message():
 
 def test_a_json_line_carries_the_known_extras_under_short_names():
     line = JsonFormatter().format(
-        record("x", shard_id="shardId-0", worker_id="w", pid=7, child_line="hello", payload="no")
+        record("x", shard_id="shardId-0", worker_id="w", pid=7, payload="no")
     )
     found = json.loads(line)
     assert (found["shard"], found["worker"], found["pid"]) == ("shardId-0", "w", 7)
-    assert found["child_line"] == "hello"
     assert "payload" not in found
 
 
@@ -65,7 +64,7 @@ def test_a_json_line_carries_the_stream_and_shard_of_its_task():
 
 
 def test_a_json_line_is_one_line_of_ascii_whatever_it_says():
-    line = JsonFormatter().format(record("a\nb é \ud83d", child_line="\u2028"))
+    line = JsonFormatter().format(record("a\nb é \ud83d", child_fields={"x": "\u2028"}))
     assert line.isascii()
     assert "\n" not in line
 
@@ -79,6 +78,14 @@ def test_a_text_line_has_its_context_in_brackets():
     line = TextFormatter().format(record("a", shard="shardId-0", pid=7, level=logging.WARNING))
     assert line[19:] == ",930 WARNING mld.x [shard=shardId-0 pid=7] a"
     assert TextFormatter().format(record("a"))[19:] == ",930 INFO    mld.x a"
+
+
+def test_the_fields_of_a_childs_own_logger_are_kept():
+    made = record("a", child_fields={"order": 7, "ok": None, "in": {"x": [1]}, "stack": "E\nat b"})
+    child = {"order": 7, "ok": None, "in": '{"x": [1]}', "stack": "E\nat b"}
+    assert json.loads(JsonFormatter().format(made))["child"] == child
+    text = TextFormatter().format(made)
+    assert text.endswith(' a order=7 ok=None in={"x": [1]} stack=E\n  at b')
 
 
 def test_a_text_line_names_the_stream_where_there_are_many():
@@ -104,7 +111,9 @@ def test_a_line_on_a_terminal_is_short_and_has_the_color_of_its_level(monkeypatc
     assert yellow.startswith("\x1b[33m")
     assert yellow.endswith(" WARNING [pid=7] of shardId-0\x1b[0m")
     assert on_terminal(record("a", level=logging.ERROR)).startswith("\x1b[31m")
-    assert on_terminal(record("child: a", child_line="a")).startswith("\x1b[36m")
+    of_child = record("a")
+    of_child.name = CHILD_LOGGER
+    assert on_terminal(of_child).startswith("\x1b[36m")
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
@@ -125,7 +134,8 @@ def test_no_line_shows_a_secret(formatter):
     try:
         raise ValueError("password=geheim")
     except ValueError:
-        failed = record("AKIAIOSFODNN7EXAMPLE", child_line="http://u:geheim@x")
+        fields = {"url": "http://u:geheim@x", "password": "geheim", "in": {"token": "geheim"}}
+        failed = record("AKIAIOSFODNN7EXAMPLE", child_fields=fields)
         failed.exc_info = sys.exc_info()
     line = formatter.format(failed)
     assert "geheim" not in line
@@ -212,7 +222,9 @@ def test_equal_warnings_are_counted_after_the_third():
 def test_plain_lines_and_what_a_child_wrote_always_pass():
     repeated = RepeatFilter(lambda: 0.0)
     assert all(repeated.filter(record("a")) for _ in range(50))
-    assert all(repeated.filter(warning("a", child_line="x")) for _ in range(50))
+    of_child = warning("a")
+    of_child.name = CHILD_LOGGER
+    assert all(repeated.filter(of_child) for _ in range(50))
 
 
 def test_the_memory_of_repeated_lines_is_bounded():

@@ -187,6 +187,8 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "glueClient.region",
         "childFailurePolicy",
         "childExceptionPolicy",
+        "childLogFormat",
+        "childLogLevel",
         "childPrefork",
         "childPreload",
         "recoverGluedMessages",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
-from mld.services.child.child_log import BURST_LINES, LINES_PER_S, NOTICE_S, ChildLog
+from mld.services.child.child_log import (
+    BURST_LINES,
+    LINES_PER_S,
+    NOTICE_S,
+    TRACE_WAIT_S,
+    ChildLog,
+)
 from protocol import JunkLine
 
 
@@ -66,6 +73,33 @@ def test_what_was_left_out_before_a_silence_is_told_with_the_next_line(child_log
     assert caplog.records[-1].getMessage() == "shard-1 stderr: after"
     child_log.close()
     assert len(warnings(caplog)) == 1
+
+
+def test_a_line_that_may_begin_a_trace_waits_a_moment_for_its_frames(child_log, caplog):
+    async def printing() -> None:
+        child_log.stderr(b"ValueError: one")
+        assert caplog.records == []
+        await asyncio.sleep(2 * TRACE_WAIT_S)
+        assert [one.getMessage() for one in caplog.records] == ["shard-1 stderr: ValueError: one"]
+        child_log.stderr(b"ValueError: two")
+        child_log.stderr(b"  at a")
+        child_log.stderr(b'{"msg":"b\\nc"}')
+        child_log.stderr(b"ValueError: three")
+        child_log.close()
+
+    asyncio.run(printing())
+    assert [one.getMessage() for one in caplog.records[1:]] == [
+        "shard-1 stderr: ValueError: two\n    at a",
+        "shard-1 stderr: b\n  c",
+        "shard-1 stderr: ValueError: three",
+    ]
+
+
+def test_a_record_that_is_too_long_is_cut_as_a_line(child_log, caplog):
+    child_log.stdout(JunkLine(b'{"level":"error","msg":"%s"}' % (b"x" * 9000), "not a message"))
+    (line,) = caplog.records
+    assert line.levelno == logging.INFO
+    assert "bytes more]" in line.getMessage()
 
 
 def test_a_child_that_prints_little_is_not_told_of(child_log, clock, caplog):
