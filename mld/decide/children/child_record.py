@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,34 +12,37 @@ from mld.model.config.config import ChildLogFormat
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: Levels of the logging module.
+DEBUG, INFO, WARNING, ERROR, CRITICAL = 10, 20, 30, 40, 50
+
 #: The action of a message that is a record of the log, see ``protocol.additions``.
 _LOG_ACTION = "log"
 _LEVEL_KEYS = ("level", "levelname", "severity")
 _TEXT_KEYS = ("msg", "message", "event")
 _LEVELS = {
-    "trace": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "information": logging.INFO,
-    "notice": logging.INFO,
-    "default": logging.INFO,
-    "warn": logging.WARNING,
-    "warning": logging.WARNING,
-    "err": logging.ERROR,
-    "error": logging.ERROR,
-    "crit": logging.CRITICAL,
-    "critical": logging.CRITICAL,
-    "fatal": logging.CRITICAL,
-    "alert": logging.CRITICAL,
-    "emerg": logging.CRITICAL,
-    "emergency": logging.CRITICAL,
+    "trace": DEBUG,
+    "debug": DEBUG,
+    "info": INFO,
+    "information": INFO,
+    "notice": INFO,
+    "default": INFO,
+    "warn": WARNING,
+    "warning": WARNING,
+    "err": ERROR,
+    "error": ERROR,
+    "crit": CRITICAL,
+    "critical": CRITICAL,
+    "fatal": CRITICAL,
+    "alert": CRITICAL,
+    "emerg": CRITICAL,
+    "emergency": CRITICAL,
 }
 #: pino and bunyan number their levels: 10 is trace, 60 is fatal.
 _NUMBERED = (
-    (60, logging.CRITICAL),
-    (50, logging.ERROR),
-    (40, logging.WARNING),
-    (30, logging.INFO),
+    (60, CRITICAL),
+    (50, ERROR),
+    (40, WARNING),
+    (30, INFO),
 )
 _PYTHON_TRACE = b"Traceback (most recent call last):"
 #: Lines that frames may follow: an error of JavaScript, .NET or Java, a panic.
@@ -88,7 +90,7 @@ def read_record(line: bytes, log_format: ChildLogFormat) -> ChildRecord | None:
     level_key = next((key for key in _LEVEL_KEYS if _level(left.get(key)) is not None), None)
     level = _level(left.pop(level_key)) if level_key else None
     text = str(left.pop(text_key)) if text_key else ""
-    return ChildRecord(logging.INFO if level is None else level, text, left)
+    return ChildRecord(INFO if level is None else level, text, left)
 
 
 def _refuse(name: str) -> None:
@@ -101,7 +103,7 @@ def _level(value: object) -> int | None:
         return _LEVELS.get(value.strip().lower())
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return next((level for least, level in _NUMBERED if value >= least), logging.DEBUG)
+    return next((level for least, level in _NUMBERED if value >= least), DEBUG)
 
 
 class Traces:
@@ -139,11 +141,11 @@ class Traces:
         if self._is_python or _HEADLINE.search(line):
             self._held = [line]
         else:
-            done.append((logging.INFO, line))
+            done.append((INFO, line))
         return done
 
     def flush(self) -> list[tuple[int, bytes]]:
         """What is held; a trace with frames is an ERROR."""
         held, self._held = self._held, []
-        level = logging.ERROR if len(held) > 1 else logging.INFO
+        level = ERROR if len(held) > 1 else INFO
         return [(level, b"\n".join(held))] if held else []
