@@ -236,7 +236,6 @@ class ChildFailed(MldError):
     """A child process broke the protocol, died or timed out.
 
     Attributes:
-        shard_id: the shard that it served.
         action: the message that it had to answer, e.g. ``processRecords``; None = it had none.
         child_exit_code: its exit status where known; negative = signal number.
     """

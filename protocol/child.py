@@ -163,7 +163,6 @@ def schema_definition(
     """The definition of a record's schema, which never changes; keep what was made of it.
 
     Args:
-        schema_version_id: of a record.
         environ: says where the daemon keeps definitions; None = the environment of the process.
 
     Returns: None where there is none: the record has no schema, or the daemon tells none.

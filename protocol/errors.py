@@ -29,7 +29,6 @@ class LineTooLong(RemoteProtocolError):
 
     Attributes:
         prefix: the first bytes of the line, for a log.
-        limit_bytes: the limit that it exceeded.
     """
 
     def __init__(self, prefix: bytes, limit_bytes: int) -> None:

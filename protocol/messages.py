@@ -86,7 +86,6 @@ class Record:
         sub_sequence_number: index within a KPL aggregate, else 0.
         schema_version_id: UUID of the schema's version; None, as the next two, unless the daemon
             took the frame of a schema registry off. Not written while it is None.
-        schema_name: of the schema.
         data_format: ``AVRO``, ``JSON`` or ``PROTOBUF``.
     """
 

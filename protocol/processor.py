@@ -74,7 +74,6 @@ class InitializeInput:
     """Which shard this process serves, and the checkpoint that reading starts behind.
 
     Attributes:
-        shard_id: Kinesis shard id.
         sequence_number: decimal digits, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``.
         sub_sequence_number: >= 0.
         extras: further keys that the daemon sent, e.g. the stream of a multi-stream daemon.

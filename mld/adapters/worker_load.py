@@ -100,8 +100,6 @@ class CgroupV2:
 
         Args:
             folder: where ``cpu.stat`` and ``cpu.max`` are.
-            clock: for the time between two samples.
-            place: name of the container.
         """
         self._folder = folder
         self._clock = clock
@@ -133,8 +131,6 @@ class CgroupV1:
 
         Args:
             folder: where ``cpu``, ``cpuset`` and perhaps ``cpuacct`` are.
-            clock: for the time between two samples.
-            place: name of the container.
         """
         self._folder = folder
         self._usage = usage_v1(folder)
@@ -212,7 +208,6 @@ class HostCpu:
 
         Args:
             stat: ``/proc/stat``.
-            place: name of the host.
         """
         self._stat = stat
         self.place = place
@@ -250,8 +245,6 @@ async def find_load_source(
     """The figures of this place.
 
     Args:
-        environ: of the process.
-        clock: for the time between two samples.
         offload: where requests may take their time; two of up to a second each.
         root: where ``/sys``, ``/proc`` and the rest are.
         imds: URL of the metadata server of EC2 instances.

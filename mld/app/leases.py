@@ -53,10 +53,6 @@ class LeaseWiring:
         """Make what every fleet needs.
 
         Args:
-            dynamodb: where the table is.
-            config: the effective configuration.
-            runtime: clock, chance, ids, metrics.
-            conditions: for ``/readyz``.
             is_multi_stream: lease keys name their stream.
             is_read: which leases are taken, and count in elections.
             find_load: finds what measures this worker's load, for the leader of a 3.x fleet.

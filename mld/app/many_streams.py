@@ -33,17 +33,7 @@ def follow_streams(
     conditions: Conditions,
     metrics: Metrics,
 ) -> tuple[StreamTracker, tuple[Loop, ...]]:
-    """Wire the tracker of the streams that the configuration lists, and its loops.
-
-    Args:
-        config: with a list of streams.
-        ports: the world.
-        coordinator: of the leases of all streams.
-        registry: where the tracker puts what each stream has of its own.
-        new_context: makes that.
-        conditions: for ``/readyz``.
-        metrics: of the worker.
-    """
+    """Wire the tracker of the streams that the configuration lists, and its loops."""
     listed = config.streams
     region = config.aws.kinesis_region or config.stream.region
     assert listed is not None, "without one stream the configuration lists them"

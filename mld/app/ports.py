@@ -45,7 +45,6 @@ class Ports:
 
     Attributes:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
-        pid: process id of the daemon.
         schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
         release_memory: gives free memory back to the system, if there is a way.
         read_properties: the bytes of the file of the configuration as it is now; None = not known.

@@ -38,7 +38,6 @@ class RealWorld:
     Attributes:
         region: region of the Kinesis client.
         account: asks STS who we are; called only where the file names a stream by ARN.
-        kinesis_endpoint: URL that the Kinesis client uses.
     """
 
     ports: Ports
@@ -128,7 +127,6 @@ def real_ports(
     """Clients, pools, the guardian of the children; closed on exit.
 
     Args:
-        config: of this worker.
         read_properties: see :class:`Ports`.
 
     Raises:

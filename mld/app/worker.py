@@ -31,12 +31,8 @@ class Worker:
     """A worker that is ready to run.
 
     Attributes:
-        scheduler: run it, stop it.
         coordinator: what it holds.
-        watchdog: whether its loop ticks.
         metrics: close it after the scheduler has ended; None without CloudWatch.
-        conditions: what services reported against its readiness.
-        streams: those that it reads.
         dropped_messages: log messages since the start that nobody took or that could not be written.
     """
 

@@ -226,12 +226,7 @@ def _fail_os(error: OSError) -> int:
 
 
 def _fail_usage(error: click.UsageError, args: list[str]) -> int:
-    """Report in the Java daemon's words, where other programs may look for them.
-
-    Args:
-        error: what is wrong.
-        args: the command line as typed.
-    """
+    """Report in the Java daemon's words, where other programs may look for them."""
     message, path = error.format_message(), None
     if isinstance(error, click.BadOptionUsage) and "requires an argument" in message:
         message = f"Expected a value after parameter {error.option_name}"

@@ -29,8 +29,6 @@ class Finite(click.FloatRange):
         """Take what lies between them.
 
         Args:
-            least: smallest number, finite.
-            most: largest number, finite.
             least_open: the smallest one is itself refused.
         """
         super().__init__(min=least, max=most, min_open=least_open)
@@ -50,12 +48,6 @@ class WholeNumber(click.IntRange):
     """A whole number between two bounds, both included; anything else is an error of usage."""
 
     def __init__(self, least: int, most: int) -> None:
-        """Take what lies between them.
-
-        Args:
-            least: smallest number.
-            most: largest number.
-        """
         super().__init__(min=least, max=most)
 
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> int:

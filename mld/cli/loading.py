@@ -85,7 +85,6 @@ def build(path: str, *, worker_id: str, shown_as: str | None = None) -> Built:
     """Read and check a properties file without logging anything.
 
     Args:
-        path: as typed.
         worker_id: for a file that names no worker.
         shown_as: what findings call the file; None = its path.
 
@@ -99,7 +98,6 @@ def load_config(path: str, *, worker_id: str, shown_as: str | None = None) -> Co
     """The configuration of a file for a daemon of this machine; what there is to say is logged.
 
     Args:
-        path: as typed.
         worker_id: for a file that names no worker.
         shown_as: what findings call the file; None = its path.
 

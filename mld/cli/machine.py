@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 
 def on_this_machine(built: Built, file: str) -> Built:
-    """The same with what would keep a daemon of this environment and working directory from work.
-
-    Args:
-        built: of a file.
-        file: its path as typed.
-    """
+    """The same with what would keep a daemon of this environment and working directory from work."""
     found = [
         *_program(built, file),
         *_profiles(built, file),

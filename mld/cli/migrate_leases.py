@@ -52,8 +52,6 @@ def print_move(
     """Print a plan for people.
 
     Args:
-        table: name of the lease table.
-        to: the kind of keys.
         identifier: ``account:stream:epoch`` of the moved rows, or None.
         move: the plan, without problems.
         done: whether it was carried out.
@@ -189,7 +187,6 @@ class AskedStream:
 
     Attributes:
         name: bare; None = the file names none, or several.
-        arn: as written.
         account: twelve digits.
         epoch: for the new keys.
     """

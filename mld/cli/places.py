@@ -29,7 +29,6 @@ def require_writable(file: str, option: str) -> None:
 
     Args:
         file: as typed; it is not touched.
-        option: that names it, for the message.
 
     Raises:
         ConfigError: its folder does not exist, it is a directory, or may not be written.

@@ -61,11 +61,7 @@ _METRICS_S = 2.0
 
 
 def run(options: RunOptions) -> int:
-    """Run the daemon until it is stopped; the exit code, with which the process is to end now.
-
-    Args:
-        options: the parsed command line.
-    """
+    """Run the daemon until it is stopped; the exit code, with which the process is to end now."""
     from mld.adapters.output.background_output import background_output
 
     with background_output(), contextlib.ExitStack() as starting:
@@ -99,7 +95,6 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
     """Run the worker.
 
     Args:
-        options: the parsed command line.
         starting: closed when the clients are made, before the loop begins.
     """
     from mld.adapters.system_clock import RandomIds

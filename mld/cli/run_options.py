@@ -12,7 +12,6 @@ class RunOptions:
     """What the command line of the daemon says.
 
     Attributes:
-        properties_file: path as typed.
         log_configuration: path for ``-l``, or None.
         log_level: of :data:`LEVELS`, or None.
         log_format: ``text``, ``json``, or None = text on a terminal.

@@ -152,9 +152,7 @@ def draw(outcome: Outcome, file: str, title: str) -> None:
     """Write the picture.
 
     Args:
-        outcome: what to show.
         file: path of a PNG file, replaced.
-        title: above it.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -207,7 +205,6 @@ class Seconds(click.ParamType[float]):
     name = "TIME"
 
     def __init__(self, least_s: float, most_s: float) -> None:
-        """Take what lies between two bounds, both included."""
         self._least_s, self._most_s = least_s, most_s
 
     def __str__(self) -> str:

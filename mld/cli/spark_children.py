@@ -86,8 +86,6 @@ def for_spark(
     ends in ``run()``, and else the lines are for a program of the user's own.
 
     Args:
-        built: of a file.
-        file: its path as typed.
         programs: key, line and command of each program.
         is_here: the children run on this machine, which is looked at then.
     """
@@ -134,7 +132,6 @@ def _read(path: str, written: Mapping[str, _Key]) -> tuple[dict[str, _Key], list
     """The keys of the file that a command line names, and what is wrong with them.
 
     Args:
-        path: of that file.
         written: keys of the daemon's file, which count instead.
     """
     try:
@@ -170,14 +167,7 @@ def _of_places(keys: Mapping[str, _Key], file: str, folder: str | None) -> list[
 def _of_child(
     keys: Mapping[str, _Key], place: Finding, command: SparkCommand, folder: str
 ) -> Iterator[Finding]:
-    """What its environment and its Python lack.
-
-    Args:
-        keys: of its files.
-        place: of its command line.
-        command: that line.
-        folder: working directory.
-    """
+    """What its environment and its Python lack."""
     texts = _texts(keys)
     environ = {**os.environ, **command.variables}
     if "HOME" not in command.variables:  # where "~" in the path of a Java is

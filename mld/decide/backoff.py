@@ -19,7 +19,6 @@ def backoff_s(attempt: int, rng: random.Random, *, first_s: float, cap_s: float)
 
     Args:
         attempt: how many tries failed before this one, from 0.
-        rng: where chance comes from.
         first_s: upper bound of the first pause, > 0.
         cap_s: upper bound of all pauses, >= ``first_s``.
 

@@ -24,11 +24,7 @@ ALL = "ALL"
 
 @dataclass(slots=True)
 class StatisticSet:
-    """Sum, extremes and number of the values of one metric.
-
-    Attributes:
-        unit: of all of them.
-    """
+    """Sum, extremes and number of the values of one metric."""
 
     unit: str
     count: int = 0

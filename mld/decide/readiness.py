@@ -84,7 +84,6 @@ class Condition:
     """One reason, said to people.
 
     Attributes:
-        reason: for programs.
         message: one sentence: what is wrong, where, and what to do.
     """
 
@@ -99,7 +98,6 @@ class WorkerSnapshot:
     Attributes:
         state: of the scheduler: ``starting``, ``running``, ``stopping`` or ``stopped``.
         conditions: what its services reported and have not taken back.
-        shards: its consumers.
         scan_age_s: since the last complete scan of the lease table; None before the first.
         scan_interval_s: how often a scan is due.
         left_free: why leases have no owner and get none, in words; empty while all is well.
@@ -127,9 +125,7 @@ class Readiness:
     """The answer of ``/readyz``.
 
     Attributes:
-        state: of the scheduler.
         reasons: why the worker is not ready; none = it is.
-        shards: number of held shards by their health.
         failing: those that fail, also while others are read.
     """
 
@@ -158,7 +154,6 @@ def readiness(worker: WorkerSnapshot, max_age_s: float | None = None) -> Readine
     """Judge a worker.
 
     Args:
-        worker: as it is now.
         max_age_s: how far behind a shard may be, and how long it may be without a finished batch;
             None = as far and as long as it likes.
     """

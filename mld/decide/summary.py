@@ -33,7 +33,6 @@ def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: 
     """What is going on, e.g. ``2 shards held: 2 being read; 12 records/s; greatest lag 0.3 s ...``.
 
     Args:
-        worker: as it is now.
         records: handed to children in the interval.
         restarts: of children in the interval.
         interval_s: since the last line, > 0.

@@ -58,7 +58,6 @@ class EmbeddedAws:
     Args:
         kinesis_port: 0 = any free port.
         moto_port: 0 = any free port.
-        region: region of every ARN.
         options: further arguments of ``python -m mld.local``, e.g. ``("--reshard-s", "0.5")``.
     """
 

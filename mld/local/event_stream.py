@@ -60,11 +60,7 @@ def initial_response() -> bytes:
 
 
 def shard_event(payload: bytes) -> bytes:
-    """A ``SubscribeToShardEvent``.
-
-    Args:
-        payload: its JSON text.
-    """
+    """A ``SubscribeToShardEvent``."""
     return _event("SubscribeToShardEvent", payload)
 
 
@@ -115,11 +111,7 @@ async def serve_events(
     """Send events until the subscription is over or the client is gone.
 
     Args:
-        subscription: says what is to be sent.
-        rule: what shall go wrong.
-        receive: of the ASGI request, whose body has been read.
         send: of the ASGI request; waits while the client does not read.
-        abort: cuts the connection.
     """
     gone = asyncio.ensure_future(_disconnected(receive))
     feeding = asyncio.ensure_future(_feed(subscription, rule, send, abort))

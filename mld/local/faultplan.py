@@ -23,10 +23,7 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         probability: 0 to 1, how many of the matching requests it hits.
         delay_s: seconds to wait before the rest.
         code: error to answer with; None = no error.
-        message: its text.
-        http_status: its status.
         when: ``before`` the operation (nothing happens) or ``after`` it (its effect stays).
-        drop: close the connection instead of answering.
         in_stream: what happens to the events of a SubscribeToShard that is accepted: ``cut`` (the
             connection breaks within the next event), ``corrupt`` (the next event has a wrong
             checksum), ``silence`` (nothing comes any more), ``exception`` (the stream ends with

@@ -80,8 +80,6 @@ def put_all(
     later ones.
 
     Args:
-        kinesis: a botocore client.
-        stream: stream name.
         records: from :func:`read_records`.
         progress: called with the bytes of input done after each request.
     """

@@ -138,9 +138,7 @@ class MotoServer:
     """moto behind HTTP on one port, in threads of this process.
 
     Args:
-        host: address to listen on.
         port: 0 = any free one; see :attr:`port`.
-        plan: faults applied to every request.
     """
 
     def __init__(self, host: str, port: int, plan: FaultPlan) -> None:

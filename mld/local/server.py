@@ -172,7 +172,6 @@ class KinesisApp:
     """ASGI application: ``POST /`` is Kinesis, ``/_control`` is for whoever runs the server.
 
     Args:
-        settings: behavior of the model at the start.
         rng: source of chance for the model.
         plan: faults; shared with the other services of the process.
     """

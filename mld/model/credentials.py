@@ -107,8 +107,6 @@ class AssumedRole:
     """What AssumeRole is asked for; the base credentials are the default chain's.
 
     Attributes:
-        arn: role ARN as written.
-        session_name: RoleSessionName as written.
         external_id: ExternalId, or None; never shown.
         region: STS region from ``endpointRegion`` or ``endpoint``; None = the default region.
         endpoint: STS URL, or None.
@@ -126,7 +124,6 @@ class CredentialStep:
     """One provider of a chain.
 
     Attributes:
-        source: its kind.
         profile: profile name, only with PROFILE; None = ``AWS_PROFILE`` or ``default``.
         role: only and always with ASSUME_ROLE.
     """

@@ -41,10 +41,8 @@ class Finding:
 
     Attributes:
         severity: see :class:`Severity`.
-        source: file as the user named it.
         line: from 1; None when something is missing.
         key: property name as written; None when the file as a whole is meant.
-        text: what is the matter.
         suggestion: what to write instead, or empty.
     """
 

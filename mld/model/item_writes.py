@@ -46,9 +46,6 @@ def upsert(
     """An Update that makes the item where there is none.
 
     Args:
-        place: where.
-        key: which.
-        attributes: to be set.
         unless_other: name and text of an attribute that an existing item must have.
     """
     request: dict[str, Any] = {"TableName": place.table, "Key": key_of(place, key)}

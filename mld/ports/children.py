@@ -61,7 +61,6 @@ class ChildLauncher(Protocol):
         """Start a program, found by PATH, without a shell.
 
         Args:
-            argv: program and arguments.
             env: added to (and overriding) the daemon's own environment.
             on_stderr: called with each line of its stderr, without the line end, from birth on.
 

@@ -29,14 +29,12 @@ class Conditions:
     """At most one condition per reason and subject; one object per worker, handed to services."""
 
     def __init__(self) -> None:
-        """Nothing is wrong yet."""
         self._current: dict[tuple[Reason, str], Condition] = {}
 
     def report(self, reason: Reason, message: str, subject: str = "") -> None:
         """The worker is not ready from now on; replaces an earlier message of reason and subject.
 
         Args:
-            reason: for programs.
             message: one sentence for people: what is wrong, where, and what to do.
             subject: which one of several has it, e.g. a stream.
         """
@@ -55,9 +53,6 @@ class FailingCondition:
     """What keeps failing: said at once, then each minute, and on ``/readyz``.
 
     Args:
-        reason: of the condition.
-        conditions: for ``/readyz``.
-        clock: tells how long it lasts.
         subject: tells two of one reason apart.
         lasting_s: the worker is not ready when it has lasted for so long.
         calm_s: it is resolved only when it did not fail for so long, so that what comes and goes counts
@@ -92,7 +87,6 @@ class FailingCondition:
 
         Args:
             what: a clause that says what fails, where, and what follows from it.
-            error: of the call that failed, if one did.
         """
         now = self._clock.monotonic()
         self._what = what
@@ -124,11 +118,7 @@ class FailingCondition:
 
 
 def remedy(error: Exception) -> str:
-    """What to do about an error of a table, as the end of a sentence; "" = try on.
-
-    Args:
-        error: of the call.
-    """
+    """What to do about an error of a table, as the end of a sentence; "" = try on."""
     if isinstance(error, NotFound):
         return ". The table is missing: restore it from a backup"
     if isinstance(error, CredentialsRefused):

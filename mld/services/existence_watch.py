@@ -59,10 +59,7 @@ class ExistenceWatch:
                 when the resource is the one that it was. Raises AwsError or MalformedData when that
                 is not known.
             doubted: woken by whoever met a sign that it is gone; waited for by :meth:`run`.
-            reason: of the condition.
             conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
-            clock: measures the distances.
-            rng: spreads the looks of many workers.
             on_gone: told once with the sentence when the resource is found gone.
         """
         self._look = look

@@ -18,10 +18,6 @@ class Runtime:
     """Time, chance, ids, metrics and a place for long computations; one per worker.
 
     Attributes:
-        clock: both clocks.
-        rng: where chance comes from.
-        ids: fresh ids.
-        metrics: the sink.
         offload: for pure functions that take too long for the loop.
     """
 

@@ -61,10 +61,8 @@ class SchedulerParts:
     """What a Scheduler runs; built by ``mld.app``.
 
     Attributes:
-        streams: those that it reads, with their loops.
         loops: name and coroutine function of every further service loop.
         new_consumer: makes the consumer of a lease that was just gained.
-        conditions: for ``/readyz``.
     """
 
     coordinator: LeaseCoordinator
@@ -90,7 +88,6 @@ class Scheduler:
     def __init__(
         self, config: Config, parts: SchedulerParts, clock: Clock, metrics: Metrics
     ) -> None:
-        """Put it together; nothing happens before :meth:`run`."""
         self._config = config
         self._parts = parts
         self._clock = clock

@@ -26,10 +26,7 @@ class SummaryLog:
     """One INFO line in a minute while the worker runs.
 
     Args:
-        clock: measures the interval.
         metrics: told of log messages that nobody took: the log can't be, while nobody reads it.
-        tally: what all consumers have done so far.
-        snapshot: the worker as it is now.
         dropped_messages: since the start.
     """
 

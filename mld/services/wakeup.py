@@ -12,7 +12,6 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        """Start without a call."""
         self._is_called = False
         self._waiters: list[asyncio.Future[None]] = []
 

@@ -24,7 +24,6 @@ class LoopWatchdog:
     """Sleeps, and measures how late it is woken."""
 
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
-        """Watch with this clock."""
         self._clock = clock
         self._metrics = metrics
         self.last_tick = clock.monotonic()

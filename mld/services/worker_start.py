@@ -77,8 +77,6 @@ class StartCalls:
 
     Args:
         config: how long a start is tried that is refused; the time of a call on the lease table.
-        clock: measures for how long a call fails.
-        rng: spreads the calls of workers that start together.
         is_starting: afterwards only reads of whole tables are repeated, and only thrice.
         conditions: for ``/readyz``, of calls that are being repeated.
     """
@@ -216,7 +214,6 @@ class WorkerStart:
         metrics: Metrics,
         conditions: Conditions,
     ) -> None:
-        """Nothing happens before :meth:`run_unless`; ``conditions`` are for ``/readyz``."""
         self._conditions = conditions
         self._config = config
         self._coordinator = coordinator

@@ -44,7 +44,6 @@ class LeaderMemory:
     Attributes:
         seen: counters and since when, by lease key.
         deadlines: of hand-offs, by lease key: the pair of owners and the time.
-        runs: so far.
     """
 
     seen: Mapping[str, Sighting] = field(default_factory=dict)
@@ -78,7 +77,6 @@ def plan(
         memory: of this leader; changed.
         failover_s: ``failoverTimeMillis``.
         max_leases: ``maxLeasesForWorker``.
-        rng: shuffles, where Java does.
     """
     memory.seen = look(memory.seen, leases, now)
     memory.deadlines = {

@@ -196,7 +196,6 @@ def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMem
     that were under way get their time anew.
 
     Args:
-        rows: the table as it is now.
         scans: when it was looked at, the last one last; not after now.
     """
     if not scans:

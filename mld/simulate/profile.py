@@ -45,7 +45,6 @@ class Profile:
     """The behaviour of every worker of a fleet.
 
     Attributes:
-        name: which.
         is_assigned: a leader assigns the leases (3.x); False = each worker takes its share (2.x).
         look_s: pause between two looks of the taker (2.x) or of the leader (3.x).
         discovery_s: period of looking for leases that were assigned.

@@ -23,7 +23,6 @@ class Events:
     """
 
     def __init__(self) -> None:
-        """Time 0, and nothing is planned."""
         self.now = 0.0
         self._planned: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -33,7 +32,6 @@ class Events:
 
         Args:
             time_s: when; not before now.
-            action: what.
         """
         heapq.heappush(self._planned, (max(time_s, self.now), next(self._numbers), action))
 
@@ -54,7 +52,6 @@ class Reading:
     """One child that reads a shard.
 
     Attributes:
-        worker: whose child.
         since: when its first record came.
         fenced_at: when its worker lost the lease in the table: later checkpoints were refused.
     """
@@ -89,13 +86,10 @@ class Readings:
     """The children of all shards.
 
     Attributes:
-        shards: by lease key.
         unread: how many shards nobody reads.
-        moves: of all leases.
     """
 
     def __init__(self, keys: list[str], checkpoint_every_s: float) -> None:
-        """Nobody reads anything yet."""
         self.shards = {key: ShardHistory() for key in keys}
         self.unread = len(keys)
         self.moves = 0
@@ -122,9 +116,6 @@ class Readings:
         """A child ends.
 
         Args:
-            key: of the lease.
-            reading: the child.
-            now: when.
             checkpoints: it writes a last checkpoint; the table refuses it when the lease is lost.
         """
         shard = self.shards[key]

@@ -51,7 +51,6 @@ class MembershipChange:
     """Workers that start, stop or die together.
 
     Attributes:
-        kind: what happens.
         at_s: when, seconds from the start of the simulation.
         count: how many workers, >= 1.
         group: which group they belong to; None = spread over the groups.
@@ -76,7 +75,6 @@ class Scenario:
         failover_s: ``failoverTimeMillis`` of all workers.
         duration_s: length of the simulation, > 0.
         changes: in any order.
-        load: how records are spread over the shards.
         records_per_s: of all shards together, > 0.
         record_bytes: size of a record, > 0.
         checkpoint_every_s: pause between two checkpoints of a shard, > 0.
@@ -110,10 +108,6 @@ def group_names(count: int) -> tuple[str, ...]:
 def parse_duration(text: str, *, key: str) -> float:
     """Seconds of ``10s``, ``5m``, ``1.5h``, ``250ms`` or ``90``.
 
-    Args:
-        text: as the user wrote it.
-        key: the option, for the error.
-
     Raises:
         ConfigError: another form, or more than a float holds.
     """
@@ -132,9 +126,7 @@ def parse_change(kind: ChangeKind, text: str, *, key: str) -> MembershipChange:
     """A change as the command line has it: ``20@5m``, ``20:groupB@5m`` or ``leader@8m``.
 
     Args:
-        kind: what happens then.
         text: count, group or not, and time.
-        key: the option, for the error.
 
     Raises:
         ConfigError: another form, or a count that has no end.
@@ -201,7 +193,6 @@ def spread(live: Counter[str], count: int, groups: tuple[str, ...]) -> list[str]
 
     Args:
         live: workers by group; what joins is added.
-        count: how many join.
         groups: where they may go.
 
     Returns:
@@ -235,8 +226,6 @@ def shares(load: Load, shards: int, rng: random.Random) -> list[float]:
 
     Args:
         load: the kind of spread. Zipf's law has exponent 1, with the ranks shuffled over the shards.
-        shards: how many.
-        rng: draws.
 
     Returns:
         As many numbers > 0; their sum is 1.

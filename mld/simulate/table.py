@@ -37,9 +37,7 @@ class Bill:
     """Requests and request units since the start; floats, as many are counted by their rate.
 
     Attributes:
-        reads: requests that read.
         writes: requests that write, refused ones included.
-        read_units: DynamoDB's read request units.
         write_units: DynamoDB's write request units; an index costs its own.
     """
 
@@ -93,7 +91,6 @@ class Lock:
     """
 
     def __init__(self, timing: LockTiming, bill: Bill) -> None:
-        """There is no item."""
         self.owner: Leader | None = None
         self._timing = timing
         self._bill = bill
@@ -137,7 +134,6 @@ class SimulatedRow:
     """One lease.
 
     Attributes:
-        key: of the lease.
         kbps: throughput that its owner measures, KiB/s.
         owner: ``leaseOwner``; None = nobody.
         checkpoint_owner: ``checkpointOwner``, during a hand-off.
@@ -230,7 +226,6 @@ class Table:
 
     Attributes:
         rows: sorted by key.
-        bill: counts the requests.
         has_index: there is an index by owner, which writes of owners cost.
         items: rows of all kinds, for the size of a scan.
     """

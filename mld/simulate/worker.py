@@ -29,8 +29,6 @@ class Hold:
     """One hold of one lease.
 
     Attributes:
-        key: of the lease.
-        since: when it began.
         reading: its child, once that gets records.
         is_handed_over: its child is finishing, so that another worker may go on.
     """
@@ -83,15 +81,11 @@ class SimulatedWorker:
 
     Attributes:
         id: begins with the name of its group and ``-``.
-        group: name.
-        started_at: when its process started.
         ended_at: when it was gone; infinity = it lives.
         is_leaving: it was told to stop and reads on until others go on.
-        held: by lease key.
     """
 
     def __init__(self, fleet: WorkerFleet, worker_id: str, group: str) -> None:
-        """A process that starts now."""
         self.fleet = fleet
         self.id = worker_id
         self.group = group
@@ -248,7 +242,6 @@ class AssignedWorker(SimulatedWorker):
     """
 
     def __init__(self, fleet: WorkerFleet, worker_id: str, group: str) -> None:
-        """A process that starts now."""
         super().__init__(fleet, worker_id, group)
         self.reports_from = math.inf
         self.is_retired = False

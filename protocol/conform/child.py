@@ -353,7 +353,6 @@ class ChildKit:
     """Runs all cases against one command.
 
     Args:
-        command: program and arguments of the child.
         implementation: which extra items apply.
         timeout_s: limit for each answer, > 0 and at most :data:`MAX_TIMEOUT_S`.
         environment: added to the environment of every child.

@@ -272,8 +272,6 @@ class DaemonKit:
 
     Args:
         command: program and arguments; one argument contains ``{properties}``.
-        implementation: whose expectations apply.
-        cloud: the AWS that the daemon talks to.
         folder: an existing empty folder for the cases' files.
         jobs: cases that run at the same time, >= 1.
     """
@@ -400,8 +398,6 @@ class DaemonKit:
         """The verdict on input that Java refuses with exit 1 and this text, kcl-mld with exit 2.
 
         Args:
-            item_id: the item.
-            run: the daemon.
             text: must be in Java's output.
             hint: must be in kcl-mld's output, upper and lower case alike; empty = anything.
         """

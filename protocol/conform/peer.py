@@ -73,7 +73,6 @@ class Peer:
     """A child process and the conversation with it.
 
     Args:
-        command: program and arguments.
         environment: added to the inherited environment.
         timeout_s: limit for each answer.
         on_stderr: called, from another thread, with each piece of its stderr as it comes.

@@ -37,7 +37,6 @@ class Item:
         id: e.g. ``WIRE-03``.
         group: the part of the id before the dash.
         quirk: the Java daemon surprises here; an implementation may decide otherwise.
-        given: the situation.
         then: what the Java daemon (``PY``: kclpy) does.
         kit: which kit judges it; None when neither can.
         reason: why no kit can judge it; None when one can.
@@ -219,7 +218,6 @@ class Report:
     """Findings in the order of the items; the worst verdict on an item counts.
 
     Args:
-        items: what the run covers.
         baseline: verdicts to show beside the new ones.
         whole: items without a finding are reported as not testable; else they are left out.
     """

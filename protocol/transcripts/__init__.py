@@ -33,7 +33,6 @@ class TranscriptLine:
 
     Attributes:
         at_s: seconds since the child was started.
-        direction: who said it.
         line: the bytes without the line end.
     """
 

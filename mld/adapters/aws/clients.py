@@ -129,7 +129,6 @@ class Caller:
 
     Args:
         client: as from :func:`make_client`.
-        pool: where its calls block.
         frequent: operations that are called all the time, e.g. ``("get_records",)``; see
             :mod:`mld.adapters.aws.prepared`.
     """

@@ -136,7 +136,6 @@ class _Attempt:
         began_at: seconds, as of the clock.
         is_over: new keys came, or never will.
         why: no new keys came.
-        error: the same, where there is one.
         again_at: when the next one may begin.
     """
 

@@ -111,7 +111,6 @@ def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     """Our error for an answer that reports a failure.
 
     Args:
-        error: botocore's.
         writes: the operation changes something. Then an HTTP 5xx says nothing about its effect.
     """
     operation = error.operation_name

@@ -71,7 +71,6 @@ def exchange(connection: socket.socket, request: bytes) -> Answer:
 
     Args:
         connection: connected, its time-out set; nothing unread on it.
-        request: head and body.
 
     Raises:
         OSError: the connection failed or was silent for too long (``TimeoutError``).

@@ -115,9 +115,7 @@ class RepeatedSignature:
 
         Args:
             signed: headers of that request, ``Authorization`` among them.
-            body: of that request.
             host: value of the header ``Host``.
-            credentials: by which it was signed.
 
         Returns:
             None when it gives another signature than botocore did.
@@ -141,7 +139,6 @@ class RepeatedSignature:
 
         Args:
             stamp: value of ``X-Amz-Date``, e.g. ``20260101T120000Z``.
-            body: of the request.
         """
         request = f"{self._before}{stamp}{self._after}{sha256(body).hexdigest()}"
         digest = sha256(request.encode()).hexdigest()
@@ -162,7 +159,6 @@ class RequestTemplate:
     """``POST /`` to one URL.
 
     Attributes:
-        url: as botocore resolved it.
         fixed: headers that every request has.
     """
 
@@ -188,7 +184,6 @@ class RequestTemplate:
             request: signed; its body is bytes.
             signer: botocore's, the source of credentials.
             signing_name: of the service, e.g. ``kinesis``.
-            region: of the signature.
 
         Returns:
             None when the request is unusual, or was signed for another region or service.

@@ -58,7 +58,6 @@ class BackgroundQueue(Generic[T]):
         work: called in the thread with the next items; an error counts them as dropped.
         tell: called in the thread with the number of dropped items and for how many seconds.
         max_bytes: bound of what waits; one larger item is taken when nothing else waits.
-        max_items: bound of their number.
         chunk_bytes: most that is worked off at once; 0 = one item at a time.
     """
 
@@ -190,7 +189,6 @@ class BackgroundOutput(io.TextIOBase):
 
     Args:
         target: the stream that is stood in for; its descriptor is used if it has one.
-        max_bytes: bound of what waits.
         max_messages: bound of their number; one call of ``write`` with whole lines is one.
     """
 
@@ -300,8 +298,6 @@ class BackgroundHandler(logging.handlers.QueueHandler):
 
     Args:
         target: called in a thread of its own, in the order of the records.
-        max_bytes: bound of the texts that wait.
-        max_messages: bound of their number.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ class SchemaFolder:
     """The port :class:`mld.ports.schemas.DefinitionFiles`; close it at the end.
 
     Args:
-        pool: where files are written.
         parent: where the folder is made; None = the system's place for temporary files.
 
     Raises:

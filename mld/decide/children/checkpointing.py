@@ -70,7 +70,6 @@ def position_to_store(
     """What a checkpoint request writes.
 
     Args:
-        state: of the shard.
         sequence_number: as asked; None = the largest position handed out.
         sub_sequence_number: as asked; None = 0; ignored when the sequence number is None.
 

@@ -27,13 +27,9 @@ class ChildFacts:
 
     Attributes:
         shard_id: bare shard id.
-        lease_key: key of the lease's row.
-        stream_name: the stream.
         stream_arn: of one of many streams; None with a single one, likewise the next.
         stream_identifier: ``account:stream:epoch``.
         application_name: ``applicationName``.
-        worker_id: the worker's.
-        pid: process id of the daemon.
         announced: additions to the protocol that the daemon serves.
         answer_timeout_s: ``timeoutInSeconds``, or None.
         schemas: folder with the definitions of schemas, or None.
@@ -114,7 +110,6 @@ def environment_of_child(
     """The whole environment of a child.
 
     Args:
-        inherited: that of the process which starts it.
         added: wins over it.
         shim: folder with the stand-in for ``amazon_kclpy``, for children that find no real one;
             goes to the end of ``PYTHONPATH``. None = no stand-in.

@@ -109,8 +109,6 @@ def next_state(
     """The state after a task.
 
     Args:
-        state: whose task just ended.
-        outcome: how it ended.
         reason: the strongest reason to stop so far, None = go on.
 
     Returns:
@@ -199,9 +197,7 @@ def restart_pause_s(
     """Seconds until the next child of a shard, or None: the failure ends the daemon.
 
     Args:
-        config: policy, first pause and number of attempts.
         count: with the failure at hand already counted.
-        rng: where chance comes from.
         forgot_end: whether that failure is an answer to shardEnded without a checkpoint.
         exit_code: of the child; None if it is not known.
     """

@@ -25,7 +25,6 @@ class StderrTail:
     """Reads along, line by line, and knows what to quote if the program ends now."""
 
     def __init__(self) -> None:
-        """Nothing has been said."""
         self._last = b""
         self._said = b""
         self._headline = b""

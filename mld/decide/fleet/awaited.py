@@ -25,7 +25,6 @@ def missing(told: Explanation, awaited: Awaited, within_s: float) -> Explanation
 
     Args:
         told: by looks of which the last is the newest.
-        awaited: what is waited for.
         within_s: a checkpoint that is so far behind is caught up.
 
     Returns:

@@ -105,7 +105,6 @@ def change_at_start(
 
     Args:
         stored: the fleet's state; INIT = there is no item.
-        client_version: of its file.
         is_new: there is no lease, so nobody has worked with this table.
 
     Returns:
@@ -128,7 +127,6 @@ def followed(current: ClientVersion, stored: ClientVersion | None) -> ClientVers
     """The state after a look at the item while the worker runs.
 
     Args:
-        current: as this worker knows it.
         stored: as the item says now; None = there is none.
 
     Returns:
@@ -155,7 +153,6 @@ def unready(
     """Why a fleet in UPGRADE_FROM_2X can't be flipped yet, for people; None = it can.
 
     Args:
-        leases: all rows.
         metrics: of all workers, old ones too.
         now_s: epoch seconds.
         has_index: the index by owner is complete.

@@ -34,21 +34,12 @@ _WAYS_OUT = (
 
 
 def refuse_unreadable(key: str, why: str) -> UnservableFleet:
-    """The error of a worker that can't tell what its fleet does: it could work against a leader.
-
-    Args:
-        key: of the item.
-        why: what is wrong with it.
-    """
+    """The error of a worker that can't tell what its fleet does: it could work against a leader."""
     return UnservableFleet(f"the item {key} says what kcl-mld does not know: {why}. " + _WAYS_OUT)
 
 
 def refuse_two_fleets(tables: Iterable[str]) -> UnservableFleet:
-    """The error of a worker that finds two fleets with one set of leases, each with a leader.
-
-    Args:
-        tables: in which each keeps its items.
-    """
+    """The error of a worker that finds two fleets with one set of leases, each with a leader."""
     names = " and ".join(tables)
     return UnservableFleet(
         f"the leases belong to two fleets, whose items are in the tables {names}: a worker of KCL "
@@ -63,8 +54,6 @@ def foreign_rows(
     """Why no worker may work with a table: it has rows that are none of this application.
 
     Args:
-        items: all of the table.
-        table: its name.
         is_multi_stream: this worker writes keys ``account:stream:epoch:shardId``, not ``shardId``.
         stream_mark: ``account:region:name`` of a single stream, or its name where the rest is not
             known yet, and only names are compared; None = one of many.

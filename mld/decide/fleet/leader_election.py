@@ -24,7 +24,6 @@ class JavaRandom:
     """``java.util.Random``: the same numbers for the same seed."""
 
     def __init__(self, seed: int) -> None:
-        """Scramble the seed as Java does."""
         self._state = (seed ^ _MULTIPLIER) & _STATE_MASK
 
     def _next_31(self) -> int:

@@ -114,7 +114,6 @@ class LockSighting:
     """Since when an observer has seen a version of the lock.
 
     Attributes:
-        version: record version.
         since: reading of the monotonic clock after the answer that first had it.
         expires_at: reading of that clock from which on the lock may be taken.
     """
@@ -130,7 +129,6 @@ def sight(
     """Note what a look found.
 
     Args:
-        before: what earlier looks found.
         lock: as read now; None = there is none.
         answered_at: reading of the monotonic clock after the answer.
     """
@@ -166,7 +164,6 @@ def believed_until(requested_at: float, duration_s: float) -> float:
 
     Args:
         requested_at: reading of the monotonic clock before the answered request was sent.
-        duration_s: as written into the item.
     """
     return requested_at + duration_s * (1 - CLOCK_TOLERANCE)
 

@@ -109,7 +109,6 @@ def next_step(state: TableMigrationState | None, facts: MoveFacts) -> TableStep 
 
     Args:
         state: as stored; None = there is no item.
-        facts: of the fleet.
     """
     status = None if state is None else state.state
     age_s = 0.0 if state is None else facts.now_s - state.now.modified_ms / 1000
@@ -130,7 +129,6 @@ def waits_for(state: TableMigrationState | None, facts: MoveFacts) -> str | None
 
     Args:
         state: as stored; None = there is no item.
-        facts: of the fleet.
     """
     status = None if state is None else state.state
     if status is None:

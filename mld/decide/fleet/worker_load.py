@@ -27,7 +27,6 @@ class HostTimes:
     Attributes:
         total: user, nice, system, idle and waiting together; interrupts and stolen time don't
             count.
-        idle: of it.
     """
 
     total: int
@@ -75,7 +74,6 @@ def group_percent(before: CpuReading | None, after: CpuReading, limit_cores: flo
 
     Args:
         before: None = this is the first reading.
-        after: a later one.
         limit_cores: processors that the group may use, > 0.
     """
     if before is None or after.at_s <= before.at_s or after.used_s < before.used_s:

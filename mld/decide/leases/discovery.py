@@ -60,7 +60,6 @@ def judge_found(row: Lease | None, worker_id: str) -> Ownership:
 
     Args:
         row: as stored now; None = there is none.
-        worker_id: who asks.
 
     Source: DynamoDBLeaseDiscoverer.discoverNewLeases (3.5.1).
     """
@@ -93,7 +92,6 @@ class Watched:
     Attributes:
         counter: ``leaseCounter``.
         since: reading of the monotonic clock after the scan that first showed the row so.
-        is_free: nobody has it.
     """
 
     counter: int
@@ -131,7 +129,6 @@ def unsettled_pause_s(watched: Iterable[Watched], now: float, failover_s: float)
     """Seconds until a look that must not be later, because leases may be given away.
 
     Args:
-        watched: leases of others.
         now: reading of the monotonic clock.
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
 

@@ -49,8 +49,6 @@ class RowWrite:
     """One write: the row ``key`` goes from ``before`` to ``after``.
 
     Attributes:
-        phase: of the move.
-        key: lease key.
         before: the whole item as the write expects it; None = there must be none.
         after: the whole item that it leaves; None = none.
         source: key of the row that ``after`` is a copy of, else None.
@@ -84,8 +82,6 @@ def plan_move(items: Iterable[Item], to: RowKind, identifier: str | None) -> Mig
     """Plan from the rows that are there.
 
     Args:
-        items: every item of the table, as read.
-        to: which keys the rows shall have.
         identifier: ``account:stream:epoch`` of the stream whose rows are moved; None, for
             ``single-stream`` only: there are no rows of any stream.
     """

@@ -30,7 +30,6 @@ def left_free(
     """Keys of unfinished leases that nobody takes, because no worker may hold more.
 
     Args:
-        leases: all rows.
         max_leases: ``maxLeasesForWorker``, of every worker; finished leases don't count.
         workers: that are known to live, with or without leases. Owners are believed to live.
 

@@ -107,9 +107,7 @@ def judge_taking(
     """Decide from the stored row whether to go on taking a lease.
 
     Args:
-        before: the row that the take expected.
         row: the row as stored now, read consistently; None = deleted.
-        worker_id: who takes.
         unanswered: a take by this worker was sent on ``before`` and got no answer.
     """
     if row is None:
@@ -202,7 +200,6 @@ def calm_renewal_due_at(
     slow then meets a few renewals at a time and not all of them at once.
 
     Args:
-        lease_key: which one.
         requested_at: reading of the monotonic clock before the request was sent.
         periods_s: of :func:`calm_periods_s`.
 
@@ -219,7 +216,6 @@ def first_renewal_due_at(lease_key: str, requested_at: float, brisk_s: float) ->
     Many leases are often taken in one go; their renewals are spread from the start.
 
     Args:
-        lease_key: which one.
         requested_at: reading of the monotonic clock before the request was sent.
         brisk_s: the period of Java's renewals.
     """

@@ -81,7 +81,6 @@ class TakePlan:
     Attributes:
         leases: rows to take, in this order.
         reason: why these, or why none.
-        total: leases in the table.
         workers: owners of live leases, and this worker.
         target: fair share, after ``max_leases``.
         spillover: how much larger the fair share was before ``max_leases``.
@@ -111,7 +110,6 @@ def look(seen: Mapping[str, Sighting], leases: Iterable[Lease], now: float) -> d
 
     Args:
         seen: what it knew before, by lease key.
-        leases: all rows of the scan.
         now: reading of ``Clock.monotonic`` after the scan.
 
     Returns:
@@ -144,7 +142,6 @@ def plan_taking(
         leases: every row of one scan, finished ones included, sorted by key.
         seen: the result of :func:`look` for that scan.
         now: reading of ``Clock.monotonic`` after the scan.
-        worker_id: this worker.
         held: keys of leases that this worker holds by its own clock; they count as its own and
             live, whatever an outdated scan shows.
         limits: see :class:`TakeLimits`; Java peers expect that a worker steals ``max_steal`` leases

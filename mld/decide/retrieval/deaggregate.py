@@ -302,9 +302,7 @@ class UserRecord(NamedTuple):
     """One record as its producer put it.
 
     Attributes:
-        partition_key: the producer's.
         explicit_hash_key: decimal text, None where the producer gave none.
-        data: payload.
         sub_sequence_number: place inside the Kinesis record, from 0.
     """
 
@@ -354,7 +352,6 @@ def deaggregate(
     """Expand one Kinesis record.
 
     Args:
-        data: payload of the Kinesis record.
         partition_key: its partition key, used only when it is delivered unchanged.
         hash_range: keys of the shard that it was read from. An aggregate of the KPL that holds a
             user record of other keys was made with an outdated shard map; its producer notices and

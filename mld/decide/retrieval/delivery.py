@@ -64,7 +64,6 @@ class Missing(NamedTuple):
     """User records of one aggregate that no child gets.
 
     Attributes:
-        sequence_number: of the Kinesis record.
         records: how many user records.
         why: of those that can't be read, one clause; None = they were left out because of user
             records outside the shard.
@@ -125,7 +124,6 @@ class Delivery:
         data_bytes: payload of those.
         smallest: smallest position in the line, None without records.
         largest: likewise.
-        missing: what is left out of this line.
         versions: ids of the schema versions of its records.
         failures: records that stay framed, by why.
         unknown: records by version id that must be looked up first. If there is any, nothing was

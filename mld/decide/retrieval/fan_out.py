@@ -60,7 +60,6 @@ def renewal_pause_s(
             we gave it up.
         failures: how many failed in a row, that one included.
         since_accepted_s: since the service last accepted one of ours; None = it never did.
-        rng: spreads those who wait for the same.
     """
     distance_s = 0.0
     if since_accepted_s is not None:

@@ -45,7 +45,6 @@ class IteratorStart:
     """Where an iterator begins.
 
     Attributes:
-        type: see the API.
         sequence_number: for the two SEQUENCE_NUMBER types.
         timestamp_s: epoch seconds, for AT_TIMESTAMP.
     """
@@ -92,7 +91,6 @@ def iterator_start(position: ReadPosition, initial_timestamp_s: float | None) ->
     and so skips the rest of such a record, or, at LATEST, all that came in between.
 
     Args:
-        position: what was read so far.
         initial_timestamp_s: the configured time of an AT_TIMESTAMP start; without one (the
             configuration changed since the lease was made) reading starts at TRIM_HORIZON.
     """
@@ -121,7 +119,6 @@ def begun_earlier(position: ReadPosition, step_s: float) -> ReadPosition | None:
     no more than twice the difference of what is older.
 
     Args:
-        position: what was read so far.
         step_s: seconds to go back.
 
     Returns:
@@ -180,7 +177,6 @@ def expected_bytes(last_bytes: int, behind_s: float | None, of_others: int) -> i
     """What to reserve for the next answer of a shard.
 
     Args:
-        last_bytes: size of its last answer.
         behind_s: how far behind the tip that answer was, None if unknown.
         of_others: what an answer for a shard without history is expected to take. A shard that is
             far behind may have as much in store, whatever it answered last.

@@ -151,9 +151,6 @@ class SafeSchema(NamedTuple):
 def safe_schema(definition: object) -> SafeSchema:
     """Look at a schema before anything is decoded with it.
 
-    Args:
-        definition: an Avro schema as JSON gives it.
-
     Raises:
         Undecodable: no payload of it can be decoded safely, or it is not an Avro schema.
     """

@@ -53,11 +53,7 @@ ENOUGH_BYTES = 16 * 2**20
 
 
 class BadPayload(Exception):
-    """A frame whose payload cannot be taken out.
-
-    Attributes:
-        failure: why.
-    """
+    """A frame whose payload cannot be taken out."""
 
     def __init__(self, failure: SchemaFailure) -> None:
         super().__init__(failure.value)
@@ -106,7 +102,6 @@ def payload_of(data: str, header: FrameHeader, most_bytes: int) -> bytes:
 
     Args:
         data: base64 text with that header.
-        header: of it.
         most_bytes: largest payload wanted, >= 0; no more than that is ever in memory.
 
     Raises:
@@ -170,7 +165,6 @@ class Unframed:
         rest: what was not looked at, because the line would become too long.
         unknown: how many records have each version that the catalogue does not mention. If there
             is any, no record was touched.
-        versions: ids of all versions that records name.
         failures: of what stayed framed.
     """
 

@@ -112,7 +112,6 @@ def signs_of_recreation(leases: Iterable[Lease], shards: Iterable[Shard]) -> tup
     it is finished while the shard is open.
 
     Args:
-        leases: all rows of the stream.
         shards: the unfiltered list.
     """
     listed = {shard.shard_id: shard for shard in shards}
@@ -159,7 +158,6 @@ def abandoned(
     again.
 
     Args:
-        leases: all rows of the stream.
         seen: the second result of the look before.
         now: reading of the monotonic clock.
         after_s: a counter that stood still this long has no living owner; above the failover time.

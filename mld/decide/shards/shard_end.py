@@ -63,9 +63,6 @@ def judge_merge(
     for one that nobody can take.
 
     Args:
-        rng: chooses when to give up.
-        has_first: the first parent has a row.
-        has_second: the second parent has a row.
         has_room: this worker may hold more leases.
     """
     if has_first == has_second:
@@ -141,7 +138,6 @@ def obstacle(
     Source: LeaseCleanupManager.java:287-320.
 
     Args:
-        lease: its row as just read.
         children: rows of its children by bare shard id, None where there is no row.
         parents: rows of its own parents likewise.
     """

@@ -137,7 +137,6 @@ def leases_to_create(
     on purpose: under LATEST a closed shard begins at TRIM_HORIZON, because LATEST skips all of it.
 
     Args:
-        stream: names the lease keys.
         shards: the unfiltered list, open and closed.
         leased: bare ids of shards that have a lease.
         position: initial position; the checkpoint of every other lease returned.
@@ -169,7 +168,6 @@ class ShardGraph:
         """Index the shards.
 
         Args:
-            shards: of one ListShards answer.
             leased: bare shard ids that have a lease.
         """
         self.shards: Mapping[str, Shard] = {shard.shard_id: shard for shard in shards}
@@ -250,7 +248,6 @@ def lost_children(
     the unleased open shards are returned at TRIM_HORIZON, which is what the shard end wrote.
 
     Args:
-        stream: names the lease keys.
         shards: the unfiltered list, open and closed.
         leases: the stream's leases by bare shard id.
         unexpected: ids to be left out.

@@ -42,7 +42,6 @@ def shard_existence(
     listed was never in this stream, and neither was a record from before its shard began.
 
     Args:
-        shard_id: of the lease.
         sequence_number: decimal text of a record that was read or checkpointed in it, or None.
         shards: the unfiltered list, not empty.
     """
@@ -63,7 +62,6 @@ def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:
     of this one. Beside such a lease another one that does not fit is wrong by itself.
 
     Args:
-        leases: of the stream.
         shards: the unfiltered list.
     """
     begins = {shard.shard_id: int(shard.starting_sequence_number) for shard in shards}
@@ -111,8 +109,6 @@ def missing_stream(
     """What is wrong with a stream, for people; None = it is the one that the worker began with.
 
     Args:
-        name: of the stream.
-        table: name of the lease table.
         summary: ``StreamDescriptionSummary``; None = there is no such stream.
         created: creation time that the worker remembers; None = it knows none.
         is_one_of_many: its lease keys have its creation time.
@@ -140,8 +136,6 @@ def recreated_stream(name: str, table: str, why: str, *, is_one_of_many: bool = 
     """The sentence about a stream that was deleted and created again.
 
     Args:
-        name: of the stream.
-        table: name of the lease table.
         why: one clause, how that is known.
         is_one_of_many: its lease keys have its creation time.
     """
@@ -162,7 +156,6 @@ def missing_table(name: str, table: Mapping[str, Any] | None, known: object) -> 
     """What is wrong with a lease table, for people; None = it is the one the worker began with.
 
     Args:
-        name: of the table.
         table: ``Table`` of DescribeTable; None = there is no such table.
         known: :func:`table_identity` that the worker remembers; None = it knows none.
     """

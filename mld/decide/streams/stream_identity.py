@@ -38,7 +38,6 @@ def stream_to_read(config: StreamConfig, region: str, account: str | None) -> St
     """The stream as requests must name it.
 
     Args:
-        config: what the file says.
         region: region of the Kinesis client, e.g. ``eu-west-1``.
         account: 12 digits of the caller, or None where STS could not be asked.
 
@@ -79,10 +78,6 @@ def stream_to_read(config: StreamConfig, region: str, account: str | None) -> St
 def check_regions(streams: Iterable[ListedStream], region: str) -> None:
     """Make sure that one Kinesis client can read all streams.
 
-    Args:
-        streams: those of the list.
-        region: of the client.
-
     Raises:
         ConfigError: an ARN is of another region. Source: SchedulerTest:1602 (KCL 3.5.1).
     """
@@ -120,8 +115,6 @@ def resolved_stream(
     """A stream of the list with all that its lease keys and requests need.
 
     Args:
-        listed: one item.
-        region: of the Kinesis client.
         summary: ``StreamDescriptionSummary``; None where it could not be had, which does for an
             item that names account and epoch.
         identifiers: as for :func:`epoch_of`.
@@ -153,7 +146,6 @@ def is_of_earlier_stream(epoch: int, created: object) -> bool:
     """Whether leases with that epoch belong to a stream that was there before this one.
 
     Args:
-        epoch: of the leases' keys.
         created: ``StreamCreationTimestamp`` of the stream of that name now.
 
     Returns:
@@ -168,7 +160,6 @@ def is_of_later_stream(epoch: int, known: int) -> bool:
     """Whether leases with that epoch look like those of a stream created after the one we know.
 
     Args:
-        epoch: of leases in the table.
         known: of the stream of the same name that is read.
     """
     return _epoch_s(epoch) >= _epoch_s(known) + 1
@@ -185,7 +176,6 @@ def epoch_of(
 
     Args:
         account: 12 digits.
-        name: of the stream.
         created_at_s: ``StreamCreationTimestamp``, epoch seconds, to the millisecond.
         identifiers: ``account:name:epoch`` of each row in the table; others are skipped.
         unit: ``seconds``, ``millis``, or ``auto``: what most rows of this very stream have, else

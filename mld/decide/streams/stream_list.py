@@ -69,7 +69,6 @@ def found(
         listed: names of all streams of the account.
         chosen: those of them that meet the rule.
         now: monotonic seconds.
-        selection: the rule.
     """
     if before and not listed:
         return FoundStreams(before, doubted=True)
@@ -108,7 +107,6 @@ def tags_to_ask(
 
     Args:
         names: of streams that may be meant.
-        known: what is remembered.
         now: monotonic seconds.
         interval_s: mean time between two looks.
     """
@@ -163,8 +161,6 @@ def judge_former(
 
     Args:
         pending: what the look before left.
-        streams: what there is now.
-        strategy: what is done with former streams.
         wait_s: how long a stream has to be a former one.
 
     Returns:

@@ -90,7 +90,6 @@ class Page:
     """What a page token stands for.
 
     Attributes:
-        stream: stream name.
         created_ms: its creation, which tells it from a later stream of that name.
         size: shards a page.
         rest: ids still to show.

@@ -12,7 +12,6 @@ class KinesisFault(Exception):
 
     Attributes:
         code: the service's error name, e.g. ``ResourceNotFoundException``.
-        message: text for people.
         http_status: 400 for the caller's faults, 500 or 503 for the service's own.
     """
 

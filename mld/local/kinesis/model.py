@@ -58,7 +58,6 @@ class KinesisModel:
         clock: epoch seconds; may not go back by more than the caller can bear (arrival times in a
             shard never do).
         rng: source of chance for :attr:`KinesisSettings.spare_answer_probability`.
-        settings: behavior where the service leaves room.
     """
 
     def __init__(

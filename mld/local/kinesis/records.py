@@ -36,8 +36,6 @@ def starting_position(
     """The position that a starting point means.
 
     Args:
-        stream: for the messages.
-        shard: to be read.
         now_s: epoch seconds.
         kind: ``TRIM_HORIZON``, ``LATEST``, ``AT_SEQUENCE_NUMBER``, ``AFTER_SEQUENCE_NUMBER`` or
             ``AT_TIMESTAMP``.

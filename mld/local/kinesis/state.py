@@ -178,7 +178,6 @@ class KinesisSettings:
 
     Attributes:
         account_id: twelve digits, part of every ARN.
-        region: part of every ARN.
         create_s: seconds for which a new stream is CREATING.
         delete_s: seconds for which a deleted stream is DELETING.
         reshard_s: seconds for which a stream is UPDATING before its shards change.

@@ -64,8 +64,6 @@ class LocalStream:
     """A stream with its shards in the order of their numbers.
 
     Args:
-        name: stream name.
-        arn: its full ARN.
         now_ms: epoch milliseconds of the creation.
         shard_count: shards that it starts with, hash ranges of equal width.
         on_demand: stream mode ON_DEMAND instead of PROVISIONED.

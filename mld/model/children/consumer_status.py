@@ -11,7 +11,6 @@ class ConsumerStatus:
     """What ``/leases`` shows of a shard. Ages are in seconds.
 
     Attributes:
-        stream: name of the shard's stream.
         state: name of a :class:`~mld.decide.children.lifecycle.ConsumerState`.
         reason: why it stops, None while it does not.
         held_s: since this hold of the lease began.

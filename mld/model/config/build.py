@@ -99,11 +99,7 @@ class Built:
         )
 
     def as_errors(self, is_one: Callable[[Finding], bool]) -> Built:
-        """The same with some of the warnings as errors.
-
-        Args:
-            is_one: whether a finding is.
-        """
+        """The same with some of the warnings as errors."""
         judged = [replace(f, severity=Severity.ERROR) if is_one(f) else f for f in self.findings]
         return replace(self, findings=()).with_findings(judged)
 

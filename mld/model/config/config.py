@@ -420,7 +420,6 @@ class Config:
     Attributes:
         worker_id: from the file, or a fresh UUID.
         fleet: being one of a 3.x fleet.
-        assignment: sharing out its leases, when this worker leads.
         streams: which streams a multi-stream worker reads; None = ``stream`` alone.
         spark: the file's ``spark.*`` keys with their texts, for children that run Spark; may hold
             secrets.

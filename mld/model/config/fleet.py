@@ -71,13 +71,11 @@ class FleetConfig:
     """Being one of a 3.x fleet.
 
     Attributes:
-        client_version: which generation of the tables the file asks for.
         coordinator_table: None = ``<application>-CoordinatorState``.
         metrics_table: None = ``<application>-WorkerMetricStats``.
         bake_s: so long three tables can be gone back to, 3600 to 604800.
         lock_duration_s: others may take the leader lock after that time without a heartbeat.
         lock_heartbeat_s: distance of its heartbeats; below half of ``lock_duration_s``.
-        measures: this worker measures its load.
         report_s: the leader ignores metrics that are older than twice its own value.
         group: as the leader is told; None = it goes by the part of the worker's id before the
             first dash.

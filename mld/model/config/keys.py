@@ -63,9 +63,7 @@ class Key:
 
     Attributes:
         name: as written in a file, case-sensitive.
-        kind: how its text is read.
         default: effective value when absent, in the unit of the name; None = nothing or derived.
-        doc: one line for people.
         choices: the words of an ENUM.
         least: smallest value that works; below it the daemon refuses to start.
         below: what the Java daemon does below it.
@@ -124,7 +122,6 @@ def read_as(read: Callable[[Any], T], key: Key, *, default: T | None = None) -> 
 
     Args:
         read: takes the value in the unit of the file.
-        key: of the property.
         default: holds without a file; None = what ``read`` makes of the default of the key.
     """
     value = read(key.default) if default is None else default

@@ -51,7 +51,6 @@ def check_plausible(settings: Settings, config: Config) -> None:
     """Report what is probably not meant.
 
     Args:
-        settings: reported to.
         config: assembled of them; incomplete where there were errors.
     """
     _check_worker_id(settings, config)

@@ -56,7 +56,6 @@ def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:
     r"""Read all entries in file order; duplicates are kept (in Java the last one wins).
 
     Args:
-        data: the whole file.
         source: what to call the file in an error, normally its path as typed.
 
     Raises:

@@ -122,7 +122,6 @@ class Setting:
     """One property with its effective value.
 
     Attributes:
-        key: its row in the table.
         value: in the unit of the file; None = nothing.
         origin: ``file:line``, ``default``, or how it was derived.
         text: as written; None when absent.
@@ -155,7 +154,6 @@ class Settings:
     """All properties of one file, and what there is to say about them.
 
     Attributes:
-        source: file as the user named it.
         by_name: canonical name -> setting; complete: absent ones hold their default.
         spark: name -> line that counts, of the ``spark.*`` properties.
         stream_options: the ``stream.<name>.*`` lines that count, in file order.
@@ -238,7 +236,6 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
 
     Args:
         entries: from ``mld.model.config.properties.parse``.
-        source: file as the user named it.
     """
     settings = Settings(source)
     counting = last_of_each(tuple(entries))

@@ -183,7 +183,6 @@ def _stream_and_arn(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn
     An ARN of account 000000000000 gives the name only, unless it is to be addressed.
 
     Args:
-        settings: reported to.
         by_arn: ``streamArnAddressing=arn``.
     """
     name = settings.text("streamName") or ""
@@ -310,10 +309,6 @@ def _former_policy(settings: Settings) -> FormerPolicy:
 
 def named_in(data: bytes, source: str) -> tuple[ListedStream, ...]:
     """The streams that a properties file names now in ``formerStreamsForLeaseCleanup``.
-
-    Args:
-        data: the file.
-        source: what errors call it.
 
     Raises:
         ConfigError: the file's grammar is broken, or an item is no stream.

@@ -72,7 +72,6 @@ def convert(key: Key, text: str) -> Converted:
     """Read the text of one property; never raises.
 
     Args:
-        key: its row in the table.
         text: as the grammar delivers it, untrimmed.
     """
     converted = _CONVERSIONS[key.kind](key, text)

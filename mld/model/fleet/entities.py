@@ -45,10 +45,6 @@ _BY_KEY = {
 def entity_of(item: Item, key_name: str) -> Entity | None:
     """What an item is, by its ``entityType``, else by its key.
 
-    Args:
-        item: of any table of the application.
-        key_name: name of that table's primary key.
-
     Returns:
         None for a type that is not known. Without a type, what has no reserved key is a lease in
         the lease table and the metrics of a worker in theirs (key ``wid``).

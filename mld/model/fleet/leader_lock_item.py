@@ -26,7 +26,6 @@ class LockItem:
     """Who leads.
 
     Attributes:
-        owner: worker id.
         duration_s: an observer may take the lock when it has seen the same ``record_version`` for
             longer than this, on its own monotonic clock. Stored as text, in milliseconds.
         record_version: new at every acquisition and heartbeat.

@@ -126,7 +126,6 @@ def metrics_in(
 
     Args:
         items: of the table of metrics, or what a scan of the lease table found besides leases.
-        key_name: of that table.
 
     Returns:
         Those that can be read, in order of their workers' ids, and (worker id, why) of the others.

@@ -166,7 +166,6 @@ def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWri
 
     Args:
         lease: the row as the leader read it.
-        worker_id: the new owner.
         only_unchanged: name the counter, too: for a lease that nobody has or that was not renewed
             in time, so that an owner who renews at the last moment keeps it. Java names the owners
             only. A lease that is renewed all the time can't be moved under such a condition.

@@ -25,7 +25,6 @@ class Place:
     """A table that holds items of some kind.
 
     Attributes:
-        table: its name.
         key_name: its primary key: ``leaseKey``, ``key`` or ``wid``.
     """
 
@@ -41,7 +40,6 @@ class Layout:
     moves what is in them into the lease table when its leader says so.
 
     Attributes:
-        lease_table: name.
         coordinator_table: name, ``<application>-CoordinatorState`` unless configured.
         metrics_table: name, ``<application>-WorkerMetricStats`` unless configured.
         status: the live status; with :attr:`TableStatus.TABLE_MIGRATION_STATUS_COMPLETE` there is

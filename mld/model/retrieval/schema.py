@@ -35,9 +35,7 @@ class SchemaVersion:
 
     Attributes:
         version_id: UUID in lower case.
-        name: of the schema.
         data_format: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        definition: its text.
     """
 
     version_id: str
@@ -51,7 +49,6 @@ class KnownSchema:
     """A version that was found.
 
     Attributes:
-        version: what the registry said.
         decode: makes JSON text of a payload; None = the payload is passed on as it is.
     """
 

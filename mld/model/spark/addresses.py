@@ -69,7 +69,6 @@ class S3Place:
     """A place in a bucket.
 
     Attributes:
-        bucket: its name.
         prefix: of the keys, without slashes at its ends.
     """
 

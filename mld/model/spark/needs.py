@@ -60,7 +60,6 @@ class SparkFault(NamedTuple):
     """What is wrong with a property.
 
     Attributes:
-        key: its name.
         text: what is wrong, without the key.
         advice: what to do; empty where the text says it.
     """
@@ -204,7 +203,6 @@ def refused_conf(names: Iterable[str], master: str) -> Iterator[tuple[str, str]]
 
     Args:
         names: of ``spark.conf.*``, without that prefix.
-        master: of the server.
     """
     local = _REFUSED_WITH_LOCAL_MASTER if is_local_master(master) else {}
     refused = {**REFUSED_CONF, **local}

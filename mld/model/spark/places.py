@@ -37,7 +37,6 @@ class PathChecks(NamedTuple):
 
     Attributes:
         exists: there is something, a link that leads nowhere included.
-        is_directory: it is one.
         may_write: this user may make files in it.
         real: an absolute path without links, dots and doubled slashes.
         names: in a directory; none if it can't be listed.
@@ -55,8 +54,6 @@ def spark_faults(written: Mapping[str, str], folder: str, checks: PathChecks) ->
 
     Args:
         written: ``spark.*`` keys with their values; absent ones have their default.
-        folder: working directory of the children.
-        checks: at this machine.
     """
     return [*need_faults(written), *place_faults(written, folder, checks)]
 
@@ -192,7 +189,6 @@ def part_faults(written: Mapping[str, str], checks: PartChecks) -> list[SparkFau
 
     Args:
         written: ``spark.*`` keys with their values; absent ones have their default.
-        checks: at this machine.
     """
     text = effective(written)
     if text[REMOTE]:
@@ -209,7 +205,6 @@ def java_fault(home: str, may_run: Callable[[str], bool]) -> str | None:
     """What is wrong with the home of a Java, without asking it; None = nothing.
 
     Args:
-        home: directory.
         may_run: see :class:`PartChecks`.
     """
     program = f"{home.rstrip('/')}/bin/java"
@@ -244,7 +239,6 @@ def token_fault(written: Mapping[str, str], environ: Mapping[str, str]) -> Spark
 
     Args:
         written: ``spark.*`` keys with their values.
-        environ: of the child.
     """
     text = effective(written)
     name = text[TOKEN]

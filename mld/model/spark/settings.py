@@ -42,7 +42,6 @@ class SparkSetting:
     """One ``spark.*`` property.
 
     Attributes:
-        name: as written.
         text: its value, verbatim; None = absent and without a default.
         origin: ``file:line``, or ``default``.
     """

@@ -19,7 +19,6 @@ class ListedStream:
     """One item of ``streams``; what is None is asked from Kinesis at the start.
 
     Attributes:
-        name: stream name.
         arn: where the item is an ARN.
         account: 12 digits, where the item names one.
         epoch: of ``account:name:epoch``, > 0; lease keys use it as it stands.
@@ -37,12 +36,7 @@ class ListedStream:
 
 
 def may_be(listed: ListedStream, stream: Stream) -> bool:
-    """Whether an item of a list may mean a stream: what the item does not say is no difference.
-
-    Args:
-        listed: an item as the file has it.
-        stream: of a lease.
-    """
+    """Whether an item of a list may mean a stream: what the item does not say is no difference."""
     return (
         listed.name == stream.name
         and listed.account in (None, stream.account)

@@ -62,7 +62,6 @@ class Shard:
 
     Attributes:
         shard_id: e.g. ``shardId-000000000007``.
-        hash_range: the keys that it serves.
         starting_sequence_number: decimal text.
         ending_sequence_number: decimal text of a closed shard; None while it is open.
         parent_shard_id: the shard that was split, or one of two that were merged; else None.
@@ -114,9 +113,7 @@ class ChildShard:
     """One entry of ``ChildShards`` in the last GetRecords answer of a closed shard.
 
     Attributes:
-        shard_id: the child.
         parent_shard_ids: one id after a split, two after a merge; sorted.
-        hash_range: the keys that the child serves.
     """
 
     shard_id: str

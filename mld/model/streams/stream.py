@@ -56,7 +56,6 @@ class Stream:
     """A stream as this worker addresses it.
 
     Attributes:
-        name: stream name.
         arn: sent beside the name (alone on GetRecords) when not None.
         account: with ``epoch`` selects multi-stream lease keys; both or neither.
         epoch: creation time as the fleet writes it in its keys (seconds or milliseconds), > 0.

@@ -82,9 +82,7 @@ class StreamOptions:
 
     Attributes:
         initial_position: start of their shards without a checkpoint.
-        argv: their child program.
         is_pushed: by enhanced fan-out, or polled.
-        consumer_arn: of their registered consumer.
     """
 
     initial_position: InitialPosition | None = None
@@ -100,8 +98,6 @@ class StreamOption:
     Attributes:
         pattern: a stream's name, or a glob of names (``*``, ``?``, ``[…]``).
         option: one of :data:`OPTIONS`.
-        text: its value.
-        line: of the file.
     """
 
     pattern: str
@@ -214,7 +210,6 @@ def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
     """What the file says for one stream: its own name wins over globs, an earlier glob over others.
 
     Args:
-        name: of the stream.
         options: in file order, each one valid.
     """
     chosen = _chosen(name, options)
@@ -243,7 +238,6 @@ class StreamList:
         selection: a rule for more of them, or None.
         options: of single streams, in file order.
         epoch_unit: ``auto``, ``seconds`` or ``millis``.
-        former: what becomes of leases whose stream left the list.
         discovery_interval_s: > 0.
     """
 

@@ -24,7 +24,6 @@ class NamePattern:
     """A rule for names of streams.
 
     Attributes:
-        text: as the file has it.
         compiled: matches the whole name.
     """
 

@@ -70,9 +70,7 @@ class CoordinatorStateStore:
     table of 3.0 to 3.4 that does not exist is empty.
 
     Args:
-        dynamodb: where the tables are.
         layout: of the start; later ones are put into :attr:`layout`.
-        ids: tokens of transactions.
     """
 
     def __init__(self, dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> None:
@@ -305,11 +303,7 @@ class CoordinatorStateStore:
 
 
 class StateItems:
-    """Items of any table; every method raises the errors of the port beside its own.
-
-    Args:
-        dynamodb: where the tables are.
-    """
+    """Items of any table; every method raises the errors of the port beside its own."""
 
     def __init__(self, dynamodb: DynamoDb) -> None:
         self._dynamodb = dynamodb
@@ -330,7 +324,6 @@ class StateItems:
         """All items of a table.
 
         Args:
-            place: which table.
             entity: only those whose ``entityType`` says so, eventually consistent; None = every
                 item, consistently.
         """
@@ -393,9 +386,6 @@ class StateItems:
         """Set attributes of an item, whatever they were; it is made where there is none.
 
         Args:
-            place: where.
-            key: which.
-            attributes: to be set.
             unless_other: name and text of an attribute that an existing item must have.
 
         Returns:
@@ -455,10 +445,7 @@ class StateItems:
         """Send until it is known what came of it.
 
         Args:
-            send: operation of the port.
             request: with a condition or without.
-            place: where the item is.
-            key: which item.
             is_done: from the stored item: done, not done for good, or None = send again.
         """
         unanswered: UnknownOutcome | None = None

@@ -38,8 +38,6 @@ class FleetServices:
     """What a worker of a 3.x fleet runs; a fleet whose leases are taken loads none of it.
 
     Attributes:
-        lock: who leads.
-        assigner: does its work where this worker leads.
         reporting: run where workers report, whether leases are taken or assigned.
         upgrading: run besides while a fleet is upgraded from 2.x.
         assigning: run besides lock and assigner while leases are assigned.
@@ -66,11 +64,8 @@ class FleetMember:
         """Run nothing before :meth:`run`.
 
         Args:
-            state: of the fleet.
-            switch: how leases come.
             elected: who leads where leases are taken.
             make_services: called once, when the generation asks for what is made.
-            on_mode: told how leases come from now on.
         """
         self._state = state
         self._switch = switch
@@ -178,12 +173,6 @@ class AcquisitionSwitch:
     def __init__(
         self, strategies: Mapping[Mode, Callable[[], LeaseAcquisition]], mode: Mode
     ) -> None:
-        """Begin with one of them; it does nothing before :meth:`run`.
-
-        Args:
-            strategies: what makes the strategy of each mode.
-            mode: the first one.
-        """
         self._strategies = strategies
         self._mode = mode
         self._changed = Wakeup()

@@ -94,8 +94,6 @@ class FleetState:
         Args:
             store: of the fleet's items; its layout is set here.
             config: section ``fleet``.
-            worker_id: noted in what is written.
-            clock: for the time that is noted.
             rng: draws the pause before a creation.
         """
         self._config = config
@@ -322,14 +320,6 @@ class FleetWatch:
         clock: Clock,
         conditions: Conditions,
     ) -> None:
-        """Watch the table of ``store`` and what ``state`` reads.
-
-        Args:
-            store: whose scans are looked at.
-            state: of the fleet.
-            clock: measures the minute.
-            conditions: for ``/readyz``.
-        """
         self._store = store
         self._state = state
         self._clock = clock

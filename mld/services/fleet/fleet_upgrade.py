@@ -66,11 +66,7 @@ class MigrationReadyMonitor:
         """Look at nothing yet.
 
         Args:
-            state: is flipped.
-            items: metrics of the workers.
-            store: leases.
             is_leader: whether this worker leads the fleet as it is now.
-            clock: both clocks.
         """
         self._state = state
         self._items = items
@@ -122,7 +118,6 @@ class IndexKeeper:
         """Ask nothing yet.
 
         Args:
-            store: the lease table.
             lock: who leads where leases are assigned.
             elected: who leads where they are taken.
             state: whether this worker began the generation that has the index.
@@ -182,12 +177,7 @@ class TableMigrator:
 
         Args:
             state: is told to look after the last step.
-            items: that are moved.
-            store: says who owns leases.
-            lock: of the old table.
             config: section ``fleet``.
-            worker_id: ours.
-            runtime: for the time that is noted.
         """
         self._state = state
         self._items = items

@@ -46,9 +46,6 @@ class LeaderElector:
         """Hold no election yet.
 
         Args:
-            store: whose scans are looked at.
-            worker_id: the candidate.
-            clock: says when the next election is due.
             is_read: leases for which it is False give no vote: nobody takes leases of a stream that
                 is gone from an owner who is, too.
         """

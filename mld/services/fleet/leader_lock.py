@@ -67,7 +67,6 @@ class LockStore:
     """The lock at a place. Methods raise the errors of the port, :class:`~mld.errors.AwsError`."""
 
     def __init__(self, dynamodb: DynamoDb) -> None:
-        """Use any table; each method is told which."""
         self._dynamodb = dynamodb
 
     async def read(self, place: Place) -> LockItem | None:
@@ -86,7 +85,6 @@ class LockStore:
         """Write the whole item over what was found.
 
         Args:
-            place: where.
             found: as read; None = nothing.
             mine: with a fresh version.
 
@@ -122,7 +120,6 @@ class LockStore:
         """Give our lock a new version.
 
         Args:
-            place: where it is.
             held: as it was last known to be stored.
             mine: the same with a fresh version.
 
@@ -210,10 +207,8 @@ class LeaderLock:
         """Follow; nothing is asked before :meth:`run`.
 
         Args:
-            store: reads and writes locks.
             place: where the lock is now; it moves at the end of a table migration, and who led at
                 the old place leads no more.
-            worker_id: ours.
             timing: of the lock if it is ours; followers look as often as a leader would write.
             runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
             on_gain: called each time that this worker begins to lead, with the id of the worker
@@ -223,7 +218,6 @@ class LeaderLock:
                 is taken, lest two workers lead at two places.
             scanned: the last scan of the table in which the lock is, if there is one: who looks at
                 the leases anyway sees the lock, too. It is read by itself before it is taken.
-            conditions: for ``/readyz``.
         """
         self._store = store
         self._place = place

@@ -77,7 +77,6 @@ class AssignmentOutcome:
     """What one look did; ``str()`` is one sentence.
 
     Attributes:
-        plan: what was wanted.
         moved: leases whose rows were written.
         raced: leases that somebody else wrote first: the next look sees them as they are.
         failed: leases whose rows could not be written.
@@ -120,15 +119,10 @@ class LeaseAssigner:
         """Know nothing of the fleet yet.
 
         Args:
-            store: the table.
             renewer: of this worker; told at once when a lease of its own is to be handed over.
-            metrics: of the workers.
-            limits: of the assignment.
-            worker_id: who leads.
             runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
             expect: called with the key of each lease that was given to this worker.
             is_read: leases for which it is False are no leases here: of streams that are gone.
-            conditions: for ``/readyz``.
         """
         self._store = store
         self._renewer = renewer
@@ -396,13 +390,9 @@ class StandbyLeader:
         """Look at nothing yet.
 
         Args:
-            store: the lease table.
-            items: says where metrics are.
             lock: whether this worker leads.
             assigner: is shown each scan.
-            worker_id: ours.
             config: section ``fleet``.
-            runtime: clocks and chance.
         """
         self._store = store
         self._items = items

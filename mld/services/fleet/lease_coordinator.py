@@ -40,7 +40,6 @@ class LeaseCoordinator:
         table_watch: ExistenceWatch,
         member: FleetMember,
     ) -> None:
-        """Join the parts, which are wired by :mod:`mld.app.leases`."""
         self.store = store
         self.renewer = renewer
         self.acquisition = acquisition

@@ -67,13 +67,6 @@ class WorkerMetricsReader:
     """The metrics of all workers, wherever they are kept."""
 
     def __init__(self, items: CoordinatorStateStore, store: LeaseStore, clock: Clock) -> None:
-        """Read nothing yet.
-
-        Args:
-            items: of the fleet.
-            store: the lease table.
-            clock: of the scans.
-        """
         self._items = items
         self._store = store
         self._clock = clock
@@ -153,14 +146,10 @@ class WorkerMetricsReporter:
         """Report nothing yet.
 
         Args:
-            store: where the item is kept.
             config: section ``fleet``.
-            worker_id: whose metrics.
-            runtime: clocks and chance.
             find_load: finds what measures this worker's load. Where there is nothing, the worker
                 is judged by what it reads.
             others: the metrics of all workers; needed for figures to be told.
-            conditions: for ``/readyz``.
             on_first: told when the first report is in the table: the worker can be given leases.
             failover_s: of the fleet. A second report follows the first so soon that a leader that
                 lets newcomers wait for one failover time knows then that this one lives; None =

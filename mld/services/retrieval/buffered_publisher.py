@@ -60,9 +60,6 @@ class BufferedPublisher(ABC):
         """Nothing comes before :meth:`start`.
 
         Args:
-            shard_id: whose records.
-            budget: where the memory of batches comes from.
-            report: knows whether calls fail.
             drop_read_ahead: see :meth:`ByteBudget.share`.
         """
         self._shard_id = shard_id
@@ -89,7 +86,6 @@ class BufferedPublisher(ABC):
         """Begin at a checkpoint; the first call is made at once by ``run``.
 
         Args:
-            position: the checkpoint.
             latest_since_s: when reading at LATEST had begun before (epoch seconds); None = now.
         """
         self._position = self._delivered = ReadPosition(position, latest_since_s=latest_since_s)

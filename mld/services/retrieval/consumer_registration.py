@@ -52,7 +52,6 @@ class RegistrationParts:
     Attributes:
         name: of the consumer to find or register.
         config: ``consumer_arn`` wins over the name.
-        conditions: for ``/readyz``.
     """
 
     kinesis: Kinesis
@@ -68,7 +67,6 @@ class ConsumerRegistration:
     """One per stream and worker."""
 
     def __init__(self, parts: RegistrationParts) -> None:
-        """Nothing is asked before :meth:`arn`."""
         self._parts = parts
         self._config = parts.config
         self._arn = parts.config.consumer_arn
@@ -112,11 +110,7 @@ class ConsumerRegistration:
         self.failing_since = None
 
     def doubt(self, arn: str) -> None:
-        """The service did not find it, although the shard is there: look again.
-
-        Args:
-            arn: with which it was asked.
-        """
+        """The service did not find it, although the shard is there: look again."""
         if self._config.consumer_arn is not None:
             where = "fanoutConfig.consumerArn"
             self._tell(NotFound("SubscribeToShard", "ResourceNotFoundException", f"check {where}"))

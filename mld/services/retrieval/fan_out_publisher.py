@@ -62,7 +62,6 @@ class FanOutParts:
     """What all publishers of a stream share.
 
     Attributes:
-        registration: knows the consumer.
         existence: says whether a shard that was not found has ended, or its stream is gone.
         initial_timestamp_s: of an AT_TIMESTAMP start, else None.
     """
@@ -85,7 +84,6 @@ class FanOutPublisher(BufferedPublisher):
     """One shard's events, in order; a :class:`RecordsPublisher`."""
 
     def __init__(self, shard_id: str, parts: FanOutParts) -> None:
-        """Nothing is asked before :meth:`start` and :meth:`run`."""
         self._subscriptions = SubscriptionReport(shard_id, parts.runtime.clock)
         super().__init__(shard_id, parts.budget, self._subscriptions, self._drop_read_ahead)
         self._parts = parts

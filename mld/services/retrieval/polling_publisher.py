@@ -80,7 +80,6 @@ class PollingPublisher(BufferedPublisher):
     """One shard's answers, in order; a :class:`RecordsPublisher`."""
 
     def __init__(self, shard_id: str, parts: PollingParts) -> None:
-        """Nothing is fetched before :meth:`start` and :meth:`run`."""
         runtime = parts.runtime
         self._fetches = FetchReport(shard_id, runtime.clock, runtime.metrics)
         super().__init__(shard_id, parts.budget, self._fetches, self._drop_read_ahead)

@@ -74,7 +74,6 @@ class RecordsPublisher(Protocol):
         """Begin at a checkpoint; the records come as soon as :meth:`run` runs.
 
         Args:
-            position: the checkpoint.
             latest_since_s: when reading at LATEST had begun before (epoch seconds); None = now.
         """
         ...

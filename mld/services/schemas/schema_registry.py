@@ -58,7 +58,6 @@ class SchemaRegistry:
     Attributes:
         known: found versions, and those whose definition is of no use; a new mapping after every
             change, so that other threads may read it.
-        files: where children find definitions.
     """
 
     def __init__(
@@ -71,10 +70,8 @@ class SchemaRegistry:
         """Nothing is asked before a record names a version.
 
         Args:
-            glue: the registry.
             files: gets every definition before the first record with it goes to a child.
             new_decoder: makes JSON text of payloads; None = they are passed on as they are.
-            runtime: of the worker.
         """
         self._glue = glue
         self.files = files

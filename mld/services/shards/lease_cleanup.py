@@ -62,10 +62,7 @@ class LeaseCleanup:
         """Clean up the leases of all streams of a worker.
 
         Args:
-            store: the lease table.
             streams: finds a lease's stream; nothing is deleted while that is gone.
-            config: the intervals.
-            clock: measures them.
             renewer: deletes, so that a row of ours is not taken for a lost lease.
         """
         self._store = store
@@ -141,7 +138,6 @@ class LeaseCleanup:
         """Whether a lease's stream is known to be there.
 
         Args:
-            lease: a queued one.
             found_at: when each stream was found in this pass (monotonic), -inf = it was not.
         """
         identifier = lease.stream_identifier

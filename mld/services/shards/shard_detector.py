@@ -70,7 +70,6 @@ class ShardDetector:
         config: ShardConfig,
         rng: random.Random,
     ) -> None:
-        """Detect the shards of a stream; no call is made yet."""
         self._kinesis = kinesis
         self._stream = stream
         self._config = config

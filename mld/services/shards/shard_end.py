@@ -50,9 +50,6 @@ class ShardEnd:
         """Work on the leases of a store.
 
         Args:
-            store: the lease table.
-            clock: measures writes.
-            rng: chooses when a lease is given up.
             metrics: gets Java's data of ``ShutdownTask``.
             has_room: whether this worker may hold more leases than it does.
         """

@@ -83,13 +83,7 @@ class StreamExistence:
         """Know no more of the stream yet than is told.
 
         Args:
-            kinesis: asked for the stream.
-            stream: which one.
-            detector: lists its shards.
-            table_name: of the lease table, for messages.
             conditions: for ``/readyz``; not told of one of many streams, which ends no worker.
-            clock: for ages.
-            rng: spreads the looks of many workers.
             created: ``StreamCreationTimestamp`` if it was just answered.
         """
         self._kinesis = kinesis
@@ -205,7 +199,6 @@ class StreamExistence:
         """Look soon: an iterator expired, or the service refused a position.
 
         Args:
-            shard_id: where.
             sequence_number: of the last record that is known of it; None without one.
         """
         self._doubts[shard_id] = sequence_number
@@ -215,7 +208,6 @@ class StreamExistence:
         """Whether a shard that was not found has ended: its stream lives on without it.
 
         Args:
-            shard_id: which one.
             sequence_number: as for :meth:`doubt`.
 
         Returns:
@@ -346,10 +338,7 @@ class StreamSource:
     """One stream as its shards are looked for: what sync, audit and cleanup know of it.
 
     Attributes:
-        stream: how requests and lease keys name it.
         position: where shards without a lease begin.
-        detector: lists its shards.
-        existence: whether it is still the same stream.
     """
 
     stream: Stream

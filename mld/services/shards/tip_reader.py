@@ -47,8 +47,6 @@ class TipReader:
         """Nothing is asked yet.
 
         Args:
-            kinesis: asked.
-            clock: for the rates.
             service_time: epoch seconds by the service's clock; None = not known.
             begins_s: epoch seconds at which shards at AT_TIMESTAMP of a stream begin.
         """
@@ -65,7 +63,6 @@ class TipReader:
         """Ask those shards whose turn it is.
 
         Args:
-            leases: rows as just read.
             streams: by identifier; rows of others are left out.
 
         Returns:

@@ -53,11 +53,7 @@ class FormerStreams:
         """Nothing is known yet.
 
         Args:
-            tracker: knows the list.
             parts: those of the tracker; its options have the policy.
-            is_leader: whether this worker leads.
-            clock: for the wait.
-            metrics: counts streams.
             read_named: the streams that the file names now for deletion.
         """
         self._tracker = tracker

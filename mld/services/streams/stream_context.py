@@ -46,10 +46,6 @@ class StreamContext:
     """Everything that one stream has of its own in a worker.
 
     Attributes:
-        source: stream, position, shards.
-        syncer: creates its leases.
-        publishers: makes what gets a shard's records.
-        metrics: the sink for its shards.
         argv: its own child program; None = that of all streams.
     """
 
@@ -79,7 +75,6 @@ class StreamRegistry:
     """The contexts of a worker's streams by ``stream_identifier``; None names a single stream."""
 
     def __init__(self) -> None:
-        """No stream yet."""
         self._contexts: dict[str | None, StreamContext] = {}
 
     def __iter__(self) -> Iterator[StreamContext]:
@@ -118,7 +113,6 @@ class ContextLoops:
         """No stream yet.
 
         Args:
-            registry: finds the contexts for leases.
             on_gone: told of a stream that has been gone for ``existence_watch.GIVE_UP_S``, and why.
         """
         self._registry = registry
@@ -178,19 +172,13 @@ class TrackerParts:
     """Made once, by ``mld.app``.
 
     Attributes:
-        names: which streams are to be read.
-        resolver: finds them.
-        registry: gets their contexts.
-        new_context: wires one.
         store: the lease table; its scans tell of orphans.
         table_watch: nothing is created in a table that is another one than at the start.
         leases_created: called when there may be leases to take.
         changed: woken when leases that are held are not to be read any more.
         options: of single streams, and of orphans.
         position: where the shards of streams without a position of their own begin.
-        region: of the Kinesis client.
         conditions: for ``/readyz``: streams of the list that are gone, by name.
-        rng: spreads the refreshes of a fleet.
     """
 
     names: StreamNames
@@ -213,7 +201,6 @@ class TrackerParts:
         """Wire one of many streams, with what holds for it alone.
 
         Args:
-            stream: how requests and lease keys name it.
             created: ``StreamCreationTimestamp``; None = not known.
             position: where its shards begin unless its own options say so; None = where those of
                 other streams do.
@@ -256,7 +243,6 @@ class SingleStream:
     """The stream of a worker in single-stream mode: known from the start, for good."""
 
     def __init__(self, context: StreamContext) -> None:
-        """Read one stream."""
         self._context = context
 
     async def start(self) -> None:
@@ -283,7 +269,6 @@ class StreamMetrics(Metrics):
     """Adds the dimension ``StreamId``; everything else goes through as it is."""
 
     def __init__(self, metrics: Metrics, stream_id: str) -> None:
-        """Report to a sink about a stream."""
         self._metrics = metrics
         self._stream_id = stream_id
 

@@ -61,7 +61,6 @@ class StaticNames:
     """The list of the file."""
 
     def __init__(self, streams: tuple[ListedStream, ...]) -> None:
-        """Always these."""
         self._streams = streams
 
     async def names(self) -> tuple[ListedStream, ...]:
@@ -88,12 +87,8 @@ class DiscoveredNames:
         """Nothing is known yet.
 
         Args:
-            kinesis: asked.
             fixed: always there; a stream that has the name of one of them is not added again.
-            selection: the rule.
             interval_s: mean time between two looks.
-            clock: for the age of what is known.
-            rng: spreads repeated requests.
         """
         self._kinesis = kinesis
         self._fixed = fixed
@@ -230,11 +225,8 @@ class StreamResolver:
         """Nothing is asked yet.
 
         Args:
-            kinesis: asked.
-            region: of its client.
             epoch_unit: ``streamCreationEpochUnit``.
             identifiers: that of each row of the lease table as last read.
-            rng: spreads what was refused together.
         """
         self._kinesis = kinesis
         self._region = region

@@ -54,13 +54,8 @@ class StreamReader:
         """Nothing is asked yet.
 
         Args:
-            kinesis: asked.
-            config: names the table, and how streams are found.
-            region: of the client.
             single: the stream of a file that names one; None = there may be many.
             names: of many streams; None = there is one.
-            clock: for the age of what is known.
-            rng: spreads repeated requests.
         """
         self._kinesis = kinesis
         self._config = config

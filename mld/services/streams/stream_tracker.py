@@ -57,8 +57,6 @@ class OrphanStreams:
         """Know no orphan yet.
 
         Args:
-            parts: those of the tracker.
-            loops: those of the contexts.
             successor: what is followed of that account and name, if anything is.
         """
         self._parts = parts
@@ -226,7 +224,6 @@ class StreamTracker:
     """The streams of a multi-stream worker; see :class:`~.stream_context.WorkerStreams`."""
 
     def __init__(self, parts: TrackerParts) -> None:
-        """Nothing is read yet."""
         self._parts = parts
         self._loops = ContextLoops(parts.registry, self._gone)
         self._orphans = OrphanStreams(parts, self._loops, self._follower)

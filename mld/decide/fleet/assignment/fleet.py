@@ -57,8 +57,6 @@ class Participant:
     """One participant, with what a plan gives and takes.
 
     Attributes:
-        id: worker id.
-        group: where it belongs.
         order: chance, to break ties.
         leases: unfinished ones by key; in a hand-off those that come.
         finished: how many leases of finished shards.
@@ -107,8 +105,6 @@ class Fleet:
     """Participants and the leases that they have or will have.
 
     Attributes:
-        workers: by id.
-        groups: by name.
         means: of each metric, over the workers that have it.
         carries: True when the throughput of a lease is known and not 0.
     """

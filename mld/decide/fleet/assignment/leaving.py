@@ -32,7 +32,6 @@ def plan_leaving(
     Args:
         view: of one look at the fleet; the metrics of who stops count for nothing.
         memory: of looks before; workers that died, and newcomers that have to wait, get nothing.
-        worker_id: who stops.
         limits: what a worker may hold.
 
     Returns:

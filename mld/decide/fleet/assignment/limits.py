@@ -75,7 +75,6 @@ class AssignmentLimits:
 
         Args:
             count: its unfinished leases.
-            kbps: their throughput.
 
         Source: WorkerMetricStats.willAnyMetricGoAboveAverageUtilizationOrOperatingRange's caller
         and VarianceBasedLeaseAssignmentDecider.initialize (3.5.1): what it has, not what it will.

@@ -45,7 +45,6 @@ class FleetView:
         leases: every row of one scan, finished ones included, sorted by key.
         metrics: the newest item of worker metrics of each worker, as stored; None = they were not
             read.
-        leader: worker id of who looks; it knows that it lives.
         now: reading of ``Clock.monotonic`` after the scan.
         epoch_s: wall clock at the same moment, seconds since 1970; workers stamp their metrics
             with theirs.

@@ -49,7 +49,6 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
     """Sort the workers of a look.
 
     Args:
-        view: where the metrics are.
         workers: what is known of them after this look, see :class:`FleetMemory`.
         limits: how old metrics may be.
 
@@ -102,7 +101,6 @@ def readings(metrics: WorkerMetrics, alpha: float) -> dict[str, float]:
     """Metric -> percent, of those that can be told.
 
     Args:
-        metrics: of a worker that takes part.
         alpha: see :func:`utilization`.
 
     A first sample was taken while the worker started, which tells nothing of its leases: it counts
