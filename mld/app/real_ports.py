@@ -148,7 +148,7 @@ def real_ports(
 
         async def account() -> str:
             sts = opened.client(clients.sts_settings(config))
-            return await clients.caller_account(sts, opened.control)
+            return str((await clients.caller_identity(sts, opened.control))["Account"])
 
         async def find_load() -> LoadSource | None:
             from mld.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only

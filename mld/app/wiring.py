@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from mld.app.ports import Ports, SchemaPorts
     from mld.decide.readiness import WorkerSnapshot
-    from mld.model.config.config import Config, RetrievalConfig
+    from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
@@ -203,7 +203,7 @@ class WorkerWiring:
             kinesis=ports.kinesis,
             stream=stream,
             existence=source.existence,
-            config=retrieval_of(config, stream.name),
+            config=config.retrieval_of(stream.name),
             budget=self._budget,
             runtime=own,
             initial_timestamp_s=next(
@@ -287,27 +287,6 @@ def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
     from mld.services.schemas.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
 
     return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)
-
-
-def retrieval_of(config: Config, stream_name: str) -> RetrievalConfig:
-    """How the records of a stream are got: its own options win over those of all.
-
-    Args:
-        config: ``retrieval`` holds for all; a consumer ARN there is of the only stream.
-        stream_name: of the stream.
-
-    Source: RetrievalMode.java, MultiLangDaemonConfiguration (KCL 3.5.1); Java has no file of
-    several streams.
-    """
-    retrieval = config.retrieval
-    if config.streams is None:
-        return retrieval
-    options = config.streams.options_of(stream_name)
-    fan_out = replace(retrieval.fan_out, consumer_arn=options.consumer_arn)
-    mode = retrieval.mode
-    if options.is_pushed is not None:
-        mode = RetrievalMode.FANOUT if options.is_pushed else RetrievalMode.POLLING
-    return replace(retrieval, mode=mode, fan_out=fan_out)
 
 
 def chosen_publishers(

@@ -56,6 +56,8 @@ COMMANDS = {
     "explain": ("mld.cli.explain", "say what each shard does and what is wrong"),
     "wait": ("mld.cli.wait", "wait until a fleet owns or has read all shards"),
     "console": ("mld.cli.console", "serve a page that shows a fleet"),
+    "doctor": ("mld.cli.doctor", "check credentials, stream, table and limits before a start"),
+    "iam": ("mld.cli.iam", "print the IAM policy that an application needs"),
     "leases": ("mld.cli.leases", "show or convert a lease table"),
     "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),

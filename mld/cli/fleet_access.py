@@ -80,7 +80,7 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             streams,
             streams,
         )
-        single, names = _streams(config, region, kinesis, clock, rng)
+        single, names = find_streams(config, region, kinesis, clock, rng)
 
         def begins_s(stream: Stream) -> float | None:
             listed = config.streams
@@ -99,7 +99,7 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
         )
 
 
-def _streams(
+def find_streams(
     config: Config,
     region: str,
     kinesis: BotocoreKinesis,

@@ -189,14 +189,13 @@ class Caller:
         return answer
 
 
-async def caller_account(client: BaseClient, pool: CallPool) -> str:
-    """Account id of the credentials behind an STS client, twelve digits.
+async def caller_identity(client: BaseClient, pool: CallPool) -> dict[str, Any]:
+    """Who the credentials behind an STS client are: ``Account`` (twelve digits), ``Arn``.
 
     Raises:
         AwsError: see :class:`Caller`; ``GetCallerIdentity`` needs no permission.
     """
-    answer = await Caller(client, pool).read("get_caller_identity", {})
-    return str(answer["Account"])
+    return await Caller(client, pool).read("get_caller_identity", {})
 
 
 #: Threads of each pool. Leases: enough for a renewal round; retrieval: grows by need up to this.
@@ -264,7 +263,7 @@ def glue_settings(config: Config) -> ClientSettings:
 
 
 def sts_settings(config: Config) -> ClientSettings:
-    """Settings of the STS client that answers who we are, see :func:`caller_account`."""
+    """Settings of the STS client that answers who we are, see :func:`caller_identity`."""
     return _control_settings(config, "sts", config.aws.kinesis_region, None)
 
 

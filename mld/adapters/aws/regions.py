@@ -20,23 +20,34 @@ if TYPE_CHECKING:
 
 
 def resolve_region(configured: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """The region of the clients: the file, ``AWS_REGION``, the profile, the instance; in this order.
+    """The region of the clients; the arguments and errors are those of :func:`find_region`."""
+    return find_region(configured, environ)[0]
+
+
+def find_region(configured: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The region of the clients, and what names it.
+
+    It is the file, ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the profile, or the instance; in this
+    order.
 
     Raises:
         ConfigError: nothing names a region: write ``regionName``; or the AWS configuration files
             cannot be used.
     """
-    if configured or environ.get("AWS_REGION"):
-        return str(configured or environ["AWS_REGION"])
+    if configured:
+        return configured, "the properties file"
+    if environ.get("AWS_REGION"):
+        return environ["AWS_REGION"], "AWS_REGION"
     session = new_session()
     region = session.get_config_variable("region")
+    origin = "AWS_DEFAULT_REGION" if region == environ.get("AWS_DEFAULT_REGION") else "the profile"
     if not region and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
-        region = _instance_region(session)
+        region, origin = _instance_region(session), "the instance metadata"
     if not region:
         raise ConfigError(
             "no region is known: write regionName = <region>, or set AWS_REGION", key="regionName"
         )
-    return str(region)
+    return str(region), origin
 
 
 def known_regions() -> list[str]:

@@ -448,6 +448,17 @@ class Config:
         own=True))
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
+    def retrieval_of(self, stream_name: str) -> RetrievalConfig:
+        """``retrieval`` for one stream; a consumer ARN in it is of the only stream."""
+        if self.streams is None:
+            return self.retrieval
+        options = self.streams.options_of(stream_name)
+        fan_out = replace(self.retrieval.fan_out, consumer_arn=options.consumer_arn)
+        mode = self.retrieval.mode
+        if options.is_pushed is not None:
+            mode = RetrievalMode.FANOUT if options.is_pushed else RetrievalMode.POLLING
+        return replace(self.retrieval, mode=mode, fan_out=fan_out)
+
     @property
     def may_fan_out(self) -> bool:
         """Whether the records of any stream may be pushed."""

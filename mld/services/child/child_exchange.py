@@ -81,7 +81,7 @@ class ChildExchange:
         child: Child,
         connection: DaemonConnection,
         config: ChildConfig,
-        checkpointer: ShardCheckpointer,
+        checkpointer: ShardCheckpointer | None,
         child_log: ChildLog,
         clock: Clock,
         on_exception: Callable[[Action, str], None],
@@ -92,7 +92,7 @@ class ChildExchange:
             child: a process that runs.
             connection: its state of the protocol; its ``shard_id`` names the child in the log.
             config: time-outs and graces.
-            checkpointer: answers its requests.
+            checkpointer: answers its requests; None = none is possible.
             child_log: gets its lines that are no messages.
             clock: for warnings, and for how long the child has been idle.
             on_exception: called with the action and what the child said of an exception that its
@@ -386,7 +386,7 @@ class ChildExchange:
 
     async def _answer(self, action: Action, request: CheckpointRequest) -> None:
         """Perform a checkpoint request and write its result, echoing what was asked."""
-        if action in _CARRY_CHECKPOINTER:
+        if action in _CARRY_CHECKPOINTER and self._checkpointer is not None:
             error = await self._checkpointer.checkpoint(
                 request.sequence_number, request.sub_sequence_number
             )

@@ -87,7 +87,7 @@ class RecordProcessor:
         shard_id: str,
         config: ChildConfig,
         launcher: ChildLauncher,
-        checkpointer: ShardCheckpointer,
+        checkpointer: ShardCheckpointer | None,
         clock: Clock,
         env: Mapping[str, str],
         extras: Mapping[str, Scalar] | None = None,
@@ -99,7 +99,7 @@ class RecordProcessor:
             shard_id: bare shard id, told to the child.
             config: command, time-outs and graces.
             launcher: starts it.
-            checkpointer: answers its requests.
+            checkpointer: answers its requests; None for a child that gets no records.
             clock: for the log's rate limit and warnings.
             env: added to the child's environment.
             extras: further keys of ``initialize``.

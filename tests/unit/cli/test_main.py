@@ -427,11 +427,12 @@ def reading_a_file(command, path=()):
 def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restored_logging):
     commands = sorted(reading_a_file(cli))
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
-    named += ["console", "explain", "wait"]
+    named += ["console", "doctor", "explain", "iam", "wait"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
         rest = ["--to", "single-stream"] if "migrate" in words else []
         rest = ["--for", "all-owned"] if "wait" in words else rest
+        rest = ["--role", "worker"] if "iam" in words else rest
         answers = {
             invoke(capsys, *words, *way, *rest)
             for way in (["x"], ["-p", "x"], ["--properties", "x"], ["--properties-file=x"])

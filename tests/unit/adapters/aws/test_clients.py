@@ -22,7 +22,7 @@ from mld.adapters.aws.clients import (
     BotocoreCloudWatch,
     BotocoreGlue,
     ClientSettings,
-    caller_account,
+    caller_identity,
     make_client,
 )
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
@@ -588,7 +588,7 @@ def test_the_caller_that_sts_does_not_name_is_an_unknown_outcome(
         b"</GetCallerIdentityResult></GetCallerIdentityResponse>"
     )
     with pytest.raises(errors.UnknownOutcome, match="missing required field `Account`"):
-        ask(session, "sts", caller_account, url)
+        ask(session, "sts", caller_identity, url)
 
 
 @pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
@@ -788,7 +788,7 @@ def test_the_account_of_the_caller_is_asked_of_sts(
         b"<GetCallerIdentityResponse><GetCallerIdentityResult><Account>012345678901</Account>"
         b"</GetCallerIdentityResult></GetCallerIdentityResponse>"
     )
-    assert ask(session, "sts", caller_account, url) == "012345678901"
+    assert ask(session, "sts", caller_identity, url)["Account"] == "012345678901"
 
 
 def test_a_missing_region_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:

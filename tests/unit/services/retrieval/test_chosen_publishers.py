@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from mld.app.wiring import retrieval_of
 from mld.model.config.config import RetrievalMode
 from tests.unit.model.config.test_config_build import config
 from tests.unit.model.streams.test_stream_list import ARN, many
@@ -21,7 +20,7 @@ CONSUMER = f"{ARN}/consumer/c:1"
 )
 def test_one_stream_is_read_as_the_file_says(lines, mode):
     built = config(*lines)
-    assert retrieval_of(built, "str") is built.retrieval
+    assert built.retrieval_of("str") is built.retrieval
     assert built.retrieval.mode is mode
     assert built.may_fan_out is (mode is FANOUT)
 
@@ -29,7 +28,7 @@ def test_one_stream_is_read_as_the_file_says(lines, mode):
 def test_the_consumer_of_the_only_stream():
     consumer = "arn:aws:kinesis:us-east-1:123456789012:stream/str/consumer/c:1"
     built = config(f"fanoutConfig.consumerArn = {consumer}")
-    assert retrieval_of(built, "str").fan_out.consumer_arn == consumer
+    assert built.retrieval_of("str").fan_out.consumer_arn == consumer
 
 
 def test_one_of_several_streams_has_a_way_and_a_consumer_of_its_own():
@@ -39,7 +38,7 @@ def test_one_of_several_streams_has_a_way_and_a_consumer_of_its_own():
         "stream.clicks.retrievalMode = fanout",
         f"stream.clicks.consumerArn = {CONSUMER}",
     ).require()
-    clicks, orders = retrieval_of(built, "clicks"), retrieval_of(built, "orders")
+    clicks, orders = built.retrieval_of("clicks"), built.retrieval_of("orders")
     assert (clicks.mode, orders.mode) == (FANOUT, POLLING)
     assert (clicks.fan_out.consumer_arn, orders.fan_out.consumer_arn) == (CONSUMER, None)
     assert clicks.fan_out.consumer_name == "shared"
@@ -55,5 +54,5 @@ def test_several_streams_that_are_all_polled():
 
 def test_one_of_several_may_be_polled_where_the_others_are_pushed():
     built = many("stream.clicks.retrievalMode = POLLING").require()
-    assert retrieval_of(built, "clicks").mode is POLLING
-    assert retrieval_of(built, "orders").mode is FANOUT
+    assert built.retrieval_of("clicks").mode is POLLING
+    assert built.retrieval_of("orders").mode is FANOUT

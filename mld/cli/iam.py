@@ -1,0 +1,86 @@
+"""``kcl-mld iam``: the IAM policy that a worker, a viewer or an operator of an application needs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+
+from mld.adapters.aws.regions import resolve_region
+from mld.cli.loading import build
+from mld.cli.options import takes_properties_file
+from mld.decide.iam_policy import PolicyScope, Role, least_policy, policy_document
+
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_KEY = re.compile(r"arn:aws[^:]*:kms:[-a-z0-9]+:[0-9]{12}:key/[-a-zA-Z0-9]+")
+#: Characters without blanks. Source: "IAM and AWS STS quotas", managed policies.
+_LONGEST = 6144
+
+
+def _account(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not _ACCOUNT.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is not an account id of 12 digits")
+    return text
+
+
+def _keys(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if not _KEY.fullmatch(text):
+            raise click.BadParameter(f"{text!r} is not the ARN of a KMS key")
+    return texts
+
+
+@click.command("iam")
+@takes_properties_file()
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    required=True,
+    help="worker: the daemon; viewer: commands that read; operator: those that change the table.",
+)
+@click.option(
+    "--account",
+    callback=_account,
+    metavar="ID",
+    help="Account of the tables and of streams without one; without it ARNs have * there.",
+)
+@click.option(
+    "--kms-key",
+    "kms_keys",
+    multiple=True,
+    callback=_keys,
+    metavar="ARN",
+    help="Key of your own with which a stream is encrypted; repeatable.",
+)
+@click.option(
+    "--old-tables",
+    is_flag=True,
+    help="KCL 3.0 to 3.4 began the fleet, which has two more tables.",
+)
+def iam(
+    file: str, *, role: str, account: str | None, kms_keys: tuple[str, ...], old_tables: bool
+) -> int:
+    """Print the least IAM policy for the application that the properties FILE describes.
+
+    Asks AWS nothing but, on an EC2 instance without another source, the region.
+    """
+    config = build(file, worker_id="nobody").require()
+    if account is None:
+        # A worker reads the stream of an ARN by its name, in its own account, unless told otherwise.
+        arn = None if config.stream.arn_addressing else config.stream.arn
+        account = "*" if arn is None else arn.split(":")[4]
+    if account == "*":
+        click.echo("The account is not known: write --account ID to narrow the ARNs", err=True)
+    scope = PolicyScope(
+        region=resolve_region(config.aws.kinesis_region or config.stream.region),
+        account=account,
+        kms_keys=kms_keys,
+        has_old_tables=old_tables,
+    )
+    document = policy_document(least_policy(config, Role(role), scope))
+    if len(json.dumps(document, separators=(",", ":"))) > _LONGEST:
+        text = f"A managed policy has at most {_LONGEST} characters: divide this one"
+        click.echo(text, err=True)
+    click.echo(json.dumps(document, indent=2))
+    return 0
