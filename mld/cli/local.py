@@ -75,7 +75,6 @@ class Target:
 
     Attributes:
         streams: their names; none where the file has only a rule for names or tags.
-        region: where they lie.
         account_id: whose they are; made up where the file names no ARN.
         consumers: ARNs of the registered consumers that the file names.
     """
@@ -151,8 +150,6 @@ def overridden(data: bytes, source: str, replacements: Mapping[str, str]) -> byt
     What is kept stays in its line, so that findings about the copy are right for the file.
 
     Args:
-        data: the file.
-        source: its path as typed, for errors.
         replacements: key to value; each also replaces the file's own entry of that key.
     """
     dropped = _REPLACED | {key.lower() for key in replacements}
@@ -404,7 +401,6 @@ def print_endpoints(aws: EmbeddedAws, *, err: bool) -> None:
     """Print what a shell or a test needs to use the servers.
 
     Args:
-        aws: they are its.
         err: beside the log on stderr; else on stdout, to be evaluated by a shell.
     """
     for name, value in aws.environment.items():

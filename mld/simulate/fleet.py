@@ -42,7 +42,6 @@ class Moment:
     """A line of the timeline.
 
     Attributes:
-        at_s: when.
         event: what happened, in words; empty = nothing, it is time for a line.
         leases: by group, of live workers; see :meth:`SimulatedFleet.leases_by_group`.
         free: leases of nobody, or of workers that are gone.
@@ -69,14 +68,11 @@ class SimulatedFleet:
     """A simulated fleet.
 
     Attributes:
-        events: the clock.
-        moments: the timeline.
         samples: one each ``sample_s``.
         changed_at: when the membership changed last.
     """
 
     def __init__(self, scenario: Scenario, name: ProfileName, rng: random.Random) -> None:
-        """A table whose leases nobody has yet, and workers that are about to start."""
         self.scenario = scenario
         self.profile = make_profile(name, scenario)
         self.rng = rng
@@ -270,11 +266,7 @@ class Outcome:
         moves: how often a shard went from one worker to another.
         duplicates: records delivered twice.
         longest_unread_s: the longest time in which a shard that had been read was not.
-        reads_per_hour, writes_per_hour: requests to DynamoDB.
         read_units_per_hour, write_units_per_hour: what they are charged as.
-        price_per_hour: at the given rates.
-        timeline: what happened.
-        samples: leases by worker over time.
     """
 
     leases_by_group: dict[str, int]

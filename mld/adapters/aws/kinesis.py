@@ -116,7 +116,6 @@ def next_payload(read: Callable[[int], bytes], operation: str, event_type: str) 
 
     Args:
         read: as for :func:`read_frame`.
-        operation: API name, for errors.
         event_type: e.g. ``SubscribeToShardEvent``.
 
     Returns:
@@ -196,7 +195,6 @@ class ShardSubscription:
 
         Args:
             client: see :func:`watch_subscriptions`.
-            request: parameters of SubscribeToShard.
 
         Raises:
             AwsError: it has not.
@@ -315,7 +313,6 @@ class ServiceDates:
     """The time of the service by the dates of its answers; the clock here may be wrong."""
 
     def __init__(self) -> None:
-        """No answer has come."""
         self._text = ""
         self._ahead_s: float | None = None
 

@@ -151,7 +151,6 @@ def send_limited(send: Callable[[Any], Any], request: AWSPreparedRequest) -> AWS
     """Send a request and read its answer whole, as botocore does, within the limit of the call.
 
     Args:
-        send: of botocore's session of connections.
         request: no stream.
 
     Raises:
@@ -396,8 +395,6 @@ def check_members(operation: str, request: dict[str, Any], answer: dict[str, Any
 
     Args:
         operation: API name, e.g. ``DescribeTable``.
-        request: that was sent.
-        answer: as parsed.
 
     Raises:
         BrokenAnswer: it does; names the member and where it should be.

@@ -114,7 +114,6 @@ class Traces:
     """
 
     def __init__(self) -> None:
-        """Nothing is held."""
         self._held: list[bytes] = []
         self._is_python = False
 

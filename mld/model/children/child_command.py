@@ -103,9 +103,7 @@ def python_command(
 
     Args:
         argv: program and arguments, not empty.
-        path: where the program was found.
         head: the first bytes of the program.
-        variables: what its child is told of its shard.
     """
     shard = [variables[name] for name in SHARD_VARIABLES[:2] if variables.get(name)]
     if any(value in word for value in shard for word in argv):
@@ -146,7 +144,6 @@ class SparkCommand(NamedTuple):
     """What such a command line says.
 
     Attributes:
-        program: as it is started.
         variables: what ``env`` adds to its environment.
         has_file: ``--properties``, or another name of it, is there.
         properties: the file behind it; None if none is named.

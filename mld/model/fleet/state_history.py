@@ -72,7 +72,6 @@ def changes_from(item: Item, name: str, states: type[S]) -> StateItem[S]:
     Args:
         item: present state at its top, former ones in ``h``.
         name: attribute of the state, ``cv`` or ``tm``.
-        states: all that are known.
 
     Raises:
         MalformedData: something is missing or unknown; then nothing is known.
@@ -98,10 +97,7 @@ def state_item(
     """A complete item.
 
     Args:
-        stored: as it is to be.
         name: attribute of the state.
-        key: of the item.
-        entity: what it is.
         key_name: primary key of its table, ``leaseKey`` or ``key``.
     """
     return {
@@ -171,7 +167,6 @@ def migration_to_item(state: MigrationState, key_name: str) -> dict[str, dict[st
     """The complete item.
 
     Args:
-        state: as it is to be.
         key_name: ``leaseKey`` or ``key``.
     """
     entity = Entity.CLIENT_VERSION_MIGRATION
@@ -212,7 +207,6 @@ def table_migration_to_item(state: TableMigrationState, key_name: str) -> dict[s
     """The complete item.
 
     Args:
-        state: as it is to be.
         key_name: ``leaseKey`` or ``key``.
     """
     entity = Entity.TABLE_MIGRATION

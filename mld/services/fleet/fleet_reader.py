@@ -31,8 +31,6 @@ async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> Flee
     """What there is beside the leases.
 
     Args:
-        dynamodb: where the tables are.
-        layout: their names.
         ids: not used for reading.
 
     Raises:
@@ -68,12 +66,7 @@ class FleetReader:
     """Takes snapshots of one application.
 
     Args:
-        dynamodb: where the tables are.
-        layout: their names.
-        store: of the leases.
-        streams: what Kinesis shows.
         tips: asks shards for their lag; None = nobody wants to know.
-        clock: dates the looks.
         ids: not used for reading.
         service_time: epoch seconds by the service's clock, which ages go by; None = not known.
     """

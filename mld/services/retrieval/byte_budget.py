@@ -178,7 +178,6 @@ class ByteBudget:
 
         Args:
             limit_bytes: > 0.
-            clock: measures how long nothing moved.
         """
         self._limit = limit_bytes
         self._clock = clock
@@ -366,7 +365,6 @@ class MemoryReturn:
         """Watch.
 
         Args:
-            budget: what the record path has reserved.
             release: gives free memory to the system; takes milliseconds.
         """
         self._budget = budget

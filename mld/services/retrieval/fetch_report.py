@@ -34,7 +34,6 @@ class CallReport:
     """Counts the failures of a shard's calls in a row; one per publisher."""
 
     def __init__(self, shard_id: str, clock: Clock) -> None:
-        """Report about a shard."""
         self._shard_id = shard_id
         self._clock = clock
         self._logged_at = 0.0
@@ -63,7 +62,6 @@ class FetchReport(CallReport):
     """Of a shard that is polled."""
 
     def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
-        """Report about a shard."""
         super().__init__(shard_id, clock)
         self._metrics = metrics
 
@@ -98,7 +96,6 @@ class FetchReport(CallReport):
         """Success and time of a call.
 
         Args:
-            call: its metrics.
             began: reading of the monotonic clock before it.
             succeeded: whether it gave what it should.
         """

@@ -129,9 +129,6 @@ class LeaseAuditor:
         ``audit_confidence`` times in a row. Finished leases without a living owner are reported to
         ``on_abandoned``.
 
-        Args:
-            leases: all rows of the stream.
-
         Raises:
             AwsError: the shards, needed for missing hash ranges, could not be listed.
         """
@@ -211,11 +208,9 @@ class ShardSyncer:
         """Sync one stream.
 
         Args:
-            store: the lease table.
             source: the stream; a new one under its name gets no leases among the old ones.
             coordinator: knows who leads; only the leader mends what is missing, as long as it does.
             config: sections ``shards`` and ``leases``.
-            clock: for ages and durations.
             metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
             on_abandoned: told of finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
         """

@@ -325,11 +325,8 @@ async def create_lease(
     """Create the row unless it exists.
 
     Args:
-        store: where to.
         lease: the new row; its checkpoint names the metric.
-        clock: measures the write.
         metrics: gets Java's ``CreateLease*`` data.
-        names: of the operation that creates it.
 
     Returns:
         False when the row existed already, which is as good.

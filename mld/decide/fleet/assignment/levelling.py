@@ -35,7 +35,6 @@ class Levelling:
         """Begin.
 
         Args:
-            fleet: what is level at the end.
             fixed: keys of leases that must stay: in a hand-off, or somebody's for no longer.
             limits: what a worker may hold.
         """
@@ -176,7 +175,6 @@ class Surplus:
     """What a busy worker is to give away.
 
     Attributes:
-        worker: the busy one.
         share: how much, in shares of the fair load.
     """
 
@@ -200,10 +198,8 @@ class Relief:
         """Begin.
 
         Args:
-            fleet: whose busy workers are relieved.
             fixed: keys of leases that must stay.
             limits: threshold, dampening, overshoot, and what a worker may hold.
-            rng: chooses among the leases of a worker.
         """
         self._fleet = fleet
         self._fixed = fixed

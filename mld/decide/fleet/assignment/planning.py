@@ -38,7 +38,6 @@ class FreeWorkers:
         """Order them as they are now.
 
         Args:
-            fleet: changed by each lease that is given.
             limits: what a worker may hold.
             claims: worker id -> unfinished leases that it does not renew, and may come back to.
                 Each takes room of its own worker until another one gets it.
@@ -166,9 +165,6 @@ class LeaseMove:
 
     Attributes:
         lease: the row that was seen; the write is conditional on its owners.
-        to: worker id of the new owner.
-        kind: which write.
-        reason: why.
     """
 
     lease: Lease
@@ -182,9 +178,6 @@ class PlanFigures:
     """What a plan found, for logs and metrics; leases are unfinished ones unless it says otherwise.
 
     Attributes:
-        leases: in the table.
-        finished: leases of finished shards.
-        workers: that take part.
         doubtful: ids of workers that are taken for dead until they report again.
         waiting: ids of newcomers that get no leases yet, because others died soon after they began.
         wait_s: how long a newcomer has to live until it gets leases, in seconds; 0 = not at all.
@@ -196,7 +189,6 @@ class PlanFigures:
         is_balanced: True when moves between live workers were looked for.
         by_worker: leases of each participant when all moves are done.
         by_group: likewise of each group; one group ``""`` where there are none.
-        reasons: moves by reason.
     """
 
     leases: int
@@ -222,7 +214,6 @@ class AssignmentPlan:
 
     Attributes:
         moves: at most one a lease; what nobody reads first, the oldest of it in front.
-        memory: for the next look.
         dead: items of worker metrics to delete before the moves are written, each if it still has
             its ``updated_at_s``: of workers that died, though other rows still name them. So whoever
             leads next does not take them for alive.
@@ -251,10 +242,8 @@ def plan_assignment(
     the row as it is.
 
     Args:
-        view: what was just read.
         memory: of the look before; an empty one at the first look as the leader.
         limits: see :class:`AssignmentLimits`.
-        rng: breaks ties.
         may_balance: False = only leases that nobody reads get an owner. True = leases of live
             workers may move, too, which is looked for at the first look, when other workers take
             part than at the last balance, and ``balance_interval_s`` after it.
