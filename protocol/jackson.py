@@ -35,7 +35,7 @@ class Junk:
         line: the bytes as received.
         reason: why, in words for a log.
         action: of a child's message that the line was probably meant to be; None for other output.
-            Whoever sent it, or waits for it, goes on waiting.
+            Its sender or receiver goes on waiting.
         is_glued: that message stands behind other output, or behind another message.
         status: the action that a status at the end of such a line names.
     """

@@ -90,7 +90,7 @@ class ProcessRecordsInput:
     """A batch.
 
     Attributes:
-        records: in order; empty only if the daemon is told to deliver empty batches.
+        records: in order; empty only if the daemon is set to deliver empty batches.
         millis_behind_latest: distance to the tip of the shard in ms; None if unknown.
         checkpointer: stores positions up to the last record of this batch.
     """

@@ -1,6 +1,6 @@
-"""glibc's malloc, told that this process uses and frees blocks of several megabytes all day.
+"""glibc's malloc, set up for a process that uses and frees blocks of several megabytes all day.
 
-Untold, it maps and unmaps memory for every GetRecords answer and pays page faults for each batch,
+By default it maps and unmaps memory for every GetRecords answer and pays page faults for each batch,
 and it gives each thread an arena of its own, where every one of them keeps its free memory.
 Measured with four threads and 10 MB answers: a quarter less CPU and 20 to 30 MiB less at the peak
 with one arena than with glibc's choice; the interpreter's lock leaves little to contend for.

@@ -103,11 +103,11 @@ class _Job:
             return None, None
         try:
             return self.work(*self.args, **self.kwargs), None
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the result
+        except BaseException as error:  # noqa: BLE001 - it belongs to the task that awaits the result
             return None, error
 
     def settle(self, result: object, error: BaseException | None) -> None:
-        """In the loop: give the outcome to whoever awaits it."""
+        """In the loop: give the outcome to the awaiting task."""
         if self.future.done():
             return
         if error is None:

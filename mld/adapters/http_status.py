@@ -156,7 +156,7 @@ class HttpStatus:
 
 
 def _require_known(query: Query, known: Collection[str]) -> None:
-    """A probe whose limit is misspelt would be told for ever that all is well.
+    """A probe with a misspelt limit would always succeed.
 
     What resembles no parameter is somebody's own, e.g. against caches, and no reason for a probe
     to fail.

@@ -164,7 +164,7 @@ def dispatch(args: list[str]) -> int:
         click.echo(str(error), err=True)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output is gone; keep the interpreter from complaining at exit.
+        # The reader of our output is gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

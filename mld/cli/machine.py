@@ -93,7 +93,7 @@ def _programs_of(
 
 
 def _facts_of(listed: ListedStream) -> ChildFacts:
-    """What a child of that stream is told, with made up values for what the file does not say."""
+    """What a child of that stream learns, with placeholders for what the file does not say."""
     # It imports `protocol`; that this one is ours, is checked only after the loading of this module.
     from mld.decide.children.child_environment import ChildFacts
 

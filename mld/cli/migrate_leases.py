@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mld.model.attributes import Item
     from mld.model.config.config import Config
 
-#: Progress is told after so many writes.
+#: Progress is printed after so many writes.
 _TOLD_EVERY = 500
 _DONE = {
     MigrationPhase.COPY: "copied",

@@ -45,7 +45,7 @@ def _nothing() -> None:
 def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it is gone, and misses nothing
+    except BrokenPipeError:  # the reader is gone, and misses nothing
         code = code or _UNWRITTEN_EXIT
     except (OSError, ValueError) as error:
         code = code or _UNWRITTEN_EXIT

@@ -260,7 +260,7 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
 
 
 def task_stacks(tasks: set[asyncio.Task[Any]]) -> str:
-    """Where tasks wait, the innermost call last; tasks that wait at one place are told together."""
+    """Where tasks wait, the innermost call last; tasks that wait at one place are listed together."""
     places: dict[tuple[str, ...], list[str]] = {}
     for task in tasks:
         places.setdefault(tuple(_awaited(task.get_coro())), []).append(task.get_name())

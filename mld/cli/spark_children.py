@@ -1,4 +1,4 @@
-"""What a Spark child would refuse, told by the daemon and ``validate`` before there is one.
+"""What a Spark child would refuse, reported by the daemon and ``validate`` before it starts.
 
 The rules are in :mod:`mld.model`, and the child asks the same. What is said of environment and
 Python is said only of ``kcl-mld-spark`` itself: a program of the user's own may set variables, or

@@ -66,7 +66,7 @@ def main(
     server = _server(KinesisApp(_settings(options), rng, plan))
     try:
         announce(json.dumps(endpoints))
-    except BrokenPipeError:  # whoever started this has been stopped meanwhile
+    except BrokenPipeError:  # the starting process has been stopped meanwhile
         listener.close()
         return 1
     if not options.keep:

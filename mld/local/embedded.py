@@ -44,7 +44,7 @@ class EmbeddedAwsRefused(EmbeddedAwsFailed):
 
 
 class ControlRefused(MldError):
-    """:meth:`EmbeddedAws.control` was told what makes no sense: the text says where."""
+    """:meth:`EmbeddedAws.control` refused its arguments: the text says where."""
 
     exit_code = 2
 

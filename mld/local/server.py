@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: botocore's name of each service that is served, by the name with which requests are signed.
 _SERVICES = {"dynamodb": "dynamodb", "glue": "glue", "monitoring": "cloudwatch", "sts": "sts"}
-#: Operations of S3 are told by the method of the request alone.
+#: Operations of S3 are known by the method of the request alone.
 _S3_OPERATIONS = frozenset(f"{method}Object" for method in ("Delete", "Get", "Head", "Post", "Put"))
 _KNOWN_SERVICES = ("kinesis", *_SERVICES, "s3")
 #: Below it a word resembles nothing.
@@ -169,7 +169,7 @@ class AdvancingClock:
 
 
 class KinesisApp:
-    """ASGI application: ``POST /`` is Kinesis, ``/_control`` is for whoever runs the server.
+    """ASGI application: ``POST /`` is Kinesis, ``/_control`` is for the tests.
 
     Args:
         rng: source of chance for the model.

@@ -56,7 +56,7 @@ class DynamoDb(Protocol):
 class Subscription(Protocol):
     """One accepted SubscribeToShard: the events of a shard for five minutes at most.
 
-    Whoever has one closes it, whatever came of it.
+    The caller closes it in any case.
     """
 
     async def next_event(self) -> bytes | None:

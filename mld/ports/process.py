@@ -45,7 +45,7 @@ def logging_with(**facts: str) -> Iterator[None]:
 class LoadSource(Protocol):
     """Measures the CPU of the machine, the task or the container.
 
-    Asked once a second, whoever asks averages.
+    Called once a second; the caller averages.
     """
 
     @property

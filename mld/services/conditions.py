@@ -57,7 +57,7 @@ class FailingCondition:
         lasting_s: the worker is not ready when it has lasted for so long.
         calm_s: it is resolved only when it did not fail for so long, so that what comes and goes counts
             as lasting.
-        is_logged: False where whoever makes the call logs it.
+        is_logged: False where the caller logs it.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ A look asks the service. When the resource is gone, that is an ERROR at once and
 503. It is looked for again every ``REPEAT_S``, and said each time; after ``GIVE_UP_S``
 :meth:`ExistenceWatch.run` raises, so that the worker drains and ends with exit code 4. A resource
 that is there again by then was never gone. One of many streams ends only the reading of itself:
-whoever runs the watch takes the error and reports it.
+the code that runs the watch takes the error and reports it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ExistenceWatch:
             look: asks the service once: a sentence that says what is gone and what to do, or None
                 when the resource is the one that it was. Raises AwsError or MalformedData when that
                 is not known.
-            doubted: woken by whoever met a sign that it is gone; waited for by :meth:`run`.
+            doubted: set at a sign that it is gone; waited for by :meth:`run`.
             conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
             on_gone: told once with the sentence when the resource is found gone.
         """
@@ -97,7 +97,7 @@ class ExistenceWatch:
         """
         asked_at = self._clock.monotonic()
         async with self._turn:
-            # A look that told nothing is made again, or who asks again would not wait at all.
+            # A look without a result is repeated; otherwise the next call would not wait at all.
             since = asked_at if self._unknown is not None else asked_at - fresh_s
             if self._answered_at is None or self._answered_at <= since:
                 await self._look_once()

@@ -46,7 +46,7 @@ class StopOutcome:
     """How the worker ended.
 
     Attributes:
-        complete: every child was told and every lease released within the grace.
+        complete: every child was notified and every lease released within the grace.
         leases_left: leases that still name us in the table.
         expired: leases that had not been renewed in time, and were not released.
     """

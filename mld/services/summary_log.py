@@ -26,7 +26,7 @@ class SummaryLog:
     """One INFO line in a minute while the worker runs.
 
     Args:
-        metrics: told of log messages that nobody took: the log can't be, while nobody reads it.
+        metrics: counts log messages that nobody took: the log can't say it while nobody reads it.
         dropped_messages: since the start.
     """
 

@@ -199,7 +199,7 @@ class _StartPort:
                 self._calls.say_late(error)
                 self._used = self._patient()
             if isinstance(error, UnknownOutcome) and not operation.startswith(_READS):
-                raise  # whoever writes finds out by reading
+                raise  # a writer finds out by reading
         return await getattr(self._used, operation)(**request)
 
 

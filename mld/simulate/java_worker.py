@@ -147,7 +147,7 @@ class _Decider:
         self.chosen: dict[str, tuple[Lease, str]] = {}
 
     def assign_free(self, free: Sequence[Lease]) -> None:
-        """Give expired and unassigned leases to whoever has most room."""
+        """Give expired and unassigned leases to the workers with most room."""
         for lease in free:
             load = self._queue.poll()
             if load is None:
@@ -155,7 +155,7 @@ class _Decider:
             self._assign(lease, load, is_free=True)
 
     def balance(self) -> None:
-        """Take throughput from who has more than others, and give it to who has most room."""
+        """Move throughput from workers that have more than others to those with most room."""
         takes = {
             load.worker: self._total.get(load.worker, 0.0)
             * ((load.value - self._mean) / load.value)

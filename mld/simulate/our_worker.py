@@ -77,7 +77,7 @@ class OurWorker(AssignedWorker):
         self.later(0.0, self.look_as_leader)
 
     def lock_reads(self) -> int:
-        """Whoever scans the leases sees the lock, too."""
+        """A scan of the leases shows the lock, too."""
         return super().lock_reads() if may_ask_index(len(self.fleet.table.rows)) else 0
 
     def plan(self, now: float) -> Sequence[LeaseMove]:
@@ -190,7 +190,7 @@ class OurWorker(AssignedWorker):
 
 
 def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMemory:
-    """What somebody knows of the counters who has looked at the table at some times.
+    """The counters as known from looks at the table at some times.
 
     The same as ``decide.fleet.assignment.looks.observe`` at each of them, without the work; hand-offs
     that were under way get their time anew.

@@ -1,6 +1,6 @@
 """What happens when in a simulated fleet, and which child reads which shard.
 
-A child has checkpointed at its own rhythm since it began to read; whoever reads next begins at the
+A child has checkpointed at its own rhythm since it began to read; the next reader begins at the
 last checkpoint that the table accepted. So what a child was given after that is given twice.
 """
 

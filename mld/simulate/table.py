@@ -116,7 +116,7 @@ class Lock:
         self._bill.write()
 
     def count(self, now: float) -> None:
-        """Put the heartbeats of who leads on the bill."""
+        """Charge the heartbeats of the leader."""
         self._bill.write(self._heartbeats(now))
 
     def _heartbeats(self, now: float) -> int:

@@ -82,7 +82,7 @@ class SimulatedWorker:
     Attributes:
         id: begins with the name of its group and ``-``.
         ended_at: when it was gone; infinity = it lives.
-        is_leaving: it was told to stop and reads on until others go on.
+        is_leaving: it was stopped and reads on until others go on.
     """
 
     def __init__(self, fleet: WorkerFleet, worker_id: str, group: str) -> None:
@@ -147,7 +147,7 @@ class SimulatedWorker:
         self._end(checkpoints=False)
 
     def leave(self) -> None:
-        """Stop as this kind of worker does when it is told to."""
+        """Stop as this kind of worker does at a signal."""
         rows = [self.fleet.table.rows[key] for key in self.held]
         self._end(checkpoints=self.fleet.profile.releases)
         if self.fleet.profile.releases:

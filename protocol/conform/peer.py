@@ -173,7 +173,7 @@ class Peer:
         return bytes(self.stdout[before:])
 
     def surplus_statuses(self) -> list[str]:
-        """Actions answered more often than they were told, whenever that came; sorted."""
+        """Actions answered more often than they were sent, at any time; sorted."""
         said: Counter[str] = Counter()
         for line in self.stdout.splitlines():
             match decode_from_child(bytes(line)):

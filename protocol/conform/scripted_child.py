@@ -1,4 +1,4 @@
-"""A child that records what it is told and plays a script; standard library only, any Python 3.
+"""A child that records its messages and plays a script; standard library only, any Python 3.
 
 ``python scripted_child.py SCRIPT.json [more arguments]``. The script is a JSON object::
 

@@ -56,7 +56,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What one client is told.
+    """Settings of one client.
 
     Attributes:
         service: botocore's service name, e.g. ``kinesis``.

@@ -2,7 +2,7 @@
 
 botocore asks for new keys with every request from fifteen minutes before the old ones expire on, and
 in the last ten it lets no request go that has no new ones. Java's SDK uses keys up to the last
-minute; so does this, to the end. Whoever makes them may take long, so a thread of its own asks, and
+minute; so does this, to the end. Their provider may take long, so a thread of its own asks, and
 no request waits for it that has keys. New keys come from the provider as at the start: nothing is
 known here of how botocore renews.
 """
@@ -284,7 +284,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
 
 
 def _is_out_of_reach(error: BaseException | None) -> bool:
-    """Whether whoever gives keys was not reached, or fails: it may pass within seconds."""
+    """Whether the provider of keys was not reached, or fails: it may pass within seconds."""
     while error is not None:
         if isinstance(error, HTTPClientError | BotoConnectionError):
             return True

@@ -62,7 +62,7 @@ class PlainLoader(Loader):  # type: ignore[misc]
         )
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002
-        """Services that have any data; one without that type of it is told when it is read.
+        """Services that have any data; one without that type is reported when it is read.
 
         A folder that is not ours to look into has none: HOME may be that of another user.
         """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from botocore.session import Session
 
-#: What :func:`note_ca_file` was told.
+#: Set by :func:`note_ca_file`.
 _ca_files: WeakKeyDictionary[BaseClient, str] = WeakKeyDictionary()
 
 #: Codes that say "too many requests", over all services in use.
@@ -56,7 +56,7 @@ _DENIED = frozenset(
     }
 )
 
-#: Refusals of who asks, and not of what is asked for.
+#: Refusals of the caller, not of the request.
 _CREDENTIALS_REFUSED = frozenset(
     {
         "ExpiredToken",
@@ -119,7 +119,7 @@ def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "ConditionalCheckFailedException":
         item = error.response.get("Item")
-        # Whoever is told of none asks for it, and is told if that fails.
+        # A caller that gets none asks for it, and learns if that fails.
         return errors.ConditionFailed(operation, message, item if is_item(item) else None)
     if code == "TransactionCanceledException":
         reasons = error.response.get("CancellationReasons") or ()
@@ -160,7 +160,7 @@ def was_not_sent(error: Exception) -> bool:
 
 
 def ca_file_of(client: BaseClient) -> str | None:
-    """The file of certificates that a client was told to trust; None = the usual ones."""
+    """The file of certificates that a client trusts; None = the usual ones."""
     return _ca_files.get(client)
 
 

@@ -204,7 +204,7 @@ class KeptConnections:
     def take(self) -> HTTPConnection | None:
         """An open connection, or None: then botocore must connect.
 
-        Whoever takes one gives it back by :meth:`keep` or closes it.
+        The caller gives it back by :meth:`keep` or closes it.
         """
         while True:
             try:

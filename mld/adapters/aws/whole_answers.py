@@ -171,7 +171,7 @@ def send_limited(send: Callable[[Any], Any], request: AWSPreparedRequest) -> AWS
 
 
 def shut_down(connection: Connection) -> None:
-    """Wake whoever reads from a connection; closing it would not."""
+    """Wake the reader of a connection; closing it would not."""
     # An answer that is read to its end may have no connection any more, and no file either.
     with (
         contextlib.suppress(OSError, ValueError, AttributeError),
@@ -218,7 +218,7 @@ def check_whole(
 
 
 def check_page(request: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Refuse a page that says to go on where it began: whoever reads on would never end.
+    """Refuse a page that continues where it began: its reader would never end.
 
     Raises:
         BrokenAnswer: it does.

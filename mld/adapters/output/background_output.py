@@ -1,4 +1,4 @@
-"""Standard error and output that never hold up whoever writes: a thread of their own does it.
+"""Standard error and output that never block the writer: a thread of their own writes.
 
 A pipe that nobody reads, a terminal after Ctrl-S or a blocked log driver stops every write, and
 with it the event loop: leases would be lost and no signal heard. Therefore the daemon's
@@ -40,7 +40,7 @@ MAX_BYTES = 4 * 2**20
 MAX_ITEMS = 20_000
 #: Most that is worked off at once.
 _CHUNK_BYTES = 2**16
-#: Losses are told once no more than this part of the room is taken.
+#: Losses are reported once no more than this part of the room is taken.
 _ROOM_AGAIN = 0.5
 
 #: At the end, so long may what waits take.
@@ -146,7 +146,7 @@ class BackgroundQueue(Generic[T]):
             try:
                 self._work(items)
             except Exception:  # noqa: BLE001 - a faulty handler must not end the thread
-                # Nothing is told before the next success: it would be the next thing to fail.
+                # Nothing is reported before the next success: it would be the next thing to fail.
                 with self._changed:
                     self._drop(len(items))
             else:
@@ -289,7 +289,7 @@ def _write_all(number: int, data: bytes) -> None:
     while rest.nbytes:
         try:
             rest = rest[os.write(number, rest) :]
-        except BlockingIOError:  # whoever shares it with us made it non-blocking
+        except BlockingIOError:  # another process that shares it made it non-blocking
             select.select([], [number], [])
 
 

@@ -1,7 +1,7 @@
-"""What a child is told of its shard: the one place for the daemon and the conformance kit.
+"""What a child learns of its shard: the one place for the daemon and the conformance kit.
 
 The Java daemon tells nothing but the shard. Programs that know these variables, keys and
-placeholders may use them; those that don't are not disturbed. Which stream it is, is told in three
+placeholders may use them; those that don't are not disturbed. The stream is named in three
 ways, because not every language and library can use each of them.
 """
 
@@ -23,7 +23,7 @@ _PATH_SEPARATOR = ":"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildFacts:
-    """What a child is told of its shard and its daemon before the first message.
+    """What a child learns of its shard and its daemon before the first message.
 
     Attributes:
         shard_id: bare shard id.

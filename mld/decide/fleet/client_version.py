@@ -158,7 +158,7 @@ def unready(
         has_index: the index by owner is complete.
 
     Returns:
-        A clause. An unfinished lease without an owner is a reason, too: whoever takes it may be a
+        A clause. An unfinished lease without an owner is a reason, too: its next owner may be a
         2.x worker.
     """
     if not has_index:

@@ -1,4 +1,4 @@
-"""Who leads a 3.x fleet: a lock in its table, and for how long who has it may believe so.
+"""Who leads a 3.x fleet: a lock in its table, and for how long its owner may count on it.
 
 The lock is an item with an owner, a version that is new at each heartbeat, and the time after which
 others may take it. There is no clock in the table: an observer may take the lock when it has seen

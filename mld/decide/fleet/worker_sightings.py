@@ -1,4 +1,4 @@
-"""Which workers of a 3.x fleet live, by the clock of who looks.
+"""Which workers of a 3.x fleet live, by the clock of the observer.
 
 A worker stamps its metrics with its wall clock, and Java's leader compares that with its own: a
 clock that is wrong by a minute costs a worker all leases, and a leader with such a clock sees nobody
@@ -178,7 +178,7 @@ class WorkerSightings:
         return stamp.since - stamp.first_at < self.wait_s(failover_s)
 
     def dated(self, one: WorkerMetrics, now: float, wall_s: float) -> WorkerMetrics:
-        """The metrics with a time of the clock of who looks, where their own can't be right.
+        """The metrics with a time of the observer's clock, where their own can't be right.
 
         Args:
             one: as stored, of a worker that was :meth:`seen`.

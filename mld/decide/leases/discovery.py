@@ -35,7 +35,7 @@ UNSETTLED_PAUSE_S = 0.5
 SUSPECT_SHARE = 0.75
 #: Looked so much later than a counter becomes suspect.
 _AFTER_S = 0.01
-#: In so many failover times whoever is to have the lease has found it.
+#: In so many failover times the next owner has found its lease.
 UNSETTLED_SHARE = 2.0
 #: Distance of looks at one lease that its old owner is about to let go.
 WATCH_S = 0.25
@@ -107,7 +107,7 @@ def watch(
     Args:
         before: lease key -> what earlier scans showed.
         leases: all rows; those of finished shards are left out, as nobody renews them.
-        worker_id: who looks; its own leases are left out.
+        worker_id: of this worker; its own leases are left out.
         now: reading of the monotonic clock after the scan.
     """
     after: dict[str, Watched] = {}

@@ -115,7 +115,7 @@ def begun_earlier(position: ReadPosition, step_s: float) -> ReadPosition | None:
     """Where to begin when the time at which LATEST began is refused as one that is yet to come.
 
     Our clock was more than :data:`LATEST_MARGIN_S` ahead of the service's. How much is not known, so
-    whoever asks doubles the step until a time is accepted: what came since the start is read, and
+    the caller doubles the step until a time is accepted: what came since the start is read, and
     no more than twice the difference of what is older.
 
     Args:

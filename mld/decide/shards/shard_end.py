@@ -1,7 +1,7 @@
 """Rules at the end of a shard: the merge check, who waits for whom, and when its lease may be deleted.
 
 Different from Java on purpose: a row is deleted only while it is at SHARD_END, and a row whose
-children were never told by the service waits for the leases of its listed children, so that no child
+children the service never named waits for the leases of its listed children, so that no child
 is ever started at LATEST for lack of a parent.
 
 Source: ShutdownTask.java:284-325, BlockOnParentShardTask.java:56-94 and
@@ -57,7 +57,7 @@ def judge_merge(
     to wait for. Exactly one row means that the other is about to be created (or was lost): creating
     the child now could let it start before that parent was read.
 
-    Java gives up one in thirty times. Whoever takes the lease then finds the same rows: its child
+    Java gives up one in thirty times. The next owner of the lease then finds the same rows: its child
     gets records again, and where leases go round among workers, so does the leadership that would
     bring a lost row back. It helps only a fleet whose workers are full: they hold leases that wait
     for one that nobody can take.

@@ -1,6 +1,6 @@
 """Fan-out: registered consumers, what a subscription sends, and when it ends.
 
-Nothing runs here. Whoever serves a subscription asks it for the next event, and waits
+Nothing runs here. The server of a subscription asks it for the next event, and waits
 :attr:`LocalSubscription.pause_s` before the next question. Source: Kinesis API reference of the
 four operations on consumers, SubscribeToShard and SubscribeToShardEvent.
 """

@@ -121,7 +121,7 @@ class StreamConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsConfig:
-    """Clients: credentials, endpoints and what botocore is told beside them.
+    """Clients: credentials, endpoints and further settings of botocore.
 
     Attributes:
         kinesis_credentials: for the others, too, where they have none of their own.
@@ -415,7 +415,7 @@ class SchemaConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that the daemon was told.
+    """The effective configuration of the daemon.
 
     Attributes:
         worker_id: from the file, or a fresh UUID.

@@ -77,7 +77,7 @@ class FleetConfig:
         lock_duration_s: others may take the leader lock after that time without a heartbeat.
         lock_heartbeat_s: distance of its heartbeats; below half of ``lock_duration_s``.
         report_s: the leader ignores metrics that are older than twice its own value.
-        group: as the leader is told; None = it goes by the part of the worker's id before the
+        group: as reported to the leader; None = it goes by the part of the worker's id before the
             first dash.
     """
 

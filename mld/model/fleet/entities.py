@@ -1,4 +1,4 @@
-"""What lives in the tables of an application besides leases, and how it is told apart.
+"""What lives in the tables of an application besides leases, and how kinds are recognized.
 
 Source: EntityType, CoordinatorStateDAODelegate.resolveEntityType (3.5.1).
 """

@@ -1,6 +1,6 @@
 """Every conditional write to a lease: its condition, its update, and the row that it leaves.
 
-The counter is the fence: whoever writes names the counter that it believes in and raises it by
+The counter is the fence: a write names the counter that the writer read and raises it by
 one. Our conditions name the owner too, which is stricter than Java's and therefore always safe
 beside Java workers. Rows are updated, never put, so that attributes of others survive.
 """
@@ -60,7 +60,7 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
 
 
 def taking(lease: Lease, worker_id: str) -> LeaseWrite:
-    """Making ``worker_id`` the owner, whoever owns it now.
+    """Make ``worker_id`` the owner, whatever the present owner.
 
     Removes ``checkpointOwner``: a hand-off that a 3.x leader began ends here.
 

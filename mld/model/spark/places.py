@@ -1,6 +1,6 @@
 """What ``spark.*`` names on this machine, and what is wrong with it before anything is started.
 
-Pure: who asks says how this machine is looked at: directories, Java, jars, packages, a token. The
+Pure: the caller says how this machine is examined: directories, Java, jars, packages, a token. The
 Spark host asks when it starts; the daemon and ``validate`` ask before there is a child, as far as
 they know its environment and its Python. Object stores are not looked at, nor a directory that only
 a server behind ``spark.remote`` writes.
@@ -75,7 +75,7 @@ def _shared(text: Mapping[str, str], folder: str, checks: PathChecks) -> Iterato
     """Places of which one lies in another, however they are spelled.
 
     The marks of dead letters have the names of those of the rows: in one table a letter would make
-    the records before it count as written. And whoever looks after a table removes the files below
+    the records before it count as written. And the maintenance of a table removes the files below
     it that its log does not name.
     """
     sinks = [text[_SINK_PATH]] if text["spark.sink"] in DELTA_SINKS else []

@@ -1,1 +1,1 @@
-"""Being one of a fleet: who leads, how leases come, what workers tell each other in the table."""
+"""Being one of a fleet: who leads, how leases are distributed, what workers report in the table."""

@@ -77,7 +77,7 @@ class CoordinatorStateStore:
         self._dynamodb = dynamodb
         self._items = StateItems(dynamodb)
         self._ids = ids
-        #: As of now; whoever learns of another status of the table migration replaces it.
+        #: As of now; replaced when another status of the table migration is read.
         self.layout = layout
 
     async def has_legacy_table(self) -> bool:
@@ -442,7 +442,7 @@ class StateItems:
         key: str,
         is_done: Callable[[Item | None], bool | None],
     ) -> bool:
-        """Send until it is known what came of it.
+        """Send until the result is known.
 
         Args:
             request: with a condition or without.

@@ -3,7 +3,7 @@
 The item ``Migration3.0`` is looked for in the lease table, and in the coordinator table where
 workers of 3.0 to 3.4 keep it. It is written only at a start, and never in a hurry: a Java worker of
 3.5.1 that loses the race for it while it starts does not recover, so a new application's item is
-created a moment later, after another look. Whoever is faster is joined.
+created a moment later, after another look. The faster worker is joined.
 
 :class:`FleetWatch` says when to look: at every scan of the lease table, and at least once a minute,
 because another worker may change the fleet while we run. It also refuses rows of another stream
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: A new application's item is created after a pause of so many seconds, drawn between the two. Java
-#: writes it 60 ms after it looked, so whoever looked before us has written by then.
+#: writes it 60 ms after it looked, so a worker that looked before us has written by then.
 CREATION_PAUSE_S = (0.1, 0.3)
 #: Looks at a start before somebody else's changes are left to the next start.
 START_LOOKS = 5
@@ -79,7 +79,7 @@ def _nothing() -> None:
 
 
 class FleetState:
-    """Knows the fleet; told by :class:`FleetWatch` when to look."""
+    """The fleet as last read; :class:`FleetWatch` says when to read it."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class FleetState:
         self._enter(version)
 
     async def _pause(self) -> None:
-        """Give whoever looked before us the time to write, and use it."""
+        """Give a worker that looked before us the time to write, and use what it wrote."""
         until = self._clock.monotonic() + self._rng.uniform(*CREATION_PAUSE_S)
         self.on_beginning()
         await asyncio.sleep(until - self._clock.monotonic())

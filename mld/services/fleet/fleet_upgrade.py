@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 #: Distance of two looks at who reports (MigrationReadyMonitor, 3.5.1).
 READY_LOOK_S = 60.0
-#: Distance of two looks at an index that is not there yet. Whoever doesn't have to create it waits
+#: Interval of looks at an index that is not there yet. A worker that doesn't create it waits
 #: as often, before it does so as the leader: a Java worker that starts does not survive another's
 #: creation of the index.
 INDEX_LOOK_S = 15.0
@@ -176,7 +176,7 @@ class TableMigrator:
         """Do nothing before :meth:`run`.
 
         Args:
-            state: is told to look after the last step.
+            state: is refreshed after the last step.
             config: section ``fleet``.
         """
         self._state = state

@@ -57,7 +57,7 @@ RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
 #: Of heartbeats: a scan that was made for another purpose, and is no older, is a look at the lock.
 RECENT = 1.5
-#: Whoever lives renews its lock more often, Java's workers each 30 s.
+#: A living leader renews its lock more often, Java's workers each 30 s.
 SILENT_S = 150.0
 #: At the end the lock is given up within this time, or left to expire.
 RELEASE_LIMIT_S = 2.0
@@ -448,7 +448,7 @@ class LeaderLock:
         self._phase = next_phase(self._phase, event)
 
     async def _delete(self) -> None:
-        """Let others have the lock at once, if it can be told to the table soon."""
+        """Release the lock at once, if the table answers soon."""
         held, place, self._held = self._held, self._held_at, None
         if held is None or place is None:
             return

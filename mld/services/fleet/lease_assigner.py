@@ -68,7 +68,7 @@ _DELETE_TRIES = 2
 COMPLAINT_S = 60.0
 #: A scan of another purpose serves a follower that is no older than so many pauses.
 RECENT = 1.5
-#: Whoever leads needs no counter for a lease that nobody renews.
+#: A leader needs no counter for a lease that nobody renews.
 _UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
 
 
@@ -371,7 +371,7 @@ class LeaseAssigner:
 class StandbyLeader:
     """Looks at the leases while another worker leads, so as to lead with a memory.
 
-    Only who has seen a counter stand still for the failover time knows that its lease is free. A
+    Only a worker that saw a counter stand still for the failover time knows that its lease is free. A
     leader that begins without having looked needs that time once more, so a few followers look as
     often as the leader shows that it lives. There are few, whatever the size of the fleet: each
     knows from the table whether it is one.

@@ -128,7 +128,7 @@ def watch_table(
     clock: Clock,
     rng: random.Random,
 ) -> ExistenceWatch:
-    """The watch over the lease table: without it nothing is held, and every child is told so."""
+    """The watch over the lease table: without it nothing is held, and every child is notified."""
     return ExistenceWatch(
         store.look_at_table,
         store.table_doubted,

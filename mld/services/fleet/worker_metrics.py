@@ -2,7 +2,7 @@
 
 They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease. So the first item is written before anything is
 measured, and a worker that stops takes its item away: then nothing is given to it any more. What is
-measured is told only where all others tell theirs, see :mod:`mld.decide.fleet.worker_sightings`.
+measured is reported only where all others report theirs, see :mod:`mld.decide.fleet.worker_sightings`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class WorkerMetricsReporter:
             config: section ``fleet``.
             find_load: finds what measures this worker's load. Where there is nothing, the worker
                 is judged by what it reads.
-            others: the metrics of all workers; needed for figures to be told.
+            others: the metrics of all workers; without them no figures are reported.
             on_first: told when the first report is in the table: the worker can be given leases.
             failover_s: of the fleet. A second report follows the first so soon that a leader that
                 lets newcomers wait for one failover time knows then that this one lives; None =
@@ -293,7 +293,7 @@ class WorkerMetricsReporter:
             await asyncio.sleep(self._config.sample_s)
 
     async def _retire(self) -> None:
-        """Take the item away, if the table can be told soon."""
+        """Delete the item, if the table answers soon."""
         last, self._last = self._last, None
         if last is None:
             return

@@ -171,7 +171,7 @@ class _Request:
 
 
 class ByteBudget:
-    """The limit, who holds what, and who waits."""
+    """The limit, what each share holds, and the shares that wait."""
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
         """An empty budget.
@@ -253,7 +253,7 @@ class ByteBudget:
             raise
 
     def move(self, share: BudgetShare, change_bytes: int) -> None:
-        """Account for a change and let in whoever fits now; called by shares."""
+        """Account for a change and admit waiting shares that fit now; called by shares."""
         if share.held_bytes:
             self._holders[share] = None
         else:
@@ -264,7 +264,7 @@ class ByteBudget:
         self.look_again()
 
     def look_again(self) -> None:
-        """Let in whoever fits now; call it when somebody who waits has become urgent."""
+        """Admit waiting shares that fit now; call it when one of them has become urgent."""
         if self._is_looking or not self._waiting:
             return
         self._is_looking = True  # what is granted or taken back moves bytes, too

@@ -82,9 +82,9 @@ class ConsumerRegistration:
     async def arn(self) -> str:
         """ARN of the active consumer, waiting for it as long as it takes.
 
-        Of many that ask, one works and the others wait. A failure is told and tried again.
+        Of many callers one works and the others wait. A failure is logged and tried again.
 
-        Cancellation: who waits next goes on.
+        Cancellation: the next caller in the queue goes on.
         """
         try:
             async with self._lock:

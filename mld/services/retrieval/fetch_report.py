@@ -46,7 +46,7 @@ class CallReport:
         self.failing_since = None
 
     def count_failure(self) -> None:
-        """A call failed, and whoever knows why says so."""
+        """A call failed; the caller logs the reason."""
         self.failures += 1
         if self.failing_since is None:
             self.failing_since = self._clock.monotonic()

@@ -1,1 +1,1 @@
-"""Schemas of records: where they come from, and what is told of them."""
+"""Schemas of records: where they come from, and what children learn of them."""

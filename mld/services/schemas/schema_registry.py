@@ -48,7 +48,7 @@ _FIRST_OUTAGE_S, _LONGEST_OUTAGE_S = 5.0, 60.0
 #: The same failure of the same version is logged again after so long.
 _TOLD_S = 3600.0
 _MOST_TOLD = 1000
-#: They concern all versions alike, and are told of once for all.
+#: They concern all versions alike, and are logged once for all.
 _OF_ALL = {SchemaFailure.UNREACHABLE, SchemaFailure.TOO_MANY_UNKNOWN}
 
 
@@ -106,7 +106,7 @@ class SchemaRegistry:
         return found
 
     async def _find(self, version_id: str) -> KnownSchema | SchemaFailure:
-        # Whoever waits for the same version here finds the answer afterwards, or asks in its turn.
+        # Others that wait here for the same version find the answer afterwards, or ask in turn.
         async with self._asking.setdefault(version_id, asyncio.Lock()), self._places:
             now = self._clock.monotonic()
             known = self.known.get(version_id)

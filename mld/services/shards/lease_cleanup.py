@@ -102,7 +102,7 @@ class LeaseCleanup:
         is_due_now = self._completed_is_due(times) or self._garbage_is_due(times)
         if not self._queue or not is_due_now or self._store.conflict is not None:
             return CleanupOutcome(waiting=self.queued)
-        # Whoever reads the stream again meets the finished lease again.
+        # A worker that reads the stream again meets the finished lease again.
         self._queue = {
             key: lease
             for key, lease in self._queue.items()

@@ -85,7 +85,7 @@ class ShardEnd:
             if not await self._has_row(child_lease.lease_key, consistent=False)
         ]
         if missing:
-            # Only whoever creates the child must know both parents: where it has a row already,
+            # Only the creator of the child must know both parents: where it has a row already,
             # the other parent's may have been cleaned up long ago.
             await self._check_merge(lease, children)
             await self._check_own_row(lease)

@@ -57,7 +57,7 @@ CONFIRMED_S = 2.0
 
 
 class LeaseAuditor:
-    """Remembers what earlier looks saw, as the leader or as one who waits for the leader."""
+    """Remembers what earlier looks saw, as the leader or while waiting for the leader."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class LeaseAuditor:
         self._missed: dict[str, int] = {}
 
     def expect(self, lease_key: str) -> None:
-        """A shard can't end before this lease is there; to be told again and again.
+        """A shard can't end before this lease is there; call it at each attempt.
 
         No hole shows that it is missing: the shard that waits for it covers the keys of its
         children.
@@ -209,10 +209,10 @@ class ShardSyncer:
 
         Args:
             source: the stream; a new one under its name gets no leases among the old ones.
-            coordinator: knows who leads; only the leader mends what is missing, as long as it does.
+            coordinator: only the leader creates what is missing, as long as it leads.
             config: sections ``shards`` and ``leases``.
             metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
-            on_abandoned: told of finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
+            on_abandoned: receives finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
         """
         self._store = store
         self._detector = source.detector

@@ -80,10 +80,10 @@ class StreamExistence:
         rng: random.Random,
         created: object = None,
     ) -> None:
-        """Know no more of the stream yet than is told.
+        """Know nothing of the stream but the arguments.
 
         Args:
-            conditions: for ``/readyz``; not told of one of many streams, which ends no worker.
+            conditions: for ``/readyz``; not set for one of many streams, which ends no worker.
             created: ``StreamCreationTimestamp`` if it was just answered.
         """
         self._kinesis = kinesis

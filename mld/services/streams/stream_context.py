@@ -113,7 +113,7 @@ class ContextLoops:
         """No stream yet.
 
         Args:
-            on_gone: told of a stream that has been gone for ``existence_watch.GIVE_UP_S``, and why.
+            on_gone: receives a stream that has been gone for ``existence_watch.GIVE_UP_S``, and why.
         """
         self._registry = registry
         self._on_gone = on_gone

@@ -1,6 +1,6 @@
 """Looks at the streams of an application: whether they are there, their shards, their retention.
 
-For whoever watches a fleet from outside: what can't be known is said, nothing is raised, and
+For commands that watch a fleet: unknown values are named, nothing is raised, and
 nothing is changed.
 """
 

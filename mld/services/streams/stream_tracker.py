@@ -76,7 +76,7 @@ class OrphanStreams:
         """Identifier -> why its leases are left alone."""
         return dict(sorted(self._unread.items()))
 
-    # -- told by the tracker -------------------------------------------------------------------
+    # -- called by the tracker -------------------------------------------------------------------
 
     def saw(self, identifier: str) -> bool:
         """A lease of a stream that is not read was seen; True when that is news."""

@@ -30,7 +30,7 @@ def plan_leaving(
     Leases of finished shards, and such that are handed over already, stay as they are.
 
     Args:
-        view: of one look at the fleet; the metrics of who stops count for nothing.
+        view: of one look at the fleet; the metrics of the stopping worker don't count.
         memory: of looks before; workers that died, and newcomers that have to wait, get nothing.
         limits: what a worker may hold.
 

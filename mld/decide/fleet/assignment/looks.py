@@ -28,7 +28,7 @@ THROUGHPUT_HALF_LIFE_S = 60.0
 LONGEST_PAUSE_S = 2.5
 #: Shortest pause after one that was asked for.
 LEAST_PAUSE_S = 0.2
-#: Workers that are started together have told of themselves within so many seconds.
+#: Workers that are started together have reported within so many seconds.
 STARTING_S = 3.0
 #: Looks that fail in a row until the leader lets another worker lead
 #: (LeaseAssignmentManager.DEFAULT_FAILURE_COUNT_TO_SWITCH_LEADER, 3.5.1).

@@ -98,7 +98,7 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
 
 
 def readings(metrics: WorkerMetrics, alpha: float) -> dict[str, float]:
-    """Metric -> percent, of those that can be told.
+    """Metric -> percent, of those that are known.
 
     Args:
         alpha: see :func:`utilization`.
@@ -114,7 +114,7 @@ def readings(metrics: WorkerMetrics, alpha: float) -> dict[str, float]:
 
 
 def is_valid(metrics: WorkerMetrics) -> bool:
-    """True for metrics of which a utilization can be told, or that tell of none.
+    """True for metrics with a known utilization, or without any.
 
     Source: WorkerMetricStats.isValidWorkerMetric (3.5.1).
     """
