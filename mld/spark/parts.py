@@ -11,6 +11,7 @@ from mld.spark.app_loading import require_packages
 from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
+from mld.spark.rows.decode import decoder_conf
 from mld.spark.server.settings import around_proxies
 from mld.spark.table.s3_look import require_buckets
 
@@ -64,9 +65,8 @@ class SparkParts:
             return None
         os.environ.update(around_proxies(os.environ))
         from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
-        from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
 
-        conf = {**config.conf, **sinks_conf(config)}
+        conf = {**config.conf, **decoder_conf(config)}
         application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
         with_jars = replace(config, conf=conf)
         if is_local_master(config.master):

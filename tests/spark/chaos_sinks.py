@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from tests.spark import postgres, table_user
-from tests.spark.jars import WHY_NOT, postgres_jar
 from tests.spark.table_files import table_files
 
 if TYPE_CHECKING:
@@ -374,18 +373,8 @@ OUTPUTS = "first", "second"
 KEY_COLUMNS = "shard_id,sequence_number,sub_sequence_number"
 
 
-def jars_of(name: str) -> list[Path] | None:
-    """What a sink needs beside Spark; None where it cannot be had."""
-    if name == "jdbc":
-        jar = postgres_jar()
-        return None if jar is None else [jar]
-    return []
-
-
 def why_not(name: str) -> str | None:
     """Why a sink cannot be tried here; None if it can."""
-    if jars_of(name) is None:
-        return WHY_NOT
     return postgres.why_not() if name == "jdbc" else None
 
 
@@ -406,8 +395,6 @@ def make(name: str, folder: Path, aws: Any) -> Iterator[Sink]:
     path = folder / "out"
     path.mkdir(parents=True)
     properties = {"spark.sink": name}
-    if jars := jars_of(name):
-        properties["spark.conf.spark.jars"] = ",".join(str(jar) for jar in jars)
     if name == "outputs":
         properties |= {"spark.sink": "delta", "spark.sink.outputs": ", ".join(OUTPUTS)}
     if name in {"delta", "merge", "outputs"}:

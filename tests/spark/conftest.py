@@ -58,7 +58,7 @@ def spark(spark_sessions):
 
 @pytest.fixture(scope="session")
 def sink_server(tmp_path_factory):
-    """Another server, with Delta's jars and PostgreSQL's driver, and its configuration."""
+    """Another server, with the jars of Delta and Avro, and its configuration."""
     from tests.spark.sink_server import running_server  # noqa: PLC0415 - imports pyspark
 
     with running_server(tmp_path_factory.mktemp("sinks")) as running:

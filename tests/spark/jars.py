@@ -23,7 +23,6 @@ DELTA = (
     "io.delta:delta-kernel-defaults:4.4.0",
     "io.delta:delta-kernel-unitycatalog:4.4.0",
 )
-POSTGRES = ("org.postgresql:postgresql:42.7.7",)
 #: The newest that Maven Central has; Spark 4.2 reads and writes Avro with it.
 AVRO = ("org.apache.spark:spark-avro_2.13:4.1.1",)
 
@@ -48,12 +47,6 @@ _FETCH_TIMEOUT_S = 300
 def delta_jars() -> list[Path] | None:
     """Delta Lake for Spark 4.2; None = it cannot be had."""
     return _jars(DELTA)
-
-
-def postgres_jar() -> Path | None:
-    """The JDBC driver; None = it cannot be had."""
-    jars = _jars(POSTGRES)
-    return jars[0] if jars else None
 
 
 def avro_jar() -> Path | None:
@@ -103,7 +96,6 @@ def _fetch(coordinates: tuple[str, ...]) -> None:
 if __name__ == "__main__":
     for name, found in (
         ("delta", delta_jars()),
-        ("postgres", postgres_jar()),
         ("avro", avro_jar()),
     ):
         print(f"{name}: {found or 'not available'}")

@@ -1,4 +1,4 @@
-"""A server with Delta, the PostgreSQL driver and Avro, and what the tests of the sinks share."""
+"""A server with Delta and Avro, and what the tests of the sinks share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
 from tests.spark.conftest import spark_config
-from tests.spark.jars import DELTA_CONF, WHY_NOT, avro_jar, delta_jars, postgres_jar
+from tests.spark.jars import DELTA_CONF, WHY_NOT, avro_jar, delta_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,10 +27,10 @@ BASE = 49590338271490256608559692538361571095921575989136588898
 @contextmanager
 def running_server(directory):
     """A server that has their jars, and its configuration; skips where they cannot be had."""
-    delta, postgres, avro = delta_jars(), postgres_jar(), avro_jar()
-    if delta is None or postgres is None:
+    delta, avro = delta_jars(), avro_jar()
+    if delta is None:
         pytest.skip(WHY_NOT)
-    jars = ",".join(str(jar) for jar in (*delta, postgres, avro) if jar)
+    jars = ",".join(str(jar) for jar in (*delta, avro) if jar)
     config = spark_config(sink="merge", sink__path="x", conf__spark__jars=jars)
     # Delta's own default is 50 tasks for a table's state.
     more = {**DELTA_CONF, "spark.databricks.delta.snapshotPartitions": "2"}

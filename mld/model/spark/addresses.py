@@ -1,7 +1,6 @@
 """How properties name where something is: Spark's servers, places in S3, databases and tables. Pure.
 
-The driver of PostgreSQL in Spark reads URLs its own way, and tells what it can't read with the
-password.
+libpq tells what it can't read of a URL, with the password.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def url_parts(url: str) -> tuple[str, str]:
             f"{_POSTGRES}//host:port/database"
         )
     place, _, query = url.removeprefix(_POSTGRES).partition("?")
-    if "@" in place:  # the driver would take all of it for a host's name, and tell it
+    if "@" in place:  # libpq would take it, the driver of Java not
         raise ValueError(
             "has user and password, which have no place before the host: write "
             "?user=...&password=... behind the database, or spark.sink.options.user and password"

@@ -33,8 +33,8 @@ _LONGEST_NAME = 100
 _FOLDED = {name.lower(): name for name in BY_NAME}
 _OPTIONS = FREE_PREFIXES[1]
 _FOLDED_OPTIONS = {name.lower(): name for name in SINK_OPTIONS}
-#: Names of pgJDBC that look like others of its own.
-_OF_THE_DRIVER = ("sslpassword", "sslfactory", "socketTimeout", "cancelSignalTimeout")
+#: Names of libpq that look like those of pgJDBC.
+_OF_LIBPQ = ("sslpassword", "sslcrl", "connect_timeout", "application_name", "passfile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ def problem_of(entry: Entry) -> Problem | None:
 
 
 def _near_option(name: str) -> Problem | None:
-    """A name below ``spark.sink.options.`` that looks like one of ours; Spark drops unknown ones."""
+    """A name below ``spark.sink.options.`` that looks like one of ours."""
     option = name.removeprefix(_OPTIONS)
-    if option in (name, *SINK_OPTIONS, *_OF_THE_DRIVER):
+    if option in (name, *SINK_OPTIONS, *_OF_LIBPQ):
         return None
     folded = option[:_LONGEST_NAME].lower()
     close = difflib.get_close_matches(folded, _FOLDED_OPTIONS, n=1, cutoff=0.85)
@@ -86,7 +86,7 @@ def _near_option(name: str) -> Problem | None:
         return None
     meant = f"did you mean {_OPTIONS}{_FOLDED_OPTIONS[close[0]]}?"
     letters = " Upper and lower case matter." if close[0] == folded else ""
-    text = "not an option that kcl-mld knows: only jdbc hands it on, to Spark's writer, silently"
+    text = "not an option that kcl-mld knows: jdbc hands it to libpq, which refuses what it does not know; the others drop it"
     return Problem(Severity.WARNING, text, f"{meant}{letters}")
 
 

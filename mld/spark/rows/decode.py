@@ -26,12 +26,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from mld.spark.config import SparkConfig
+
 #: Column of the policy ``null``: true where the decoder failed.
 CORRUPT_COLUMN = "_corrupt"
 #: Begins the message that a bad record raises inside Spark; shard and position follow.
 BAD_RECORD = "kcl-mld: bad record"
 #: Newest release of Spark's Avro; 4.2 takes it too.
 AVRO_COORDINATE = "org.apache.spark:spark-avro_2.13:4.1.1"
+_PACKAGES = "spark.jars.packages"
+_PLACES_OF_JARS = (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
 #: Names that no schema may use.
 RESERVED = frozenset({CORRUPT_COLUMN})
 
@@ -50,6 +54,23 @@ _BAD_MESSAGE = re.compile(rf"{BAD_RECORD} <([\w.-]+ at \d+\.\d+)>")
 _BAD = "_kcl_bad"
 #: True in what Avro could read.
 _WHOLE = "_kcl_whole"
+
+
+def decoder_conf(config: SparkConfig) -> dict[str, str]:
+    """Spark's setting that brings the configured decoder's package into a server of our own.
+
+    A decoder that the app names in its own code is not known before the launch.
+
+    Args:
+        config: with the user's own ``spark.conf.*``, whose packages and jars count.
+
+    Returns:
+        what replaces the setting of that name; empty if nothing is needed.
+    """
+    is_there = any("spark-avro" in config.conf.get(place, "") for place in _PLACES_OF_JARS)
+    if not config.is_embedded or config.decoder != "avro" or is_there:
+        return {}
+    return {_PACKAGES: ",".join(filter(None, (config.conf.get(_PACKAGES, ""), AVRO_COORDINATE)))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ def server_properties(
 
 def _result_bound(config: SparkConfig) -> dict[str, str]:
     """What a job may return: a server that holds more than a quarter of its heap for it may end."""
-    if config.sink in {"foreach", "jdbc"}:  # which take no result
+    if config.sink == "foreach":  # which takes no result
         return {}
     most = min(config.max_result_bytes, config.driver_memory_bytes // 4)
     return {"spark.driver.maxResultSize": str(most)}

@@ -12,16 +12,45 @@ import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
-from mld.spark.errors import SinkUnavailable
+from mld.model.spark.addresses import url_parts
+from mld.spark.errors import MissingPart, SinkUnavailable, SparkConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _SINK = "spark.sink=jdbc"
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\s*[=:]\s*)[^\s&;,'\"]+", re.IGNORECASE)
 _PERCENT = re.compile(r"%(?!\()")
+#: Class of the SQL states of data exceptions, whose messages quote the value, in any language.
+_OF_A_VALUE = "22"
+_QUOTED = re.compile('["»«„“”].*', re.DOTALL)
+#: Where ``COPY`` was, in any language: table, line, column, and the value.
+_COPIED = re.compile(r"^COPY .+?, \S+ \d+, \S+ (.+?): ", re.MULTILINE)
 _USER_INFO = re.compile(r"(//[^/\s:@]+:)[^@\s/]+@")
+
+#: What libpq is told unless the user says otherwise: a dead peer is noticed within a minute.
+_PATIENCE = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+#: Names come as texts, whatever encoding the database has; and nothing is left in a session that
+#: something in between may hand to another one.
+_ALWAYS: Mapping[str, Any] = {"client_encoding": "utf8", "prepare_threshold": None}
+#: Names of pgJDBC for what libpq has another name for.
+_NAMES = {
+    "ApplicationName": "application_name",
+    "connectTimeout": "connect_timeout",
+    "loginTimeout": "connect_timeout",
+    "targetServerType": "target_session_attrs",
+}
+_TARGETS = {"primary": "read-write", "master": "read-write"}
+#: What libpq wants a backslash before, in ``options``.
+_BLANK = re.compile(r"[\s\\]")
 
 
 class DatabaseUnavailable(SinkUnavailable):
@@ -42,9 +71,18 @@ def masked(text: str, secrets: Sequence[str] = ()) -> str:
 
 
 def brief(error: BaseException, secrets: Sequence[str] = ()) -> str:
-    """First line of a driver's message, without passwords; further lines may quote a row."""
+    """First line of a driver's message, without passwords; further lines may quote a row.
+
+    Of a value that a column does not take, the message without the value, and the column.
+    """
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {masked(lines[0] if lines else '', secrets)}"
+    text = lines[0] if lines else ""
+    if (getattr(error, "sqlstate", None) or "").startswith(_OF_A_VALUE):
+        diagnosis = error.diag  # type: ignore[attr-defined] # psycopg's
+        text = _QUOTED.sub("…", diagnosis.message_primary or "")
+        if found := _COPIED.search(diagnosis.context or ""):
+            text = f"the column {found[1]}: {text}"
+    return f"{type(error).__name__}: {masked(text, secrets)}"
 
 
 class Database:
@@ -130,6 +168,70 @@ class Database:
             raise DatabaseUnavailable(f"{_SINK}: {what}: {why}") from None
 
 
+def open_database(url: str, options: Mapping[str, str]) -> Database:
+    """The database of a URL; no connection is opened yet.
+
+    Args:
+        url: ``jdbc:postgresql://host:port/database?parameter=value``.
+        options: ``spark.sink.options.*``; ``user`` and ``password`` count before those of the URL,
+            other parameters behind them.
+
+    Raises:
+        SparkConfigError: it is no such URL, or libpq does not know a parameter.
+        MissingPart: psycopg is not installed.
+    """
+    try:
+        import psycopg  # noqa: PLC0415
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingPart(
+            "spark.sink=jdbc: psycopg is not installed: pip install 'kcl-mld[postgres]'"
+        ) from error
+    try:
+        place, query = url_parts(url)
+    except ValueError as error:
+        raise SparkConfigError(f"spark.sink.url {error}") from error
+    server = place if place.startswith("//") else f"///{place}"
+    in_url = dict(parse_qsl(query, keep_blank_values=True))
+    try:
+        given = libpq_parameters({**options, **in_url, **_user(options)})
+        found = conninfo_to_dict(make_conninfo(f"postgresql:{server}", **given))
+    except psycopg.Error as error:
+        why = masked(str(error).strip(), [options.get("password", "")])
+        raise SparkConfigError(f"spark.sink.url, spark.sink.options: {why}") from None
+    arguments = {**_PATIENCE, **found, **_ALWAYS}
+    # The last ones: of a server that was the primary, and of a process that stood still.
+    transient = (
+        psycopg.OperationalError,
+        psycopg.InterfaceError,
+        psycopg.errors.ReadOnlySqlTransaction,
+        psycopg.errors.IdleInTransactionSessionTimeout,
+    )
+    return Database(
+        lambda: psycopg.connect(**arguments), transient, [str(found.get("password", ""))]
+    )
+
+
+def _user(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: options[name] for name in ("user", "password") if options.get(name)}
+
+
+def libpq_parameters(given: Mapping[str, str]) -> dict[str, str]:
+    """Parameters by the names of pgJDBC or libpq as libpq has them.
+
+    Source: pgJDBC's "Connecting to the database" and libpq's "Parameter key words".
+    """
+    found = {_NAMES.get(name, name): text for name, text in given.items() if text}
+    if found.pop("ssl", "false" if "ssl" not in given else "true").lower() == "true":
+        found.setdefault("sslmode", "verify-full")
+    if schema := found.pop("currentSchema", ""):
+        path = "-csearch_path=" + _BLANK.sub(r"\\\g<0>", schema)
+        found["options"] = f"{found.get('options', '')} {path}".strip()
+    if target := found.get("target_session_attrs"):
+        found["target_session_attrs"] = _TARGETS.get(target.lower(), target)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """Statements of one transaction."""
@@ -144,6 +246,12 @@ class Transaction:
     def run_each(self, sql: str, each: Sequence[Mapping[str, Any]]) -> None:
         """Execute a statement once for each set of values, in that order."""
         self.cursor.executemany(_escaped(sql), each)
+
+    def copy(self, sql: str, parts: Iterable[bytes]) -> None:
+        """Execute a ``COPY … FROM STDIN``, with what it reads."""
+        with self.cursor.copy(sql) as copy:
+            for part in parts:
+                copy.write(part)
 
     def rows(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
         """Execute a query; all its rows."""

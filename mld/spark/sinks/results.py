@@ -11,7 +11,7 @@ from mld.spark.table.data_files import Rows
 from mld.spark.table.rules import as_nullable, fields_in, refused_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -19,21 +19,27 @@ if TYPE_CHECKING:
 MOST_RESULT = "spark.driver.maxResultSize"
 
 
-def fetch(frame: DataFrame, name: str, most_bytes: int) -> Rows:
+def fetch(
+    frame: DataFrame,
+    name: str,
+    most_bytes: int,
+    why_not: Callable[[Sequence[Mapping[str, Any]]], str] = refused_type,
+) -> Rows:
     """Let Spark compute rows, and take them.
 
     Args:
         frame: of the function.
         name: of the sink, for messages.
         most_bytes: of the rows (``spark.sink.maxResultBytes``).
+        why_not: says which of the columns the sink has no type for; "" = none.
 
     Raises:
         ResultTooLarge: they are more than that.
-        BatchFailed: a column has a type that no table has, or a text that is no UTF-8.
+        BatchFailed: a column has a type that the sink does not take, or a text that is no UTF-8.
         Exception: of Spark.
     """
     fields = fields_in(frame.schema.json())
-    if why := refused_type(fields):
+    if why := why_not(fields):
         raise BatchFailed(f"{name}: {why}")
     if any(_is_strict(field["type"]) for field in fields):
         frame = frame.to(_nullable(fields))

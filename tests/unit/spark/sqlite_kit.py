@@ -6,14 +6,19 @@ PostgreSQL locks rows.
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
+import json
 import re
 import sqlite3
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from mld.spark.sinks.database import Database
 from mld.spark.sinks.jdbc import JdbcSink
-from mld.spark.sinks.jdbc_staging import ROW_COLUMN
 from tests.unit.spark.batches import config_of
 
 if TYPE_CHECKING:
@@ -26,7 +31,19 @@ TRANSIENT = (sqlite3.OperationalError, sqlite3.InterfaceError)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
+_COPY = re.compile(r"COPY (.+ \(.+\)) FROM STDIN \(FORMAT csv\)")
+
+
 class _Cursor(sqlite3.Cursor):
+    @contextlib.contextmanager
+    def copy(self, sql):
+        """Takes CSV, and inserts it at the end."""
+        target, written = _COPY.fullmatch(sql)[1], []
+        yield SimpleNamespace(write=written.append)
+        for row in csv.reader(io.StringIO(b"".join(written).decode())):
+            values = ", ".join("?" for _ in row)
+            self._told(super().execute, f"INSERT INTO {target} VALUES ({values})", row)
+
     def execute(self, sql, *values):
         return self._told(super().execute, sql, *values)
 
@@ -73,85 +90,40 @@ def refuse() -> Connection:
     raise sqlite3.OperationalError("no way in with password=hunter2 and more")
 
 
-class Reader:
-    """Stands for ``spark.read``: Spark reaches the database, or fails as it is told to."""
-
-    def __init__(self, error: Exception | None) -> None:
-        self._error = error
-
-    def format(self, _: str):
-        return self
-
-    def options(self, **_: str):
-        return self
-
-    def option(self, *_: str):
-        return self
-
-    def load(self):
-        if self._error is not None:
-            raise self._error
-        return SimpleNamespace(schema=None)
-
-
-def spark(error: Exception | None = None):
-    return SimpleNamespace(read=Reader(error))
-
-
 class Frame:
-    """Stands for what the function returned: its rows go where Spark would put them."""
+    """Stands for what the function returned: a row of two columns for each record."""
 
     saved = 0
 
-    def __init__(
-        self, *batches: ShardBatch, columns: str = "n, shard", error: Exception | None = None
-    ) -> None:
+    def __init__(self, *batches: ShardBatch, error: Exception | None = None) -> None:
         self._batches = batches
-        self._columns = columns
         self._error = error
-        self._options: dict[str, str] = {}
-
-    def selectExpr(self, *expressions: str):  # noqa: N802 - Spark's name
-        assert expressions == ("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
-        return self
 
     @property
-    def write(self):
-        return self
+    def schema(self):
+        fields = [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in (("n", "long"), ("shard", "string"))
+        ]
+        text = json.dumps({"type": "struct", "fields": fields})
+        return SimpleNamespace(json=lambda: text)
 
-    def format(self, name: str):
-        assert name == "jdbc"
-        return self
-
-    def options(self, **options: str):
-        self._options |= options
-        return self
-
-    def option(self, name: str, text: str):
-        return self.options(**{name: text})
-
-    def save(self) -> None:
+    def toArrow(self):  # noqa: N802 - Spark's name
         self.saved += 1
-        table = self._options["dbtable"]
+        if self._error is not None:
+            raise self._error
         rows = [
             (row.position.sequence, each.shard.shard_id[-1])
             for each in self._batches
             for row in each.rows
         ]
-        numbered = [(*row, number) for number, row in enumerate(rows)]
-        connection = sqlite3.connect(place.path, timeout=5)
-        connection.execute(f"CREATE TABLE {table} ({self._columns}, {ROW_COLUMN})")
-        if self._error is not None:
-            connection.close()
-            raise self._error
-        connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", numbered)
-        connection.commit()
-        connection.close()
+        numbers, shards = zip(*rows, strict=True) if rows else ((), ())
+        return pa.table(
+            {"n": pa.array(numbers, pa.int64()), "shard": pa.array(shards, pa.string())}
+        )
 
 
-def sink_of(
-    path, *, now: float = 1_000_000.0, application="app", connect=connect, pause=None, **more: str
-) -> JdbcSink:
+def sink_of(path, *, application="app", connect=connect, pause=None, **more: str) -> JdbcSink:
     place.path = str(path)
     properties = {
         "sink": "jdbc",
@@ -165,7 +137,6 @@ def sink_of(
     return JdbcSink(
         config,
         application,
-        now_s=lambda: now,
         pause=pause or (lambda _: None),
         database=database,
     )

@@ -2,9 +2,7 @@
 
 import pytest
 
-from mld.model.spark.keys import SINK_OPTIONS
 from mld.model.spark.needs import need_faults
-from mld.spark.sinks import postgres_url
 
 JDBC = {
     "spark.sink": "jdbc",
@@ -57,11 +55,6 @@ def test_a_password_in_a_url_is_not_shown():
     (fault,) = need_faults(JDBC | {"spark.sink.url": "jdbc:postgresql://kcl:geheim@h/d"})
     assert fault.text.startswith("has user and password, which have no place before the host")
     assert "geheim" not in str(fault)
-
-
-def test_every_option_that_our_connection_reads_is_known():
-    read = postgres_url._BOTH | {*postgres_url._CREDENTIALS}
-    assert read - {*SINK_OPTIONS} == set()
 
 
 @pytest.mark.parametrize("sink", ["delta", "foreach"])

@@ -6,12 +6,23 @@ import sqlite3
 import threading
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 
+from mld.model.spark.addresses import table_parts
+from mld.model.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY, SINK_OPTIONS
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError
-from mld.spark.sinks.database import Database, DatabaseUnavailable, Transaction, brief, masked
-from mld.spark.sinks.jdbc_tables import split_name
+from mld.spark.sinks import database
+from mld.spark.sinks.database import (
+    Database,
+    DatabaseUnavailable,
+    Transaction,
+    brief,
+    libpq_parameters,
+    masked,
+    open_database,
+)
 from tests.unit.spark import sqlite_kit
 from tests.unit.spark.sqlite_kit import TRANSIENT
 
@@ -36,6 +47,128 @@ def test_passwords_do_not_show(text, shown):
 def test_an_error_is_one_line():
     assert brief(ValueError("duplicate key\nDETAIL: Key (a)=(5)")) == "ValueError: duplicate key"
     assert brief(ValueError()) == "ValueError: "
+
+
+class OfAValue(Exception):
+    """As psycopg has it."""
+
+    sqlstate = "22P02"
+
+
+@pytest.mark.parametrize(
+    ("said", "context", "told"),
+    [
+        (
+            'invalid input syntax for type integer: "geheim"',
+            'COPY rows, line 1, column a b: "geheim"',
+            "OfAValue: the column a b: invalid input syntax for type integer: …",
+        ),
+        (
+            "ungültige Eingabesyntax für Typ integer: »geheim«",
+            "COPY rows, Zeile 1, Spalte a: »geheim«",
+            "OfAValue: the column a: ungültige Eingabesyntax für Typ integer: …",
+        ),
+        ("division by zero", None, "OfAValue: division by zero"),
+    ],
+)
+def test_a_value_that_a_column_does_not_take_is_not_shown(said, context, told):
+    error = OfAValue(f"{said}\nCONTEXT: {context}")
+    error.diag = SimpleNamespace(message_primary=said, context=context)
+    assert brief(error) == told
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("jdbc:postgresql:orders", {"dbname": "orders"}),
+        ("jdbc:postgresql:", {}),
+        ("jdbc:postgresql:///orders", {"dbname": "orders"}),
+        ("jdbc:postgresql://h/", {"host": "h"}),
+        (
+            "jdbc:postgresql://h1:1,[::1]:2,[::2]/a%20b",
+            {"host": "h1,::1,::2", "port": "1,2,", "dbname": "a b"},
+        ),
+        (
+            "jdbc:postgresql://h/d?user=u&password=p%26q&sslmode=require&connectTimeout=3",
+            {
+                "host": "h",
+                "dbname": "d",
+                "user": "u",
+                "password": "p&q",
+                "sslmode": "require",
+                "connect_timeout": "3",
+            },
+        ),
+        (
+            "jdbc:postgresql:d?ssl=true&currentSchema=s&targetServerType=primary",
+            {
+                "dbname": "d",
+                "sslmode": "verify-full",
+                "options": "-csearch_path=s",
+                "target_session_attrs": "read-write",
+            },
+        ),
+        ("jdbc:postgresql:d?ssl", {"dbname": "d", "sslmode": "verify-full"}),
+        ("jdbc:postgresql:d?ssl=false", {"dbname": "d"}),
+        ("jdbc:postgresql:d?target_session_attrs=any", {"target_session_attrs": "any"}),
+        (
+            "jdbc:postgresql:d?currentSchema=My%20own\\&options=-c%20statement_timeout=5s",
+            {"options": "-c statement_timeout=5s -csearch_path=My\\ own\\\\"},
+        ),
+    ],
+)
+def test_a_url_is_what_libpq_is_told(monkeypatch, url, expected):
+    found = _told(monkeypatch, url)
+    ours = set(database._PATIENCE) | set(database._ALWAYS)
+    assert {name: text for name, text in found.items() if name in expected or name not in ours} == (
+        {"dbname": "d"} | expected if "sql:d" in url else expected
+    )
+
+
+def _told(monkeypatch, url, **options):
+    calls = []
+
+    def connect(**arguments):
+        calls.append(arguments)
+        raise psycopg.OperationalError("refused")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with (
+        pytest.raises(DatabaseUnavailable),
+        open_database(url, options).transaction("test"),
+    ):
+        pass
+    return calls[0]
+
+
+def test_user_and_password_come_from_the_options_before_the_url(monkeypatch):
+    url = "jdbc:postgresql:d?password=url&currentSchema=b"
+    found = _told(monkeypatch, url, password="option", currentSchema="a", user="u")
+    assert (found["user"], found["password"]) == ("u", "option")
+    assert found["options"] == "-csearch_path=b"
+    assert libpq_parameters({"user": "u", "password": ""}) == {"user": "u"}
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("jdbc:postgresql://kcl:geheim@h/d", "spark.sink.url has user and password"),
+        ("jdbc:mysql://h/d", "writes to PostgreSQL only"),
+        ("jdbc:postgresql:d?reWriteBatchedInserts=true", 'connection option "reWriteBatchedIns'),
+        ("jdbc:postgresql://[::1/d?password=geheim", "spark.sink.url, .*IPv6"),
+    ],
+)
+def test_what_libpq_does_not_know_is_refused_without_a_password(url, why):
+    with pytest.raises(SparkConfigError, match=why) as caught:
+        open_database(url, {})
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*SINK_OPTIONS} - {COMPRESSION, PARTITION_BY, MERGE_SCHEMA})
+)
+def test_every_option_that_is_known_is_one_of_libpq(name):
+    open_database("jdbc:postgresql:d", {name: "1"})
 
 
 def test_percent_signs_in_names_are_no_parameters():
@@ -156,10 +289,10 @@ def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
     ],
 )
 def test_a_name_has_its_parts(name, parts):
-    assert split_name(name) == parts
+    assert table_parts(name) == parts
 
 
 @pytest.mark.parametrize("name", ["a.", ".a", 'a"b', '"a', "a..b"])
 def test_what_is_no_name_is_refused(name):
-    with pytest.raises(SparkConfigError, match=r"schema\.table"):
-        split_name(name)
+    with pytest.raises(ValueError, match=r"schema\.table"):
+        table_parts(name)

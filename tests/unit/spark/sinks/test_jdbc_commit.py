@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from mld.spark.calls import GivenUp, Overdue, call_within
@@ -19,7 +20,7 @@ from mld.spark.errors import (
 )
 from mld.spark.model import Position
 from mld.spark.ports import CancelsCommits, CommitOutcome
-from mld.spark.sinks import jdbc_staging
+from mld.spark.sinks import jdbc as jdbc_sink
 from mld.spark.sinks.database import DatabaseUnavailable
 from mld.spark.sinks.jdbc import PAUSES_S, JdbcSink
 from tests.unit.spark import sqlite_kit
@@ -38,7 +39,7 @@ def path(tmp_path):
 @pytest.fixture
 def sink(path):
     made = sink_of(path)
-    made.prepare(sqlite_kit.spark())
+    made.prepare(None)
     yield made
     made.close()
 
@@ -79,12 +80,12 @@ def test_a_fresh_shard_has_no_mark(sink):
 def test_a_way_to_the_database_that_commits_each_statement_is_refused(path):
     made = sink_of(path, connect=sqlite_kit.connect_without_transactions)
     with pytest.raises(SinkRefused, match="commits each statement by itself"):
-        made.prepare(sqlite_kit.spark())
-    assert query("SELECT * FROM kcl_mld_stages") == []
+        made.prepare(None)
+    assert query("SELECT * FROM kcl_mld_marks") == []
     made.close()
 
 
-def test_the_batches_of_all_shards_are_one_transaction_over_one_staging_table(sink):
+def test_the_batches_of_all_shards_are_one_transaction_and_one_computation(sink):
     one, two = batch(shard(0), None, 3), batch(shard(1), None, 2)
     frame = Frame(one, two)
     staged = sink.write(frame, (one, two))
@@ -93,7 +94,7 @@ def test_the_batches_of_all_shards_are_one_transaction_over_one_staging_table(si
     assert frame.saved == 1
     assert (numbers(0), numbers(1)) == ([1, 2, 3], [1, 2])
     assert (sink.mark(shard(0)), sink.mark(shard(1))) == (Position(3), Position(2))
-    assert sorted(tables()) == ["kcl_mld_marks", "kcl_mld_stages", "rows"]
+    assert sorted(tables()) == ["kcl_mld_marks", "rows"]
 
 
 def test_first_marks_and_moved_ones_go_together(sink):
@@ -145,7 +146,7 @@ def test_a_mark_that_somebody_removed_is_not_taken_for_a_beginning(sink, caplog)
 
 def test_the_second_of_two_first_writers_breaks_the_key_and_looks_again(sink, monkeypatch):
     write(sink, batch(shard(), None, 3))
-    tables, locks = type(sink._tables), []
+    tables, locks = type(sink._marks), []
     original = tables.lock
 
     def lock(self, *arguments):
@@ -197,7 +198,7 @@ def shaky(path, flaky, monkeypatch):
 
     monkeypatch.setattr(sqlite_kit.Connection, "commit", commit_and_lose)
     made = sink_of(path, connect=flaky, pause=flaky.pauses.append)
-    made.prepare(sqlite_kit.spark())
+    made.prepare(None)
     yield made
     made.close()
 
@@ -255,7 +256,7 @@ def test_a_commit_whose_answer_was_lost_is_found_by_its_marks(shaky, flaky):
 @pytest.fixture
 def hanging(sink, monkeypatch):
     """The next move of rows waits, with the marks locked, until it is let go."""
-    free, began, original = threading.Event(), threading.Event(), type(sink)._move
+    free, began, original = threading.Event(), threading.Event(), type(sink)._copy
 
     def move(self, *arguments):
         monkeypatch.undo()
@@ -263,7 +264,7 @@ def hanging(sink, monkeypatch):
         free.wait(10)
         original(self, *arguments)
 
-    monkeypatch.setattr(type(sink), "_move", move)
+    monkeypatch.setattr(type(sink), "_copy", move)
     yield SimpleNamespace(free=free, began=began)
     free.set()
 
@@ -295,13 +296,13 @@ def test_a_commit_of_a_shard_that_is_lost_before_it_begins_does_not_begin(sink):
 def test_a_commit_of_a_shard_that_is_lost_meanwhile_is_rolled_back(sink, monkeypatch):
     one, two = batch(shard(0), None, 3), batch(shard(1), None, 2)
     staged = sink.write(Frame(one, two), [one, two])
-    lost, original = [], type(sink)._move
+    lost, original = [], type(sink)._copy
 
     def move(self, *arguments):
         original(self, *arguments)
         lost.append(1)
 
-    monkeypatch.setattr(type(sink), "_move", move)
+    monkeypatch.setattr(type(sink), "_copy", move)
     with pytest.raises(GivenUp):
         call_within(
             10, lambda: sink.commit_all(staged, [one, two]), name="c", is_wanted=lambda: not lost
@@ -315,13 +316,13 @@ def test_a_commit_whose_time_is_over_is_cancelled_and_may_be_made_again(sink, mo
     staged = sink.write(Frame(one), [one])
     assert isinstance(sink, CancelsCommits)
     sink.cancel([one])
-    original = type(sink)._move
+    original = type(sink)._copy
 
     def endless(self, transaction, *more):
-        monkeypatch.setattr(type(sink), "_move", original)
+        monkeypatch.setattr(type(sink), "_copy", original)
         transaction.rows(ENDLESS)
 
-    monkeypatch.setattr(type(sink), "_move", endless)
+    monkeypatch.setattr(type(sink), "_copy", endless)
     with pytest.raises(Overdue) as caught:
         call_within(
             0.2,
@@ -334,29 +335,8 @@ def test_a_commit_whose_time_is_over_is_cancelled_and_may_be_made_again(sink, mo
     assert numbers() == [1, 2, 3]
 
 
-def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monkeypatch):
-    calls = []
-    fake = SimpleNamespace(
-        connect=lambda **arguments: calls.append(arguments),
-        OperationalError=OSError,
-        InterfaceError=AttributeError,
-        errors=SimpleNamespace(
-            ReadOnlySqlTransaction=LookupError, IdleInTransactionSessionTimeout=LookupError
-        ),
-    )
-    monkeypatch.setitem(sys.modules, "psycopg", fake)
-    url = "jdbc:postgresql://h/d?connectTimeout=3"
-    config = config_of(sink="jdbc", sink__url=url, sink__table="rows")
-    sink = JdbcSink(config, "app", pause=lambda _: None)
-    with pytest.raises(SinkUnavailable):
-        sink.mark(shard())
-    assert (calls[0]["client_encoding"], calls[0]["prepare_threshold"]) == ("utf8", None)
-    assert calls[0]["tcp_user_timeout"] == "60000"
-    assert calls[0]["connect_timeout"] == "3"
-
-
 def test_a_row_that_the_target_refuses_leaves_the_marks_where_they_were(sink):
-    execute("CREATE TABLE rows (n CHECK (n < 5), shard)")
+    execute("CREATE TABLE rows (n INTEGER CHECK (n < 5), shard)")
     write(sink, batch(shard(), None, 3))
     with pytest.raises(BatchFailed, match="IntegrityError"):
         write(sink, batch(shard(), 3, 6), batch(shard(1), None, 1))
@@ -364,62 +344,10 @@ def test_a_row_that_the_target_refuses_leaves_the_marks_where_they_were(sink):
     assert numbers() == [1, 2, 3]
 
 
-def test_columns_that_the_target_lacks_are_named_and_the_staging_table_goes(sink):
+def test_columns_that_the_target_lacks_are_named(sink):
     execute("CREATE TABLE rows (N_, shard)")
     with pytest.raises(BatchFailed, match="no column n; it has N_, shard"):
         write(sink, batch(shard(), None, 3))
-    assert not [name for name in tables() if "stage_" in name]
-
-
-def test_a_job_that_fails_leaves_no_staging_table(sink):
-    one = batch(shard(), None, 3)
-    with pytest.raises(RuntimeError, match="spark"):
-        sink.write(Frame(one, error=RuntimeError("spark failed")), [one])
-    assert not [name for name in tables() if "stage_" in name]
-
-
-def test_rows_that_spark_wrote_twice_are_not_moved(sink):
-    one = batch(shard(), None, 3)
-    staged = sink.write(Frame(one), [one])
-    execute(f"INSERT INTO {staged.table} SELECT * FROM {staged.table} LIMIT 2")
-    with pytest.raises(SinkUnavailable, match="2 rows twice"):
-        sink.commit_all(staged, [one])
-    assert sink.mark(shard()) is None
-
-
-def test_a_staging_table_that_has_lost_rows_is_not_moved(sink):
-    """A crash takes the last commits with it where they are not waited for, a failover too."""
-    one = batch(shard(), None, 3)
-    staged = sink.write(Frame(one), [one])
-    execute(f"DELETE FROM {staged.table} WHERE n = 3")
-    with pytest.raises(SinkUnavailable, match="of 3 staged rows the database has 2"):
-        sink.commit_all(staged, [one])
-    assert sink.mark(shard()) is None
-    assert write(sink, one) == [STANDS]
-    assert numbers() == [1, 2, 3]
-
-
-def test_a_staging_table_that_was_swept_too_early_is_written_again(sink, path):
-    one = batch(shard(), None, 3)
-    staged = sink.write(Frame(one), [one])
-    hasty = sink_of(path, now=9e9)
-    hasty.prepare(sqlite_kit.spark())
-    hasty.close()
-    with pytest.raises(SinkUnavailable, match="the staging table is gone"):
-        sink.commit_all(staged, [one])
-    sink.discard(staged)
-    assert write(sink, one) == [STANDS]
-    assert numbers() == [1, 2, 3]
-
-
-def test_a_password_in_an_error_of_spark_is_not_shown(path):
-    sink = sink_of(path, sink__options__password="hunter2")
-    sink.prepare(sqlite_kit.spark())
-    one = batch(shard(), None, 3)
-    with pytest.raises(DatabaseUnavailable, match=r"cannot open jdbc:x\?password=\*\*\*") as caught:
-        sink.write(Frame(one, error=RuntimeError("cannot open jdbc:x?password=hunter2\nat")), [one])
-    assert caught.value.__cause__ is None
-    sink.close()
 
 
 def test_an_empty_frame_moves_the_mark_only(sink):
@@ -431,43 +359,29 @@ def test_an_empty_frame_moves_the_mark_only(sink):
     assert numbers() == []
 
 
-def test_what_a_dead_job_left_is_swept_an_hour_after_its_time(sink, path):
-    """Its own time (``spark.batch.timeout``, 5 m here), not that of the worker that sweeps."""
-    one = batch(shard(), None, 3)
-    sink.write(Frame(one), [one])
-    for later_s, left in ((300 + 3599, 1), (300 + 3601, 0)):
-        again = sink_of(path, now=1_000_000.0 + later_s, batch__timeout="1s")
-        again.prepare(sqlite_kit.spark())
-        assert len([name for name in tables() if "stage_" in name]) == left
-        again.close()
-
-
-def test_another_application_keeps_its_marks_and_staging_tables(sink, path):
-    one = batch(shard(application="app"), None, 3)
-    write(sink, one)
-    sink.write(Frame(one), [one])
-    other = sink_of(path, now=9e9, application="other")
-    other.prepare(sqlite_kit.spark())
+def test_another_application_has_other_marks(sink, path):
+    write(sink, batch(shard(application="app"), None, 3))
+    other = sink_of(path, application="other")
+    other.prepare(None)
     assert other.mark(shard(application="other")) is None
-    assert len([name for name in tables() if "stage_" in name]) == 1
     other.close()
 
 
 def test_workers_that_make_the_tables_at_once_agree(path, monkeypatch):
     sink, looks = sink_of(path), []
-    original = type(sink._tables)._is_there
+    original = type(sink._marks)._is_there
 
-    def late(self, table):
-        looks.append(table)
+    def late(self):
+        looks.append(1)
         if len(looks) == 1:
-            original_sink = sink_of(path)
-            original_sink._tables._ensure(table, "application, stream, shard, epoch, mark")
-            original_sink.close()
+            other = sink_of(path)
+            other._marks.create()
+            other.close()
             return False
-        return original(self, table)
+        return original(self)
 
-    monkeypatch.setattr(type(sink._tables), "_is_there", late)
-    sink.prepare(sqlite_kit.spark())
+    monkeypatch.setattr(type(sink._marks), "_is_there", late)
+    sink.prepare(None)
     assert sink.mark(shard()) is None
     sink.close()
 
@@ -475,32 +389,17 @@ def test_workers_that_make_the_tables_at_once_agree(path, monkeypatch):
 def test_a_database_that_lets_nobody_in_is_told_without_its_password(path):
     sink = sink_of(path, connect=sqlite_kit.refuse)
     with pytest.raises(SinkUnavailable, match=r"cannot connect: .*password=\*\*\* and more"):
-        sink.prepare(sqlite_kit.spark())
+        sink.prepare(None)
     with pytest.raises(SinkUnavailable, match="mark of shardId-000000000000"):
         sink.mark(shard())
     one = batch(shard(), None, 1)
-    with pytest.raises(DatabaseUnavailable, match="staging table"):
+    with pytest.raises(DatabaseUnavailable, match='look at "rows"'):
         sink.write(Frame(one), [one])
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "text"),
-    [
-        ("java.sql.SQLException: No suitable driver", MissingPart, "no JDBC driver"),
-        ("ClassNotFoundException: a.B", MissingPart, r"spark\.conf\.spark\.jars"),
-        ("refused", SinkUnavailable, "the Spark server cannot read"),
-    ],
-)
-def test_a_server_that_does_not_reach_the_database_is_told(path, error, kind, text):
-    sink = sink_of(path)
-    with pytest.raises(kind, match=text):
-        sink.prepare(sqlite_kit.spark(RuntimeError(error)))
-    sink.close()
 
 
 def test_names_with_quotes_are_quoted(path):
     sink = sink_of(path, sink__table='"odd ""name"')
-    sink.prepare(sqlite_kit.spark())
+    sink.prepare(None)
     write(sink, batch(shard(), None, 2))
     assert query('SELECT COUNT(*) FROM "odd ""name"') == [(2,)]
     sink.close()
@@ -515,6 +414,24 @@ def test_postgresql_is_opened_by_its_url_and_its_password_never_shows():
     assert "geheim" not in str(caught.value)
 
 
+def test_a_dead_peer_is_noticed_unless_the_url_says_otherwise(monkeypatch):
+    calls = []
+
+    def connect(**arguments):
+        calls.append(arguments)
+        raise psycopg.OperationalError("refused")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    url = "jdbc:postgresql://h/d?connectTimeout=3"
+    config = config_of(sink="jdbc", sink__url=url, sink__table="rows")
+    sink = JdbcSink(config, "app", pause=lambda _: None)
+    with pytest.raises(SinkUnavailable):
+        sink.mark(shard())
+    assert (calls[0]["client_encoding"], calls[0]["prepare_threshold"]) == ("utf8", None)
+    assert calls[0]["tcp_user_timeout"] == "60000"
+    assert calls[0]["connect_timeout"] == "3"
+
+
 def test_a_missing_psycopg_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     config = config_of(sink="jdbc", sink__url="jdbc:postgresql:d", sink__table="rows")
@@ -523,16 +440,16 @@ def test_a_missing_psycopg_is_told(monkeypatch):
 
 
 def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
-    original, looks = jdbc_staging.table_columns, []
+    original, looks = jdbc_sink.table_columns, []
 
     def late(database, table):
         looks.append(table)
         if looks.count(sink._target) == 1 and table == sink._target:
-            execute("CREATE TABLE rows (n, shard)")
+            execute("CREATE TABLE rows (n INTEGER, shard)")
             return None
         return original(database, table)
 
-    monkeypatch.setattr(jdbc_staging, "table_columns", late)
+    monkeypatch.setattr(jdbc_sink, "table_columns", late)
     write(sink, batch(shard(), None, 3))
     assert numbers() == [1, 2, 3]
 
@@ -540,16 +457,16 @@ def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
 def test_a_schema_that_is_not_there_is_told(path):
     sink = sink_of(path, sink__table="nowhere.rows")
     with pytest.raises(BatchFailed, match="nowhere"):
-        sink.prepare(sqlite_kit.spark())
+        sink.prepare(None)
     sink.close()
 
 
 def test_a_missing_table_is_made_only_if_that_is_said(path):
     made = sink_of(path, sink__createTable="false")
     with pytest.raises(SinkRefused, match=r'"rows" is missing.*spark\.sink\.createTable = true'):
-        made.prepare(sqlite_kit.spark())
+        made.prepare(None)
     assert "rows" not in tables()
-    execute("CREATE TABLE rows (n, shard)")
-    made.prepare(sqlite_kit.spark())
+    execute("CREATE TABLE rows (n INTEGER, shard)")
+    made.prepare(None)
     assert write(made, batch(shard(), None, 2)) == [STANDS]
     made.close()

@@ -12,7 +12,6 @@ from pathlib import Path
 from hypothesis import given, settings, strategies as st
 
 from mld.spark.ports import CommitOutcome
-from tests.unit.spark import sqlite_kit
 from tests.unit.spark.batches import batch, shard
 from tests.unit.spark.sqlite_kit import Frame, query, sink_of
 
@@ -73,5 +72,5 @@ def _next(sink, number, count):
 
 def _started(path):
     fresh = sink_of(path)
-    fresh.prepare(sqlite_kit.spark())
+    fresh.prepare(None)
     return fresh

@@ -535,7 +535,7 @@ UNFORKED = """
 import sys
 seen = []
 sys.addaudithook(lambda name, _: seen.append(name))
-import mld.spark.host, mld.spark.parts, mld.spark.server.launcher, mld.spark.sinks.packages
+import mld.spark.host, mld.spark.parts, mld.spark.server.launcher, mld.spark.sinks
 assert "deltalake" not in sys.modules  # so the server is started before it
 from tests.unit.spark.table_kit import batch, open_sink, shard, write
 del seen[:]

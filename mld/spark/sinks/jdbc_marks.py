@@ -1,7 +1,7 @@
-"""The tables of ours beside the target: the marks of the shards, and which staging tables exist.
+"""The table of ours beside the target: the marks of the shards.
 
 ``kcl_mld_marks`` is the truth about what the target has: rows and marks of a micro-batch change in
-one transaction. ``kcl_mld_stages`` lets a later process drop what a dead one left.
+one transaction.
 
 A mark needs no name of who has set it. One transaction moves all marks or none, so marks that are
 all at the ends of our batches mean that each of their records is in the target once, whoever put it
@@ -15,8 +15,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.model.spark.addresses import table_parts
-from mld.spark.errors import SinkRefused, SparkConfigError
+from mld.spark.errors import SinkRefused
 from mld.spark.model import parse_position, position_text
 from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.sinks.database import DatabaseUnavailable, quoted
@@ -30,74 +29,47 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MARKS = "kcl_mld_marks"
-STAGES = "kcl_mld_stages"
-#: What a transaction does that drops a staging table.
-REMOVAL = "removal of a staging table"
 _KEY = "application, stream, shard, epoch"
 _KEY_VALUES = "%(application)s, %(stream)s, %(shard)s, %(epoch)s"
-
-
-def split_name(text: str) -> tuple[str, ...]:
-    """``schema.table`` or ``"odd.name"`` as its parts; each is taken exactly as written.
-
-    Raises:
-        SparkConfigError: it is no name of a table.
-    """
-    try:
-        return table_parts(text)
-    except ValueError as error:
-        raise SparkConfigError(f"spark.sink.table {error}") from error
 
 
 class _TakenBack(Exception):
     """Ends the probe's transaction."""
 
 
-class SinkTables:
-    """Marks and staging tables of one application, in the target's schema."""
+class ShardMarks:
+    """The marks in the target's schema.
 
-    def __init__(self, database: Database, schema: tuple[str, ...], application: str) -> None:
-        """Touch nothing yet.
+    Args:
+        database: where.
+        schema: parts of the name before the table's; may be empty.
+    """
 
-        Args:
-            database: where.
-            schema: parts of the name before the table's; may be empty.
-            application: name of the KCL application.
-        """
+    def __init__(self, database: Database, schema: tuple[str, ...]) -> None:
         self._database = database
         self._schema = schema
-        self._application = application
-        self.marks = quoted(*schema, MARKS)
-        self._stages = quoted(*schema, STAGES)
-
-    def stage(self, token: str) -> str:
-        """The quoted name of a new staging table."""
-        return quoted(*self._schema, f"kcl_mld_stage_{token}")
+        self._table = quoted(*schema, MARKS)
 
     def create(self) -> None:
-        """Make both tables unless they are there; other workers may do so at the same time."""
-        key = "application VARCHAR(255), stream VARCHAR(255), shard VARCHAR(128), epoch VARCHAR(64)"
-        self._ensure(self.marks, f"{key}, mark VARCHAR(128) NOT NULL, PRIMARY KEY ({_KEY})")
-        self._ensure(
-            self._stages,
-            "name VARCHAR(255) PRIMARY KEY, application VARCHAR(255), started BIGINT NOT NULL",
-        )
-
-    def _ensure(self, table: str, columns: str) -> None:
-        if self._is_there(table):
+        """Make the table unless it is there; other workers may do so at the same time."""
+        if self._is_there():
             return
+        columns = (
+            "application VARCHAR(255), stream VARCHAR(255), shard VARCHAR(128), epoch VARCHAR(64), "
+            f"mark VARCHAR(128) NOT NULL, PRIMARY KEY ({_KEY})"
+        )
         try:
-            with self._database.transaction(f"creation of {table}") as transaction:
-                transaction.run(f"CREATE TABLE {table} ({columns})")
+            with self._database.transaction(f"creation of {self._table}") as transaction:
+                transaction.run(f"CREATE TABLE {self._table} ({columns})")
         except Exception:
             # Another worker may have been first.
-            if not self._is_there(table):
+            if not self._is_there():
                 raise
 
-    def _is_there(self, table: str) -> bool:
-        return table_columns(self._database, table) is not None
+    def _is_there(self) -> bool:
+        return table_columns(self._database, self._table) is not None
 
-    def names(self) -> list[str]:
+    def tables_beside(self) -> list[str]:
         """Quoted names of the tables in the target's schema; none if nothing is told."""
         schema = "current_schema()" if not self._schema else "%(schema)s"
         with contextlib.suppress(Exception):  # they are only advice
@@ -110,24 +82,30 @@ class SinkTables:
             return [quoted(*self._schema, str(name)) for (name,) in rows]
         return []
 
-    def require_transactions(self, now_s: int) -> None:
+    def require_transactions(self) -> None:
         """See that a change which is rolled back is gone: rows and marks rest on that.
 
         Raises:
             SinkRefused: it stays, e.g. because something in between commits each statement.
         """
-        probe = f"kcl_mld_probe_{uuid.uuid4().hex}"
+        probe = f"kcl-mld-probe-{uuid.uuid4().hex}"
         with (
             contextlib.suppress(_TakenBack),
             self._database.transaction("probe of a rollback") as transaction,
         ):
-            self._note(transaction, probe, now_s)
+            transaction.run(
+                f"INSERT INTO {self._table} ({_KEY}, mark) VALUES (%(probe)s, '', '', '', '')",  # noqa: S608
+                probe=probe,
+            )
             raise _TakenBack
         with self._database.transaction("look at the probe") as transaction:
-            stays = transaction.run(f"DELETE FROM {self._stages} WHERE name = %(name)s", name=probe)  # noqa: S608
+            stays = transaction.run(
+                f"DELETE FROM {self._table} WHERE application = %(probe)s",  # noqa: S608
+                probe=probe,
+            )
         if stays:
             raise SinkRefused(
-                f"{self._stages}: a change that was rolled back is still there, so rows and marks "
+                f"{self._table}: a change that was rolled back is still there, so rows and marks "
                 "could not be kept together: reach the database without a proxy that commits each "
                 "statement by itself"
             )
@@ -159,7 +137,7 @@ class SinkTables:
             wanted |= {f"stream{number}": stream, f"shard{number}": shard}
             places.append(f"(%(stream{number})s, %(shard{number})s)")
         rows = transaction.rows(
-            f"SELECT stream, shard, mark FROM {self.marks} "  # noqa: S608
+            f"SELECT stream, shard, mark FROM {self._table} "  # noqa: S608
             "WHERE application = %(application)s AND epoch = %(epoch)s "
             f"AND (stream, shard) IN (VALUES {', '.join(places)}) ORDER BY stream, shard{lock}",
             **wanted,
@@ -177,52 +155,14 @@ class SinkTables:
         moves = [{**_key(each.shard), "to": str(each.to)} for each in ordered]
         firsts = [each.after is None for each in ordered]
         transaction.run_each(
-            f"INSERT INTO {self.marks} ({_KEY}, mark) VALUES ({_KEY_VALUES}, %(to)s)",  # noqa: S608
+            f"INSERT INTO {self._table} ({_KEY}, mark) VALUES ({_KEY_VALUES}, %(to)s)",  # noqa: S608
             [move for move, is_first in zip(moves, firsts, strict=True) if is_first],
         )
         transaction.run_each(
-            f"UPDATE {self.marks} SET mark = %(to)s "  # noqa: S608
+            f"UPDATE {self._table} SET mark = %(to)s "  # noqa: S608
             f"WHERE ({_KEY}) = ({_KEY_VALUES})",
             [move for move, is_first in zip(moves, firsts, strict=True) if not is_first],
         )
-
-    def register(self, stage: str, ends_s: int) -> None:
-        """Remember a staging table before it is made.
-
-        Args:
-            stage: its name.
-            ends_s: when its job is over at the latest, in s since 1970.
-        """
-        with self._database.transaction("note of a staging table") as transaction:
-            self._note(transaction, stage, ends_s)
-
-    def _note(self, transaction: Transaction, stage: str, ends_s: int) -> None:
-        transaction.run(
-            f"INSERT INTO {self._stages} (name, application, started) "  # noqa: S608
-            "VALUES (%(name)s, %(app)s, %(started)s)",
-            name=stage,
-            app=self._application,
-            started=ends_s,
-        )
-
-    def drop(self, stage: str) -> None:
-        """Drop a staging table, there or not, and forget it."""
-        with self._database.transaction(REMOVAL) as transaction:
-            transaction.run(f"DROP TABLE IF EXISTS {stage}")
-            transaction.run(f"DELETE FROM {self._stages} WHERE name = %(name)s", name=stage)  # noqa: S608
-
-    def sweep(self, before_s: int) -> int:
-        """Drop the staging tables of jobs that were over before a time; how many there were."""
-        with self._database.transaction("look for old staging tables") as transaction:
-            rows = transaction.rows(
-                f"SELECT name FROM {self._stages} "  # noqa: S608
-                "WHERE application = %(app)s AND started < %(before)s",
-                app=self._application,
-                before=before_s,
-            )
-        for (name,) in rows:
-            self.drop(str(name))
-        return len(rows)
 
 
 def judge(
