@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mld.cli.arguments import Finite
-from mld.cli.explain_report import as_json, as_text
-from mld.cli.fleet_access import open_fleet, rules_of
+from mld.cli.explain_report import VERSION, as_json, as_text
+from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
 from mld.cli.loading import build
 from mld.cli.options import choose_properties_file
 from mld.decide.fleet.explain import explain as explained
@@ -41,12 +41,7 @@ DAY_S = 86_400.0
     type=click.Path(),
     help="Properties file; every other word is a shard then.",
 )
-@click.option(
-    "--tip",
-    is_flag=True,
-    help="Ask each shard how far its checkpoint is behind: one read a minute and shard.",
-)
-@click.option("--once", is_flag=True, help="One look; who lives and what moves is not known then.")
+@looks_at_fleet()
 @click.option(
     "--for",
     "for_s",
@@ -70,6 +65,7 @@ def explain(
     *,
     tip: bool,
     once: bool,
+    urls: tuple[str, ...],
     for_s: float | None,
     stalled_after_s: float,
     output: str,
@@ -83,24 +79,38 @@ def explain(
     """
     if once and for_s is not None:
         raise click.UsageError("--once and --for exclude each other")
-    plain, shards = ((), words) if properties else (words[:1], words[1:])
-    file, _warnings = choose_properties_file(properties, plain)
+    file, shards = file_and_names(words, properties)
     config = build(file, worker_id="nobody").require()
     rules = rules_of(config, stalled_after_s)
     span_s = 0.0 if once else for_s or config.leases.failover_s
-    looks = asyncio.run(_looks(config, span_s, tip=tip))
+    looks = asyncio.run(_looks(config, span_s, tip=tip, urls=urls))
     told = chosen(explained(looks, rules), shards)
     table = config.leases.table_name
     if output == "json":
-        click.echo(json.dumps(as_json(table, told), indent=2))
+        click.echo(json.dumps({"version": VERSION, **as_json(table, told)}, indent=2))
     else:
         click.echo(as_text(table, told))
     return NEEDS_A_PERSON if told.needs_a_person else 0
 
 
-async def _looks(config: Config, span_s: float, *, tip: bool) -> list[FleetSnapshot]:
+def file_and_names(
+    words: tuple[str, ...], properties: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The properties file, plain or behind ``-p``, and the other words.
+
+    Raises:
+        click.UsageError: there is no file, or more than one.
+    """
+    plain, names = ((), words) if properties else (words[:1], words[1:])
+    file, _warnings = choose_properties_file(properties, plain)
+    return file, names
+
+
+async def _looks(
+    config: Config, span_s: float, *, tip: bool, urls: tuple[str, ...]
+) -> list[FleetSnapshot]:
     """One look, or the first, the last, and those between them, failoverTimeMillis apart."""
-    with open_fleet(config, tips=tip) as reader:
+    with open_fleet(config, tips=tip, urls=urls) as reader:
         looks = [await look(reader, config)]
         ends_at = looks[0].at + span_s
         loop = asyncio.get_running_loop()
@@ -151,11 +161,12 @@ def chosen(told: Explanation, shards: tuple[str, ...]) -> Explanation:
     if not shards:
         return told
     for name in shards:
-        if not any(_is_named(one.subject, name) for one in told.shards):
+        if not any(is_named(one.subject, name) for one in told.shards):
             raise ConfigError(f"{name} is neither a lease of the table nor a shard without one")
-    kept = [one for one in told.shards if any(_is_named(one.subject, name) for name in shards)]
+    kept = [one for one in told.shards if any(is_named(one.subject, name) for name in shards)]
     return replace(told, shards=tuple(kept))
 
 
-def _is_named(key: str, name: str) -> bool:
+def is_named(key: str, name: str) -> bool:
+    """Whether a word means a lease: its key, or its shard id."""
     return key == name or key.endswith(f":{name}")

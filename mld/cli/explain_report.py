@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 _WIDTH = 100
+#: Of the JSON: a key never changes its meaning within one, others may be added.
+VERSION = 1
 
 
 def as_text(table: str, told: Explanation) -> str:
@@ -99,12 +101,13 @@ def as_json(table: str, told: Explanation) -> dict[str, Any]:
         "looks": told.looks,
         "span_s": round(told.span_s, 3),
         "facts": list(told.facts),
-        "fleet": [_as_json(one) for one in told.fleet],
-        "shards": [_as_json(one) | _row_as_json(one) for one in told.shards],
+        "fleet": [conclusion_as_json(one) for one in told.fleet],
+        "shards": [conclusion_as_json(one) | _row_as_json(one) for one in told.shards],
     }
 
 
-def _as_json(one: Conclusion) -> dict[str, Any]:
+def conclusion_as_json(one: Conclusion) -> dict[str, Any]:
+    """One verdict with its reasons."""
     return {
         "subject": one.subject,
         "verdict": str(one.verdict),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import click
 
 from mld.adapters.aws import clients
 from mld.adapters.aws.credentials import AwsSessions, require_credentials
@@ -13,8 +16,10 @@ from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.adapters.worker_pages import WorkerPages
 from mld.decide.fleet.watching import ExplainRules
 from mld.decide.streams.stream_identity import stream_to_read
+from mld.model.masking import brief
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
@@ -22,7 +27,7 @@ from mld.services.streams.stream_names import DiscoveredNames, StaticNames
 from mld.services.streams.stream_reader import StreamReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
@@ -42,13 +47,72 @@ def rules_of(config: Config, stalled_after_s: float) -> ExplainRules:
     )
 
 
+def _page_url(text: str) -> str:
+    """An address as it is asked, of a worker that serves ``--http``.
+
+    Raises:
+        click.BadParameter: it is none, or has a password, which would be shown.
+    """
+    wrong = click.BadParameter(f"{brief(text)!r} is not http://HOST:PORT, the --http of a worker")
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise wrong from None
+    if not is_url or parts.path not in {"", "/", "/leases"} or parts.query or parts.fragment:
+        raise wrong
+    if "@" in parts.netloc:
+        raise click.BadParameter("user names and passwords in addresses are not sent")
+    return urlunsplit((parts.scheme, parts.netloc, "/leases", "", ""))
+
+
+def _page_urls(
+    _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(_page_url, texts)))
+
+
+def looks_at_fleet(*, with_once: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options ``--tip`` and ``--scrape``, and ``--once``."""
+    options = [
+        click.option(
+            "--tip",
+            is_flag=True,
+            help="Ask each shard how far its checkpoint is behind: one read a minute and shard.",
+        ),
+        click.option(
+            "--once", is_flag=True, help="One look; who lives and what moves is not known then."
+        ),
+        click.option(
+            "--scrape",
+            "urls",
+            multiple=True,
+            metavar="URL",
+            callback=_page_urls,
+            help="Ask the worker at http://HOST:PORT, its --http, too; may be repeated.",
+        ),
+    ]
+    if not with_once:
+        del options[1]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 @contextmanager
-def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
+def open_fleet(
+    config: Config, *, tips: bool = False, urls: Sequence[str] = ()
+) -> Iterator[FleetReader]:
     """A reader of the application that a file describes; closed on exit.
 
     Args:
         config: of the file.
         tips: ask shards for their lag.
+        urls: of workers that serve ``/leases``.
 
     Raises:
         ConfigError: no region, an endpoint that is no URL, or a stream that can't be named.
@@ -87,7 +151,7 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             own = None if listed is None else listed.options_of(stream.name).initial_position
             return (own or config.stream.initial_position).timestamp_s
 
-        yield FleetReader(
+        reader = FleetReader(
             dynamodb,
             config.fleet.layout(config.application_name, config.leases.table_name),
             LeaseStore(dynamodb, config.leases, clock),
@@ -97,6 +161,9 @@ def open_fleet(config: Config, *, tips: bool) -> Iterator[FleetReader]:
             RandomIds(),
             kinesis.dates.now_s,
         )
+        if urls:
+            reader.pages = WorkerPages(urls, pool("pages"), clock).ask
+        yield reader
 
 
 def find_streams(

@@ -191,16 +191,16 @@ def test_a_row_of_others_ends_no_worker_that_runs_and_starts_none(
 
 def states(app: Application, run: Running) -> list[str]:
     """State of each lease by ``kcl-mld leases list``."""
+    file = str(run.folder / "app.properties")
     done = subprocess.run(
-        [sys.executable, "-m", "mld", "leases", "list", str(run.folder / "app.properties")],
+        [sys.executable, "-m", "mld", "leases", "list", file, "-o", "jsonl"],
         env=app.aws.environment_for_child(),
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    lines = done.stdout.splitlines()
-    return [line.split()[-1] for line in lines if line.lstrip().startswith("shardId-")]
+    return [json.loads(line)["state"] for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
+from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
@@ -220,6 +221,7 @@ def _without_metrics(watch: Snapshots, items: FleetItems) -> Iterator[Conclusion
 
 
 def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
+    yield from failures(watch.last.pages)
     items = watch.last.items
     if items is not None:
         version = "works as 2.x" if items.version is None else items.version.value

@@ -6,9 +6,11 @@ gravest counts; of two that are equally grave, what is nearer to the cause.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from mld.decide.fleet.scraped import owner_says, shard_on_page
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.shards.audit import signs_of_recreation
 from mld.decide.streams.existence import ShardExistence, shard_existence
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 RISK = 0.8
 #: A lag that changes by less than this share of the time that passes is steady.
 _STEADY = 0.1
+#: What the page of its owner may explain.
+_EXPLAINED_BY_PAGES = frozenset({Verdict.STALLED, Verdict.NO_PROGRESS, Verdict.FALLING_BEHIND})
 #: Owners in a row that are too many for one window.
 _THRASHING = 3
 
@@ -139,7 +143,15 @@ class ShardJudge:
                 "look for longer: --for",
                 still_s,
             )
-        return self._waiting(lease) or self._progress(lease)
+        return self._waiting(lease) or self._with_page(lease, self._progress(lease))
+
+    def _with_page(self, lease: Lease, one: Conclusion) -> Conclusion:
+        """With what the owner itself says of a checkpoint that stands still or lags."""
+        if one.verdict not in _EXPLAINED_BY_PAGES:
+            return one
+        page = shard_on_page(self._watch.last, lease)
+        says = owner_says(page, is_stalled=one.verdict is Verdict.STALLED)
+        return replace(one, cause=f"{one.cause}; {says}") if says else one
 
     def _unowned(self, lease: Lease) -> Conclusion:
         since_s = self._row_holds_s(lease, lambda row: row.actual_owner is None)

@@ -19,6 +19,7 @@ class ConsumerStatus:
             has not answered; None while there is none.
         reading_lag_s: how far the last batch was behind, and the time since Kinesis gave it; None
             before the first.
+        records: user records that the child was given in this hold of the lease.
         last_batch_age_s: since the last answer of Kinesis that was taken up, None before the first.
         last_processed_age_s: since a batch was done with: answered by the child, or empty. None
             before the first.
@@ -45,6 +46,7 @@ class ConsumerStatus:
     millis_behind_latest: int | None = None
     processing_lag_s: float | None = None
     reading_lag_s: float | None = None
+    records: int = 0
     last_batch_age_s: float | None = None
     last_processed_age_s: float | None = None
     reading_fails_s: float | None = None

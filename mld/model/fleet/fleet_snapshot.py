@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.leader_lock_item import LockItem
     from mld.model.fleet.state_history import ClientVersion, TableStatus
     from mld.model.fleet.worker_metrics import WorkerMetrics
+    from mld.model.fleet.worker_page import WorkerPage
     from mld.model.leases.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import Shard
@@ -108,6 +109,7 @@ class FleetSnapshot:
         items_unknown: why not.
         streams: of the rows, and those of the file.
         tips: by lease key; the last answer for each, which may be from before this look.
+        pages: ``/leases`` of those workers that were asked for it.
     """
 
     began_at: float
@@ -120,3 +122,4 @@ class FleetSnapshot:
     items_unknown: str | None = None
     streams: tuple[StreamSnapshot, ...] = ()
     tips: Mapping[str, TipSnapshot] = field(default_factory=dict)
+    pages: tuple[WorkerPage, ...] = ()

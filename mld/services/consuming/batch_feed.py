@@ -62,6 +62,7 @@ class BatchFeed:
 
     Attributes:
         child_shards: of a shard that has ended, as its last answer named them.
+        records: that the child was given.
         exceptions: of the processor with which the child went on.
         behind_ms: of the last batch; None before the first.
         last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
@@ -75,6 +76,7 @@ class BatchFeed:
         self._clock = context.parts.runtime.clock
         self._pipeline: _Pipeline | None = None
         self.child_shards: tuple[ChildShard, ...] = ()
+        self.records = 0
         self.exceptions = 0
         #: First and last position of what the child has been given; None without records.
         self._delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
@@ -352,6 +354,7 @@ class BatchFeed:
         context.metrics.delivered(delivery.records, delivery.data_bytes)
         context.metrics.stayed_framed(sum(one.count for one in delivery.failures.values()))
         self._parts.tally.records += delivery.records
+        self.records += delivery.records
         self._parts.renewer.received(context.lease_key, context.held.token, delivery.data_bytes)
         context.checkpointer.delivered(delivery.largest)
         line = delivery.pop_line()

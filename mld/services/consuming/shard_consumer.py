@@ -258,6 +258,7 @@ class ShardConsumer:
             millis_behind_latest=self._feed.behind_ms,
             processing_lag_s=self._feed.processing_lag_s(),
             reading_lag_s=self._feed.reading_lag_s(),
+            records=self._feed.records,
             last_batch_age_s=age_s(self._feed.last_batch_at),
             last_processed_age_s=age_s(self._feed.last_processed_at),
             reading_fails_s=age_s(self._feed.failing_since),

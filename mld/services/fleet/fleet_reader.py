@@ -17,8 +17,9 @@ from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.leader_lock import LockStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from mld.model.fleet.worker_page import WorkerPage
     from mld.model.leases.table_layout import Layout
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock, IdSource
@@ -70,6 +71,9 @@ class FleetReader:
         ids: not used for reading.
         service_time: epoch seconds by the service's clock, which ages go by; None = not known.
     """
+
+    #: Asks workers for what they say of themselves; None = nobody wants to know.
+    pages: Callable[[], Awaitable[tuple[WorkerPage, ...]]] | None = None
 
     def __init__(
         self,
@@ -124,4 +128,5 @@ class FleetReader:
             items_unknown=items_unknown,
             streams=streams,
             tips=tips,
+            pages=() if self.pages is None else await self.pages(),
         )

@@ -59,7 +59,7 @@ def opened(monkeypatch):
         table = Table(*rows)
 
         @contextmanager
-        def opening(config, *, tips):
+        def opening(config, *, tips, urls=()):
             assert config.leases.table_name == "app"
             asked.append(tips)
             yield table
@@ -118,6 +118,7 @@ def test_json_has_all_that_is_said(properties, opened, capsys):
     (shard,) = told.pop("shards")
     assert told.pop("span_s") >= 0.1
     assert told == {
+        "version": 1,
         "table": "app",
         "severity": "warning",
         "needs_a_person": True,

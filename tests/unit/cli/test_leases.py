@@ -1,4 +1,4 @@
-"""``kcl-mld leases list``."""
+"""``kcl-mld leases list`` and ``describe`` over looks that are made up."""
 
 import json
 from dataclasses import replace
@@ -7,215 +7,294 @@ import pytest
 
 import mld.cli.leases
 from mld.cli import dispatch
-from mld.decide.fleet.fleet_report import FleetReport
-from mld.errors import NotFound, ResourceMissing
+from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
 from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.state_history import ClientVersion
+from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.leases.lease_item import lease_from_item
-from mld.model.leases.lease_move import staged
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.services.leases.lease_scan import TableScan
-from tests.fakes.lease_rows import ORDERS, multi, single
+from tests.fakes.fleet_looks import BEGINS_S, PROPERTIES, Looks
+from tests.fakes.lease_rows import ORDERS, multi
 from tests.fakes.lease_world import lease
 
-PROPERTIES = """executableName=app.py
-applicationName=app
-streamName=s
-regionName=us-east-1
-AwsCredentialsProvider=EnvironmentVariableCredentialsProvider
-dynamoDBEndpoint=http://127.0.0.1:1
-"""
-SCAN = TableScan(
-    leases=(
-        lease(0, lease_owner="blue-1", checkpoint=SHARD_END, child_shard_ids=("shardId-2", "b")),
-        lease(1, lease_owner="blue-2", checkpoint_owner="red-1", lease_counter=12),
-        lease(2, checkpoint=ExtendedSequenceNumber("49", 3), parent_shard_ids=("shardId-0",)),
-    ),
-    foreign={"Leader": {}},
-    broken=(("bad\x1b", "leaseCounter is missing"),),
+PARENT = lease(
+    0, lease_owner="blue-1", checkpoint=SHARD_END, child_shard_ids=("shardId-000000000002", "b")
 )
+HANDED = lease(1, lease_owner="blue-2", checkpoint_owner="red-1", lease_counter=12)
+FREE = lease(
+    2, checkpoint=ExtendedSequenceNumber("49", 3), parent_shard_ids=("shardId-000000000000",)
+)
+ROWS = (PARENT, HANDED, FREE)
 
 
 @pytest.fixture
-def properties(tmp_path, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+def properties(tmp_path):
     path = tmp_path / "app.properties"
     path.write_text(PROPERTIES)
     return str(path)
 
 
-def answer(monkeypatch, scan, fleet=None, expired=()):
-    async def scanned(config, *, once):
-        assert not once
-        assert config.leases.table_name == "app"
-        if isinstance(scan, Exception):
-            raise scan
-        return scan, frozenset(expired), fleet
+@pytest.fixture
+def opened(monkeypatch):
+    def open_looks(*steps, **fields):
+        looks = Looks(*steps, **fields)
+        monkeypatch.setattr(mld.cli.leases, "open_fleet", looks.open)
+        return looks
 
-    monkeypatch.setattr(mld.cli.leases, "_scan", scanned)
+    return open_looks
 
 
-def test_leases_are_listed_by_worker(properties, monkeypatch, capsys):
-    answer(monkeypatch, SCAN)
-    assert dispatch(["leases", "list", properties]) == 0
-    lines = capsys.readouterr().out.splitlines()
+@pytest.fixture
+def printed(properties, capsys):
+    """Prints what a command prints, which must succeed."""
+
+    def typed(*words, code=0):
+        assert dispatch(["leases", words[0], properties, *words[1:]]) == code
+        return capsys.readouterr().out
+
+    return typed
+
+
+def test_leases_are_listed_by_worker(opened, printed):
+    looks = opened(ROWS, living=("blue-1", "red-1"))
+    lines = printed("list").splitlines()
     assert lines[0] == "app: 3 leases"
     assert [line for line in lines if line.endswith(": 1")] == [
         "blue-1: 1",
         "blue-2: 1",
         "(nobody): 1",
     ]
-    (first,) = [line.split() for line in lines if "shardId-000000000000" in line]
-    assert first == [
-        "shardId-000000000000", "blue-1", "0", "SHARD_END", "0", "-", "shardId-2,b", "finished",
+    (heading, *_) = [line.split() for line in lines if line.startswith("shard ")]
+    assert heading == [
+        "shard", "owner", "verdict", "state", "renewed", "checkpoint", "lag", "parents", "children",
     ]  # fmt: skip
-    (second,) = [line for line in lines if "shardId-000000000001" in line]
+    (first,) = [line.split() for line in lines if line.startswith("shardId-000000000000")]
+    assert first[1:4] == ["blue-1", "FINISHED", "finished"]
+    assert first[-4:] == ["SHARD_END", "-", "-", "shardId-000000000002,b"]
+    (second,) = [line for line in lines if line.startswith("shardId-000000000001")]
     assert "red-1 > blue-2" in second
-    assert second.endswith("handed over")
-    (third,) = [line.split() for line in lines if "shardId-000000000002" in line]
-    assert third[3:6] == ["49/3", "0", "shardId-0"]
-    assert "Items that are no leases: Leader" in lines
-    assert "Can't be read: bad\\x1b: leaseCounter is missing" in lines
+    assert "HANDING_OVER  handed over  < 1 s" in second
+    (third,) = [line.split() for line in lines if line.startswith("shardId-000000000002")]
+    assert third[1:6] == ["-", "UNOWNED", "free", "-", "49/3"]
+    assert (looks.tips, looks.urls) == (False, ())
 
 
-def test_a_lease_whose_owner_does_not_renew_it_is_not_owned(properties, monkeypatch, capsys):
-    row = lease(1, lease_owner="blue-2")
-    answer(monkeypatch, TableScan(leases=(row,)), expired=[row.lease_key])
-    assert dispatch(["leases", "list", properties]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("expired")
-    assert dispatch(["leases", "list", properties, "--json"]) == 0
-    assert '"state": "expired"' in capsys.readouterr().out
+def test_it_ends_when_all_owners_were_seen_to_live_and_waits_for_the_others(opened, printed):
+    looks = opened((HANDED,), living=("red-1",))
+    printed("list")
+    assert len(looks.fresh) == 2
+    looks = opened((HANDED,))
+    (row,) = json.loads(printed("list", "-o", "json"))["leases"]
+    assert len(looks.fresh) > 2
+    assert (row["state"], row["verdict"]) == ("expired", "OWNER_SILENT")
+    assert row["still_s"] >= 0.1
+    assert row["renewed_within_s"] is None
+    looks = opened((HANDED,))
+    (row,) = json.loads(printed("list", "-o", "json", "--once"))["leases"]
+    assert looks.fresh == [True]
+    assert (row["state"], row["verdict"], row["still_s"]) == ("handed over", "HANDING_OVER", None)
+    assert "unknown" in printed("list", "--once")
+
+
+def test_json_has_every_field(opened, printed):
+    opened((HANDED,), living=("red-1",))
+    listed = json.loads(printed("list", "--json"))
+    (row,) = listed.pop("leases")
+    assert listed.pop("span_s") > 0
+    assert listed == {
+        "version": 1,
+        "table": "app",
+        "looks": 2,
+        "facts": ["Fleet: works as 2.x", "Gaps and trends take longer looks: --for 0.3"],
+        "fleet": [],
+        "without_lease": [],
+        "moving": [],
+    }
+    assert 0 < row.pop("renewed_within_s") < 1
+    assert row == {
+        "lease": HANDED.lease_key,
+        "stream": None,
+        "stream_identifier": None,
+        "shard": HANDED.shard_id,
+        "owner": "red-1",
+        "next_owner": "blue-2",
+        "host": None,
+        "group": None,
+        "state": "handed over",
+        "verdict": "HANDING_OVER",
+        "severity": "info",
+        "cause": "red-1 finishes its batch, then blue-2 has it",
+        "still_s": 0.0,
+        "counter": 1,
+        "checkpoint": "TRIM_HORIZON",
+        "sub_sequence_number": 0,
+        "pending_checkpoint": None,
+        "lag_s": None,
+        "throughput_kbps": None,
+        "switches": 0,
+        "parents": [],
+        "children": [],
+        "hash_keys": "100-199",
+        "records_per_s": None,
+        "worker_page": None,
+    }
+    line = json.loads(printed("list", "-o", "jsonl"))
+    assert line.pop("table") == "app"
+    assert line.keys() == {*row, "renewed_within_s"}
+
+
+def test_by_cluster_the_workers_of_a_cluster_are_together(opened, printed):
+    opened((lease(0, lease_owner="blue-1"), lease(1, lease_owner="blue-2"), lease(2)))
+    lines = printed("list", "--by", "cluster", "--once").splitlines()
+    assert [line for line in lines if ": " in line and line[-1].isdigit()] == [
+        "blue: 2",
+        "(nobody): 1",
+    ]
+
+
+def test_only_those_that_are_asked_for(opened, printed):
+    items = FleetItems(metrics=(WorkerMetrics("blue-1", int(BEGINS_S), group="g"),))
+    streams = (StreamSnapshot(name="s"),)
+    opened(ROWS, items=items, streams=streams)
+
+    def keys(*options):
+        rows = json.loads(printed("list", "--once", "--json", *options))["leases"]
+        return [row["lease"] for row in rows]
+
+    assert keys("--worker", "red-1") == [HANDED.lease_key]
+    assert keys("--worker", "blue-2", "--worker", "blue-1") == [PARENT.lease_key, HANDED.lease_key]
+    assert keys("--group", "g") == [PARENT.lease_key]
+    assert len(keys("--stream", "s")) == 3
+    assert keys("--stream", "t") == []
+    assert printed("list", "--once", "--stream", "t").splitlines()[0] == "app: 0 leases"
+
+
+def test_rows_of_several_streams_have_a_column_for_it(opened, printed):
+    rows = (lease_from_item(multi(0)), lease_from_item(multi(1)))
+    opened(rows)
+    lines = [line.split() for line in printed("list", "--once").splitlines()]
+    heading = next(line for line in lines if line[:1] == ["stream"])
+    assert heading[:3] == ["stream", "shard", "owner"]
+    assert lines[lines.index(heading) + 1][:3] == ["orders", "shardId-000000000000", "-"]
+    listed = json.loads(printed("list", "--once", "--json"))["leases"][1]
+    assert (listed["stream"], listed["stream_identifier"]) == ("orders", ORDERS.identifier)
+
+
+def test_what_is_wrong_beside_the_rows_is_said(opened, printed):
+    lock = LockItem("blue-1", 0.05, "1")
+    items = FleetItems(version=ClientVersion.CLIENT_VERSION_3X, lock=lock)
+    opened(
+        (lease(0, lease_owner="a"), lease(1)),
+        items=items,
+        broken=(("bad\x1b", "leaseCounter is missing"),),
+        moving=("1:s:2:shardId-0",),
+    )
+    out = printed("list")
+    assert "Leader: blue-1 (its lock is good for 0.05 s)\n" in out
+    assert "go on with kcl-mld leases migrate: 1:s:2:shardId-0\n" in out
+    assert "WARNING LEADER_SILENT fleet: blue-1 leads" in out
+    assert "CRITICAL UNREADABLE_ROW bad\\x1b: the row can't be read" in out
+    assert out.endswith("kcl-mld explain says what to do\n")
+    listed = json.loads(printed("list", "--json"))
+    assert listed["moving"] == ["1:s:2:shardId-0"]
+    assert [one["verdict"] for one in listed["without_lease"]] == ["UNREADABLE_ROW"]
 
 
 @pytest.mark.parametrize(("most", "is_told"), [(1, True), (2, False)])
-def test_leases_that_no_worker_may_take_are_told(properties, monkeypatch, capsys, most, is_told):
+def test_leases_that_no_worker_may_take_are_told(properties, opened, printed, most, is_told):
     with open(properties, "a") as file:
         file.write(f"maxLeasesForWorker={most}\n")
-    first = lease(0, lease_owner="blue-1")  # a finished one would leave its owner room
-    answer(monkeypatch, replace(SCAN, leases=(first, *SCAN.leases[1:])))
-    assert dispatch(["leases", "list", properties]) == 0
+    opened((lease(0, lease_owner="a"), lease(1)))
     why = "1 lease has no owner, because each worker holds maxLeasesForWorker = 1"
-    assert (why in capsys.readouterr().out.splitlines()) == is_told
+    assert (why in printed("list", "--once").splitlines()) == is_told
 
 
-def test_of_a_fleet_of_3x_it_says_who_leads_and_who_gets_nothing(properties, monkeypatch, capsys):
-    lock = LockItem("blue-1", 8.0, "1")
-    version = ClientVersion.CLIENT_VERSION_3X
-    answer(monkeypatch, SCAN, FleetReport(version, lock, (("blue-1", 12), ("red-1", 95))))
-    assert dispatch(["leases", "list", properties]) == 0
-    shown = capsys.readouterr().out
-    assert "Fleet: CLIENT_VERSION_3X\n" in shown
-    assert "Leader: blue-1 (others may take over after 8 s without a heartbeat)" in shown
-    assert "Worker red-1: wrote no metrics for 95 s, so it gets no leases" in shown
-    assert dispatch(["leases", "list", properties, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["fleet"] == {
-        "version": "CLIENT_VERSION_3X",
-        "leader": "blue-1",
-        "lock_s": 8.0,
-        "workers": [
-            {"worker": "blue-1", "metrics_age_s": 12},
-            {"worker": "red-1", "metrics_age_s": 95},
-        ],
+def test_an_empty_table_is_said_to_be_empty(opened, printed):
+    opened(())
+    assert printed("list").startswith("app: 0 leases\n")
+
+
+def test_what_owners_serve_is_shown_beside_their_rows(opened, printed):
+    url = "http://10.0.0.7:8080"
+    shard = ShardOnPage(
+        HANDED.lease_key,
+        "PROCESSING",
+        processing_lag_s=120.0,
+        child_silent_s=42.0,
+        restarts=2,
+        last_error="it ended",
+    )
+    page = WorkerPage(
+        url=f"{url}/leases", asked_at=0.0, worker="red-1", shards={HANDED.lease_key: shard}
+    )
+    failed = WorkerPage(url="http://x/leases", asked_at=0.0, failure="no answer within 5 s")
+    looks = opened((HANDED, FREE), pages=(page, failed))
+    out = printed("list", "--once", "--scrape", url, "--scrape", f"{url}/leases")
+    assert looks.urls == (f"{url}/leases",)
+    assert "Can't be read: http://x/leases: no answer within 5 s\n" in out
+    (line,) = [line for line in out.splitlines() if line.startswith(HANDED.shard_id)]
+    assert "2 min          -  processRecords 42.0 s         2  10.0.0.7" in line
+    (row,) = json.loads(printed("list", "--once", "--json", "--worker", "red-1"))["leases"]
+    assert (row["lag_s"], row["host"]) == (120.0, "10.0.0.7")
+    assert row["worker_page"] == {
+        "state": "PROCESSING",
+        "call": "processRecords",
+        "call_s": 42.0,
+        "restarts": 2,
+        "child_exceptions": 0,
+        "reading_fails_s": None,
+        "last_error": "it ended",
     }
+    out = printed("describe", HANDED.shard_id, "--once")
+    assert "  call        processRecords 42.0 s\n  restarts    2\n  last error  it ended\n" in out
 
 
-def test_a_fleet_that_cannot_be_told_is_said_beside_its_leases(properties, monkeypatch, capsys):
-    answer(monkeypatch, SCAN, "What the fleet does can't be told: no")
-    assert dispatch(["leases", "list", properties]) == 0
-    shown = capsys.readouterr().out
-    assert "app: 3 leases" in shown
-    assert "What the fleet does can't be told: no" in shown
-    assert dispatch(["leases", "list", properties, "--json"]) == 0
-    assert "error" in json.loads(capsys.readouterr().out)["fleet"]
+@pytest.mark.parametrize(
+    "url",
+    ["10.0.0.7:8080", "ftp://a", "http://", "http://a:x", "http://a/x", "http://a?b", "http://[a"],
+)
+def test_an_address_that_is_none_is_refused(properties, opened, capsys, url):
+    opened(())
+    assert dispatch(["leases", "list", properties, "--scrape", url]) == 2
+    assert "is not http://HOST:PORT" in capsys.readouterr().err
 
 
-def test_by_cluster_the_workers_of_a_cluster_are_together(properties, monkeypatch, capsys):
-    answer(monkeypatch, SCAN)
-    assert dispatch(["leases", "list", properties, "--by", "cluster", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [(group["cluster"], len(group["leases"])) for group in listed["clusters"]] == [
-        ("blue", 2),
-        (None, 1),
-    ]
-    assert listed["other_items"] == ["Leader"]
-    assert listed["unreadable"] == [{"lease": "bad\x1b", "why": "leaseCounter is missing"}]
+def test_a_password_in_an_address_is_not_repeated(properties, opened, capsys):
+    opened(())
+    assert dispatch(["leases", "list", properties, "--scrape", "http://u:hidden@a"]) == 2
+    assert "hidden" not in capsys.readouterr().err
 
 
-def test_json_has_every_field(properties, monkeypatch, capsys):
-    answer(monkeypatch, TableScan((lease(7, lease_owner="w", checkpoint=None),)))
-    assert dispatch(["leases", "list", properties, "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert listed == {
-        "table": "app",
-        "workers": [
-            {
-                "worker": "w",
-                "leases": [
-                    {
-                        "lease": "shardId-000000000007",
-                        "stream": None,
-                        "shard": "shardId-000000000007",
-                        "owner": "w",
-                        "checkpoint_owner": None,
-                        "counter": 0,
-                        "checkpoint": None,
-                        "sub_sequence_number": None,
-                        "switches": 0,
-                        "parents": [],
-                        "children": [],
-                        "state": "owned",
-                    }
-                ],
-            }
-        ],
-        "other_items": [],
-        "moving": [],
-        "unreadable": [],
-        "fleet": None,
-    }
+def test_a_lease_is_described_with_its_relatives(opened, printed):
+    child = replace(FREE, lease_owner="blue-1", throughput_kbps=12.34)
+    opened((PARENT, child), living=("blue-1",))
+    lines = printed("describe", PARENT.shard_id, child.lease_key).splitlines()
+    assert lines[0] == PARENT.lease_key
+    assert "  verdict     FINISHED (ok): read to its end" in lines
+    assert "  children    shardId-000000000002 (NO_PROGRESS), b (no row)" in lines
+    assert "  parents     shardId-000000000000 (FINISHED)" in lines
+    assert "  checkpoint  49/3" in lines
+    assert "  KiB/s       12.3" in lines
+    assert "  hash keys   200-299" in lines
+    (row,) = json.loads(printed("describe", child.shard_id, "-o", "json"))["leases"]
+    assert [kin["lease"] for kin in row["parent_leases"]] == [PARENT.lease_key]
+    assert row["child_leases"] == []
 
 
-def test_rows_of_several_streams_have_a_column_for_it(properties, monkeypatch, capsys):
-    rows = [lease_from_item(multi(0)), lease_from_item(multi(1)), lease(2)]
-    answer(monkeypatch, TableScan(tuple(rows)))
-    assert dispatch(["leases", "list", properties]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[3][:3] == ["stream", "shard", "owner"]
-    assert lines[4][:3] == [ORDERS.identifier, "shardId-000000000000", "-"]
-    assert lines[6][:2] == ["-", "shardId-000000000002"]
-    assert dispatch(["leases", "list", properties, "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["workers"][0]["leases"][1]
-    assert (listed["stream"], listed["shard"]) == (ORDERS.identifier, "shardId-000000000001")
+def test_what_cannot_be_described_is_said(properties, opened, capsys):
+    opened((PARENT,), broken=(("bad", "no counter"),))
+    assert dispatch(["leases", "describe", properties]) == 2
+    assert "Name a shard id or a lease key" in capsys.readouterr().err
+    assert dispatch(["leases", "describe", properties, "shardId-9", "--once"]) == 2
+    assert "shardId-9 is neither" in capsys.readouterr().err
+    assert dispatch(["leases", "describe", "-p", properties, "bad", "--once"]) == 0
+    assert "bad has no row that can be read" in capsys.readouterr().err
 
 
-def test_rows_on_their_way_to_other_keys_are_told(properties, monkeypatch, capsys):
-    copy = staged(single(0), "1:s:2:shardId-0")
-    answer(monkeypatch, TableScan((), foreign={"1:s:2:shardId-0": copy, "Leader": {}}))
-    assert dispatch(["leases", "list", properties]) == 0
-    out = capsys.readouterr().out
-    assert "go on with kcl-mld leases migrate: 1:s:2:shardId-0\n" in out
-    assert "Items that are no leases: Leader\n" in out
-    assert dispatch(["leases", "list", properties, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["moving"] == ["1:s:2:shardId-0"]
-
-
-def test_an_empty_table_is_said_to_be_empty(properties, monkeypatch, capsys):
-    answer(monkeypatch, TableScan(()))
-    assert dispatch(["leases", "list", properties]) == 0
-    assert capsys.readouterr().out == "app: 0 leases\n"
-
-
-def test_a_table_that_does_not_exist_is_named_and_exits_with_4(properties, monkeypatch, capsys):
-    class NoTable:
-        def __init__(self, *_):
-            pass
-
-        async def scan(self):
-            raise NotFound("Scan", "ResourceNotFoundException")
-
-    monkeypatch.setattr(mld.cli.leases, "LeaseStore", NoTable)
-    assert dispatch(["leases", "list", properties]) == ResourceMissing.exit_code
+def test_a_table_that_does_not_exist_is_named_and_exits_with_4(properties, opened, capsys):
+    opened()
+    assert dispatch(["leases", "list", properties]) == 4
     assert "the lease table app does not exist" in capsys.readouterr().err
 
 

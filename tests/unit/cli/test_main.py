@@ -153,14 +153,16 @@ def numeric_options(command, path=()):
 NUMBERS = (type(click.INT), type(click.FLOAT), Seconds)
 ENDLESS = ["9" * 400, "9" * 5000, "-" + "9" * 400, "1e308", "nan", "inf", "1.5.5", ""]
 #: What a command wants besides the option.
-BESIDE = {"conform": ["--", "true", "{properties}"], "leases": ["--to", "single-stream", "none"]}
+BESIDE = {"conform": ["--", "true", "{properties}"], "migrate": ["--to", "single-stream", "none"]}
 
 
 @pytest.mark.parametrize("words", list(numeric_options(cli)), ids=" ".join)
 @pytest.mark.parametrize("number", ENDLESS, ids=lambda number: number[:4] + str(len(number)))
 def test_no_number_is_too_long_for_any_command(capsys, words, number):
     *command, option = words
-    code, _, err = invoke(capsys, *command, f"{option}={number}", *BESIDE.get(command[0], []))
+    code, _, err = invoke(
+        capsys, *command, f"{option}={number}", *BESIDE.get(command[-1], BESIDE.get(command[0], []))
+    )
     assert code == 2
     assert option in err
     assert len(err) < 1000
@@ -428,11 +430,13 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
     commands = sorted(reading_a_file(cli))
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
     named += ["console", "doctor", "explain", "iam", "wait"]
+    named += ["leases describe", "leases watch", "workers list"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
         rest = ["--to", "single-stream"] if "migrate" in words else []
         rest = ["--for", "all-owned"] if "wait" in words else rest
         rest = ["--role", "worker"] if "iam" in words else rest
+        rest = ["shardId-1"] if "describe" in words else rest
         answers = {
             invoke(capsys, *words, *way, *rest)
             for way in (["x"], ["-p", "x"], ["--properties", "x"], ["--properties-file=x"])
@@ -440,7 +444,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         assert len(answers) == 1, answers
         ((code, out, err),) = answers
         assert (code == 0 and out.endswith("--properties x\n")) or "property file" in err, words
-        if "explain" not in words:  # other words are shards there
+        if not {"explain", "describe"} & set(words):  # other words are shards there
             assert invoke(capsys, *words, "x", "-p", "y", *rest)[2].count("Overriding") == 1
 
 

@@ -1,13 +1,14 @@
-"""A fleet as ``kcl-mld leases list`` shows it, from its items in either layout."""
+"""What a fleet has beside its leases, read from its items in either layout."""
 
 import pytest
 
-from mld.cli.leases import read_fleet
 from mld.errors import Denied
+from mld.model.fleet.fleet_snapshot import FleetItems
 from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.model.leases.table_layout import Layout
+from mld.services.fleet.fleet_reader import fleet_items
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import (
     COORDINATOR,
@@ -28,9 +29,7 @@ def seen(prepare):
         world = World()
         world.create_table()
         prepare(world)
-        return await read_fleet(
-            world.dynamodb("me"), Layout.named(TABLE), world.clock, CountingIds("me")
-        )
+        return await fleet_items(world.dynamodb("me"), Layout.named(TABLE), CountingIds("me"))
 
     return run(main())
 
@@ -47,11 +46,9 @@ def test_in_one_table():
             item = metrics_to_item(WorkerMetrics(name, now_s(world) - age_s), "leaseKey")
             world.put_item(item)
 
-    assert seen(prepare).lines() == [
-        "Fleet: CLIENT_VERSION_3X",
-        "Leader: a (others may take over after 8 s without a heartbeat)",
-        "Worker b: wrote no metrics for 61 s, so it gets no leases",
-    ]
+    items = seen(prepare)
+    assert (items.version, items.leader) == (V3X, "a")
+    assert items.written_at_s["a"] - items.written_at_s["b"] == 56
 
 
 def test_in_three_tables_without_a_leader_and_without_metrics():
@@ -59,23 +56,23 @@ def test_in_three_tables_without_a_leader_and_without_metrics():
         legacy(world, migration(V3X, "key"))
         create_metrics_table(world)
 
-    assert seen(prepare).lines() == [
-        "Fleet: CLIENT_VERSION_3X",
-        "Nobody leads: no lease gets an owner",
-        "No worker writes metrics: no lease gets an owner",
-    ]
+    items = seen(prepare)
+    assert (items.version, items.leader, items.metrics) == (V3X, None, ())
 
 
 def test_a_worker_in_two_tables_is_one():
     def prepare(world):
         legacy(world, migration(V3X, "key"))
         create_metrics_table(world)
-        old, new = now_s(world) - 100, now_s(world)
+        new = now_s(world)
+        old = new - 100
         world.put_item(metrics_to_item(WorkerMetrics("a", old), "leaseKey"))
         item = metrics_to_item(WorkerMetrics("a", new), "wid")
         world.model.call("PutItem", {"TableName": METRICS, "Item": item})
 
-    assert seen(prepare).workers == (("a", 0),)
+    items = seen(prepare)
+    assert [one.worker_id for one in items.metrics] == ["a", "a"]
+    assert items.written_at_s == {"a": max(one.updated_at_s for one in items.metrics)}
 
 
 def test_a_table_that_was_left_is_not_looked_at():
@@ -83,7 +80,7 @@ def test_a_table_that_was_left_is_not_looked_at():
         legacy(world, status("COMPLETE"))
         world.put_item(migration(ClientVersion.CLIENT_VERSION_2X))
 
-    assert seen(prepare).lines() == ["Fleet: CLIENT_VERSION_2X"]
+    assert seen(prepare).version is ClientVersion.CLIENT_VERSION_2X
 
 
 def test_a_table_that_vanishes_meanwhile_has_no_lock():
@@ -109,4 +106,4 @@ def test_a_fleet_of_2x_has_nothing_to_show(is_denied):
         if is_denied:
             world.fault("refuse", "DescribeTable", error=Denied("DescribeTable", "no"))
 
-    assert seen(prepare) is None
+    assert seen(prepare) == FleetItems()

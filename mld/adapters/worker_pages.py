@@ -1,0 +1,77 @@
+"""Asks workers for their page ``/leases``, which ``--http`` serves.
+
+No proxy and no redirect: what is asked is the address that was typed. One that does not answer is
+said, and delays a look by :data:`TIMEOUT_S` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from mld.errors import MalformedData
+from mld.model.fleet.worker_page import WorkerPage, read_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mld.adapters.calls import CallPool
+    from mld.ports.clock import Clock
+
+TIMEOUT_S = 5.0
+#: A page has some 600 bytes for each lease.
+_MOST_BYTES = 16 * 2**20
+
+
+class WorkerPages:
+    """The pages of the workers at some addresses.
+
+    Args:
+        urls: ``http://HOST:PORT/leases`` or ``https://…``.
+        pool: of threads for the requests.
+        clock: dates the answers.
+    """
+
+    def __init__(self, urls: Sequence[str], pool: CallPool, clock: Clock) -> None:
+        self._urls = urls
+        self._pool = pool
+        self._clock = clock
+
+    async def ask(self) -> tuple[WorkerPage, ...]:
+        """One page for each address, in their order."""
+        return tuple(await asyncio.gather(*map(self._ask, self._urls)))
+
+    async def _ask(self, url: str) -> WorkerPage:
+        at = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return read_page(url, at, await self._pool.run(_get, url))
+        except TimeoutError:
+            failure = f"no answer within {TIMEOUT_S:g} s"
+        except (OSError, HTTPException, MalformedData, _NoPage) as error:
+            failure = str(error) or type(error).__name__
+        return WorkerPage(url=url, asked_at=at, failure=failure)
+
+
+class _NoPage(Exception):
+    """It answers something else."""
+
+
+def _get(url: str) -> bytes:
+    parts = urlsplit(url)
+    assert parts.hostname is not None, "checked when it was typed"
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", parts.path)
+        with connection.getresponse() as answer:
+            body = answer.read(_MOST_BYTES + 1)
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise _NoPage(f"it answers {answer.status}")
+    if len(body) > _MOST_BYTES:
+        raise _NoPage(f"its answer has more than {_MOST_BYTES} bytes")
+    return body

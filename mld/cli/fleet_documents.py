@@ -1,0 +1,134 @@
+"""The JSON that commands print of a fleet; ``docs/fleet-commands.md`` describes each key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mld.cli.explain_report import VERSION, conclusion_as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mld.decide.fleet.fleet_events import FleetEvent
+    from mld.decide.fleet.fleet_workers import WorkerState
+    from mld.decide.fleet.lease_list import ListedLease
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.model.fleet.verdict import Explanation
+    from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+
+
+def fleet_document(table: str, look: FleetSnapshot, told: Explanation) -> dict[str, Any]:
+    """What is said of a fleet beside its rows.
+
+    Args:
+        table: its name.
+        look: the newest.
+        told: what it and those before it show.
+    """
+    return {
+        "version": VERSION,
+        "table": table,
+        "looks": told.looks,
+        "span_s": round(told.span_s, 3),
+        "facts": list(told.facts),
+        "fleet": [conclusion_as_json(one) for one in told.fleet],
+        "without_lease": [conclusion_as_json(one) for one in told.shards if one.lease is None],
+        "moving": list(look.moving),
+    }
+
+
+def lease_as_json(one: ListedLease) -> dict[str, Any]:
+    """One row."""
+    lease, position, pending = one.lease, one.lease.checkpoint, one.lease.pending_checkpoint
+    return {
+        "lease": lease.lease_key,
+        "stream": one.stream,
+        "stream_identifier": lease.stream_identifier,
+        "shard": lease.shard_id,
+        "owner": lease.actual_owner,
+        "next_owner": lease.lease_owner if lease.is_handed_over else None,
+        "host": one.host,
+        "group": one.group,
+        "state": one.state,
+        "verdict": str(one.said.verdict),
+        "severity": one.said.severity.word,
+        "cause": one.said.cause,
+        "renewed_within_s": rounded(one.renewed_within_s),
+        "still_s": rounded(one.still_s),
+        "counter": lease.lease_counter,
+        "checkpoint": None if position is None else position.sequence_number,
+        "sub_sequence_number": None if position is None else position.sub_sequence_number,
+        "pending_checkpoint": None if pending is None else str(pending),
+        "lag_s": rounded(one.lag_s),
+        "throughput_kbps": lease.throughput_kbps,
+        "switches": lease.owner_switches_since_checkpoint,
+        "parents": list(lease.parent_shard_ids),
+        "children": list(lease.child_shard_ids),
+        "hash_keys": None if lease.hash_range is None else str(lease.hash_range),
+        "records_per_s": rounded(one.records_per_s),
+        "worker_page": None if one.page is None else _page_as_json(one.page),
+    }
+
+
+def _page_as_json(page: ShardOnPage) -> dict[str, Any]:
+    return {
+        "state": page.state,
+        "call": page.call,
+        "call_s": rounded(page.child_silent_s),
+        "restarts": page.restarts,
+        "child_exceptions": page.child_exceptions,
+        "reading_fails_s": rounded(page.reading_fails_s),
+        "last_error": page.last_error,
+    }
+
+
+def worker_as_json(
+    one: WorkerState, host: str | None, page: WorkerPage | None, records_per_s: float | None
+) -> dict[str, Any]:
+    """One worker.
+
+    Args:
+        one: as the table shows it.
+        host: where it runs; None = not known.
+        page: what it says of itself; None = it was not asked.
+        records_per_s: of all its shards; None = not known.
+    """
+    return {
+        "worker": one.worker,
+        "host": host,
+        "lives": one.lives,
+        "leads": one.leads,
+        "group": one.group,
+        "leases": one.leases,
+        "silent_leases": one.silent,
+        "cpu_percent": rounded(one.cpu_percent),
+        "throughput_kbps": rounded(one.throughput_kbps),
+        "metrics_age_s": rounded(one.metrics_age_s),
+        "records_per_s": rounded(records_per_s),
+        "lag_s": None if page is None else rounded(greatest(s.lag_s for s in page.shards.values())),
+        "call_s": None
+        if page is None
+        else rounded(greatest(s.child_silent_s for s in page.shards.values())),
+        "restarts": None if page is None else sum(s.restarts for s in page.shards.values()),
+    }
+
+
+def event_as_json(event: FleetEvent) -> dict[str, Any]:
+    """One event, a line of ``watch``."""
+    return {
+        "time_s": round(event.time_s, 3),
+        "event": str(event.kind),
+        "subject": event.subject,
+        "before": event.before,
+        "after": event.after,
+    }
+
+
+def greatest(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def rounded(number: float | None) -> float | None:
+    """To milliseconds, or thousandths of another unit."""
+    return None if number is None else round(number, 3)

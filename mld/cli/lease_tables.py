@@ -1,0 +1,222 @@
+"""Leases as people read them: the tables of ``list`` and ``watch``, and the lines of ``describe``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.decide.leases.lease_report import group_leases, left_free, told_free
+from mld.model.fleet.verdict import VerdictSeverity
+from mld.model.masking import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mld.decide.fleet.lease_list import ListedLease
+    from mld.decide.leases.lease_report import Grouping
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.model.fleet.verdict import Explanation
+
+COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
+#: Digits of a checkpoint that a table shows: those that change.
+_DIGITS = 12
+
+
+def table_of(rows: Sequence[ListedLease]) -> tuple[list[Column], Callable[[ListedLease], TableRow]]:
+    """The columns in which these rows say something, and what makes a row of one."""
+    is_multi = any(one.lease.stream_identifier is not None for one in rows)
+    is_scraped = any(one.page is not None for one in rows)
+
+    def is_shown(column: Column, cell: Callable[[ListedLease], str]) -> bool:
+        if column.name == "stream":
+            return is_multi
+        if column.name in _OF_PAGES:
+            return is_scraped
+        return column.rank < 6 or any(cell(one) != "-" for one in rows)
+
+    kept = [(column, cell) for column, cell in _CELLS if is_shown(column, cell)]
+
+    def row(one: ListedLease) -> TableRow:
+        return TableRow(tuple(cell(one) for _column, cell in kept), COLORS.get(one.said.severity))
+
+    return [column for column, _cell in kept], row
+
+
+def listed(
+    table: str,
+    rows: Sequence[ListedLease],
+    look: FleetSnapshot,
+    told: Explanation,
+    by: Grouping,
+    most: int,
+) -> str:
+    """What ``list`` prints.
+
+    Args:
+        table: its name.
+        rows: those to show.
+        look: the newest.
+        told: what it and those before it show.
+        by: what rows are grouped by.
+        most: ``maxLeasesForWorker``.
+    """
+    columns, row = table_of(rows)
+    by_key = {one.lease.lease_key: one for one in rows}
+    groups = group_leases((one.lease for one in rows), by)
+    sections = [
+        Section(
+            f"{name or '(nobody)'}: {len(owned)}", tuple(row(by_key[o.lease_key]) for o in owned)
+        )
+        for name, owned in groups.items()
+    ]
+    lines = heading(table, len(rows), told)
+    if rows:
+        lines.append(as_table(columns, sections, terminal()))
+    lines += ["", *beside(look, told, most)]
+    return "\n".join(lines).rstrip("\n")
+
+
+def heading(table: str, count: int, told: Explanation) -> list[str]:
+    """Table and number of leases, then what is to be said of the fleet as a whole."""
+    facts = [printable(fact) for fact in told.facts if "longer looks" not in fact]
+    return [f"{printable(table)}: {count} lease{'s' * (count != 1)}", *facts]
+
+
+def beside(look: FleetSnapshot, told: Explanation, most: int) -> Iterable[str]:
+    """What is wrong beside the rows that are shown."""
+    if look.moving:
+        keys = ", ".join(map(printable, look.moving))
+        yield (
+            "On their way to other keys, so no worker runs; go on with kcl-mld leases migrate: "
+            f"{keys}"
+        )
+    if free := left_free(look.leases.values(), most):
+        yield told_free(len(free), most)
+    without = [one for one in told.shards if one.lease is None]
+    for one in (*told.fleet, *without):
+        if one.severity >= VerdictSeverity.WARNING:
+            head = click.style(
+                f"{one.severity.word.upper()} {one.verdict}", fg=COLORS[one.severity]
+            )
+            yield f"{head} {printable(one.subject)}: {printable(one.cause)}"
+    if told.needs_a_person:
+        yield "kcl-mld explain says what to do"
+
+
+def described(
+    one: ListedLease, parents: Iterable[ListedLease], children: Iterable[ListedLease]
+) -> str:
+    """What ``describe`` prints of a lease."""
+    lease, said, page = one.lease, one.said, one.page
+    by_id = {kin.lease.shard_id: kin for kin in (*parents, *children)}
+
+    def kin(ids: Iterable[str]) -> str:
+        known = [(shard_id, by_id.get(shard_id)) for shard_id in ids]
+        return ", ".join(
+            f"{shard_id} ({'no row' if row is None else row.said.verdict})"
+            for shard_id, row in known
+        )
+
+    child_ids = dict.fromkeys([*lease.child_shard_ids, *(row.lease.shard_id for row in children)])
+    facts = {
+        "verdict": f"{said.verdict} ({said.severity.word}): {said.cause}",
+        "do": said.todo,
+        "stream": one.stream,
+        "owner": owners_of(one),
+        "host": one.host,
+        "group": one.group,
+        "state": one.state,
+        "renewed": renewed(one),
+        "counter": str(lease.lease_counter),
+        "checkpoint": str(lease.checkpoint or "-"),
+        "pending": lease.pending_checkpoint and str(lease.pending_checkpoint),
+        "lag": seconds(one.lag_s),
+        "KiB/s": lease.throughput_kbps and f"{lease.throughput_kbps:.1f}",
+        "switches": str(lease.owner_switches_since_checkpoint),
+        "hash keys": lease.hash_range and str(lease.hash_range),
+        "parents": kin(lease.parent_shard_ids),
+        "children": kin(child_ids),
+    }
+    if page is not None:
+        facts |= {
+            "records/s": number(one.records_per_s),
+            "consumer": page.state,
+            "call": _call(one),
+            "restarts": str(page.restarts),
+            "last error": page.last_error,
+        }
+    lines = [click.style(printable(lease.lease_key), bold=True)]
+    lines += [f"  {name:<10}  {printable(text)}" for name, text in facts.items() if text]
+    return "\n".join(lines)
+
+
+def owners_of(one: ListedLease) -> str:
+    """The owner; in a hand-off both."""
+    lease = one.lease
+    if lease.checkpoint_owner is not None:
+        return f"{lease.checkpoint_owner} > {lease.lease_owner or '-'}"
+    return lease.lease_owner or "-"
+
+
+def renewed(one: ListedLease) -> str:
+    """How long ago its owner renewed it, as far as the looks show it."""
+    if one.lease.actual_owner is None:
+        return "-"
+    if one.renewed_within_s is not None and one.state != "expired":
+        return f"< {one.renewed_within_s:.0f} s" if one.renewed_within_s >= 1 else "< 1 s"
+    return "unknown" if one.still_s is None else f"> {one.still_s:.0f} s"
+
+
+def _position(one: ListedLease) -> str:
+    text = str(one.lease.checkpoint or "-")
+    number_text, slash, sub = text.partition("/")
+    if terminal() is not None and len(number_text) > _DIGITS and number_text.isdigit():
+        return f"…{number_text[-_DIGITS:]}{slash}{sub}"
+    return text
+
+
+def _call(one: ListedLease) -> str:
+    if one.page is None or one.page.call is None:
+        return "-"
+    return f"{one.page.call} {seconds(one.page.child_silent_s)}"
+
+
+def _restarts(one: ListedLease) -> str:
+    return "-" if one.page is None else str(one.page.restarts)
+
+
+def seconds(number_s: float | None) -> str:
+    """For people: seconds, minutes or hours."""
+    if number_s is None:
+        return "-"
+    if number_s < 100:
+        return f"{number_s:.1f} s"
+    return f"{number_s / 60:.0f} min" if number_s < 7200 else f"{number_s / 3600:.1f} h"
+
+
+def number(value: float | None) -> str:
+    """For people."""
+    return "-" if value is None else f"{value:.1f}"
+
+
+#: Heading, how a cell is made of a row, and rank: see :class:`Column`.
+_CELLS: tuple[tuple[Column, Callable[[ListedLease], str]], ...] = (
+    (Column("stream", least=10, rank=1), lambda one: one.stream or "-"),
+    (Column("shard"), lambda one: one.lease.shard_id),
+    (Column("owner", least=10, rank=2), owners_of),
+    (Column("verdict"), lambda one: str(one.said.verdict)),
+    (Column("state", rank=6), lambda one: one.state),
+    (Column("renewed"), renewed),
+    (Column("checkpoint"), _position),
+    (Column("lag", is_number=True), lambda one: seconds(one.lag_s)),
+    (Column("records/s", is_number=True, rank=3), lambda one: number(one.records_per_s)),
+    (Column("call", rank=3), _call),
+    (Column("restarts", is_number=True, rank=4), _restarts),
+    (Column("host", least=8, rank=7), lambda one: one.host or "-"),
+    (Column("group", least=6, rank=7), lambda one: one.group or "-"),
+    (Column("parents", rank=8), lambda one: ",".join(one.lease.parent_shard_ids) or "-"),
+    (Column("children", rank=8), lambda one: ",".join(one.lease.child_shard_ids) or "-"),
+)
+_OF_PAGES = {"records/s", "call", "restarts"}

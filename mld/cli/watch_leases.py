@@ -1,0 +1,245 @@
+"""``kcl-mld leases watch``: leases as they move, redrawn on a terminal, events as lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections import deque
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from mld.cli.arguments import Finite
+from mld.cli.explain import DAY_S, look
+from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
+from mld.cli.fleet_documents import event_as_json
+from mld.cli.lease_options import STALLED_AFTER_S, LeaseChoice, selects_leases
+from mld.cli.lease_tables import beside, heading, table_of
+from mld.cli.loading import build
+from mld.cli.options import takes_properties_file
+from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.decide.fleet.explain import explain as explained
+from mld.decide.fleet.fleet_events import fleet_events
+from mld.decide.fleet.lease_list import list_leases
+from mld.errors import AwsError
+from mld.model.masking import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from mld.decide.fleet.fleet_events import FleetEvent
+    from mld.decide.fleet.lease_list import ListedLease
+    from mld.model.config.config import Config
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.model.fleet.verdict import Explanation
+
+#: Events that stay below the table.
+_SHOWN_EVENTS = 8
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+@click.command("watch")
+@takes_properties_file()
+@selects_leases
+@looks_at_fleet(with_once=False)
+@click.option(
+    "--every",
+    "every_s",
+    type=Finite(0.1, DAY_S),
+    metavar="SECONDS",
+    help="From one look to the next; default: half of failoverTimeMillis.",
+)
+@click.option(
+    "--for",
+    "for_s",
+    type=Finite(0, DAY_S, least_open=True),
+    metavar="SECONDS",
+    help="End after so long; default: at Ctrl-C.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "jsonl"]),
+    help="Default: table on a terminal, jsonl elsewhere.",
+)
+def watch(
+    file: str,
+    *,
+    choice: LeaseChoice,
+    tip: bool,
+    urls: tuple[str, ...],
+    every_s: float | None,
+    for_s: float | None,
+    output: str | None,
+) -> int:
+    """Show the leases again and again, and who takes, releases, hands over or finishes what.
+
+    On a terminal the table is redrawn in place; rows with events since the last look come first,
+    marked with *. Elsewhere each event is one JSON line. Changes nothing. Ctrl-C ends it.
+    """
+    is_drawn = output == "table" or (output is None and sys.stdout.isatty())
+    if is_drawn and not sys.stdout.isatty():
+        raise click.UsageError("-o table needs a terminal; use -o jsonl, or leases list")
+    config = build(file, worker_id="nobody").require()
+    watching = _Watching(config, choice, every_s or config.leases.failover_s / 2, tip=tip)
+    try:
+        with _screen(is_drawn=is_drawn):
+            asyncio.run(watching.run(urls, for_s, is_drawn=is_drawn))
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+@contextmanager
+def _screen(*, is_drawn: bool) -> Iterator[None]:
+    """A screen of its own; what was on the terminal before comes back."""
+    if not is_drawn:
+        yield
+        return
+    click.echo(_OTHER_SCREEN, nl=False)
+    try:
+        yield
+    finally:
+        click.echo(_OWN_SCREEN, nl=False)
+
+
+class _Watching:
+    """One run: the looks that verdicts and events need, and the last events."""
+
+    def __init__(self, config: Config, choice: LeaseChoice, every_s: float, *, tip: bool) -> None:
+        self._config = config
+        self._choice = choice
+        self._every_s = every_s
+        self._tip = tip
+        self._rules = rules_of(config, STALLED_AFTER_S)
+        self._looks: list[FleetSnapshot] = []
+        self._events: deque[FleetEvent] = deque(maxlen=_SHOWN_EVENTS)
+
+    async def run(self, urls: tuple[str, ...], for_s: float | None, *, is_drawn: bool) -> None:
+        """Look until the time is over.
+
+        Args:
+            urls: of workers that are asked, too.
+            for_s: how long; None = until cancelled.
+            is_drawn: on the screen, not as lines.
+
+        Raises:
+            AwsError: the first look fails; later ones are repeated.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = None if for_s is None else loop.time() + for_s
+        with open_fleet(self._config, tips=self._tip, urls=urls) as reader:
+            while True:
+                failure = None
+                try:
+                    one = await look(reader, self._config, fresh=not self._looks)
+                except AwsError as error:
+                    if not self._looks:
+                        raise
+                    failure = f"The last look failed: {error}"
+                else:
+                    self._keep(one)
+                self._show(failure, is_drawn=is_drawn)
+                left_s = self._every_s if ends_at is None else ends_at - loop.time()
+                if left_s <= 0:
+                    return
+                await asyncio.sleep(min(self._every_s, left_s))
+
+    def _keep(self, one: FleetSnapshot) -> None:
+        """With --tip a checkpoint may have to stand still for long before it is STALLED."""
+        window_s = self._rules.late_s + self._rules.failover_s
+        if self._tip:
+            window_s = max(window_s, STALLED_AFTER_S + self._every_s)
+        self._looks = [old for old in self._looks if one.at - old.at <= window_s] + [one]
+
+    def _show(self, failure: str | None, *, is_drawn: bool) -> None:
+        events = () if failure else fleet_events(self._looks, self._rules.failover_s)
+        if not is_drawn:
+            if failure:
+                click.echo(failure, err=True)
+            chosen = self._choice
+            rows = () if chosen.is_all or not events else self._rows(self._explained())
+            for event in chosen.events(events, rows):
+                click.echo(json.dumps(event_as_json(event)))
+            sys.stdout.flush()
+            return
+        told = self._explained()
+        rows = self._rows(told)
+        events = self._choice.events(events, rows)
+        self._events.extend(events)
+        lines = _drawn(self._config, self._looks[-1], told, rows, events, self._events)
+        click.echo(_fitted([*([failure] if failure else []), *lines]), nl=False)
+        sys.stdout.flush()
+
+    def _explained(self) -> Explanation:
+        return explained(self._looks, self._rules)
+
+    def _rows(self, told: Explanation) -> tuple[ListedLease, ...]:
+        return self._choice.of(list_leases(self._looks, told, self._rules.failover_s))
+
+
+def _drawn(
+    config: Config,
+    newest: FleetSnapshot,
+    told: Explanation,
+    rows: Sequence[ListedLease],
+    events: Iterable[FleetEvent],
+    recent: Iterable[FleetEvent],
+) -> list[str]:
+    """The lines of a screen: what matters most first, so that a small one shows it."""
+    marked = {event.subject for event in events}
+    ordered = sorted(
+        rows,
+        key=lambda one: (
+            one.lease.lease_key not in marked,
+            -one.said.severity,
+            one.lease.lease_key,
+        ),
+    )
+    lines = [
+        f"{_clock(newest.wall_s)}  {told.severity.word}",
+        *heading(config.leases.table_name, len(rows), told),
+        *beside(newest, told, config.leases.max_leases_for_worker),
+    ]
+    last = [event_line(event) for event in recent]
+    room = shutil.get_terminal_size().lines - len(lines) - len(last) - 5
+    if ordered:
+        columns, row = table_of(rows)
+        shown = [
+            TableRow(
+                ("*" if one.lease.lease_key in marked else " ", *row(one).cells), row(one).color
+            )
+            for one in ordered[: max(1, room)]
+        ]
+        table = as_table([Column(" "), *columns], [Section("", tuple(shown))], terminal())
+        lines += ["", *table.split("\n")]
+        if len(ordered) > len(shown):
+            lines.append(f"… and {len(ordered) - len(shown)} more")
+    return [*lines, "", *last]
+
+
+def _clock(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%H:%M:%SZ")
+
+
+def event_line(event: FleetEvent) -> str:
+    """One event for people."""
+    change = ""
+    if event.before is not None or event.after is not None:
+        change = f"  {event.before or '-'} > {event.after or '-'}"
+    return printable(f"{_clock(event.time_s)}  {event.kind}  {event.subject}{change}")
+
+
+def _fitted(lines: Iterable[str]) -> str:
+    """The screen anew, without a flicker; a line that does not fit is cut."""
+    width, height = shutil.get_terminal_size()
+    shown = [
+        line if len(click.unstyle(line)) <= width else click.unstyle(line)[:width]
+        for line in list(lines)[: height - 1]
+    ]
+    return _HOME + "".join(f"{line}{_CLEAR_LINE}\n" for line in shown) + _CLEAR_BELOW

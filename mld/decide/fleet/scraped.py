@@ -1,0 +1,85 @@
+"""What the pages of workers add to what tables and streams show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+    from mld.model.leases.lease import Lease
+
+#: A child may take so long for one call before it is named.
+SLOW_CALL_S = 10.0
+
+
+def page_of(look: FleetSnapshot, worker: str | None) -> WorkerPage | None:
+    """The page of a worker in one look; None = it was not asked, or did not answer."""
+    return next((page for page in look.pages if page.worker == worker and worker), None)
+
+
+def shard_on_page(look: FleetSnapshot, lease: Lease) -> ShardOnPage | None:
+    """What the owner of a lease says of it; None = nothing, or it does not hold it."""
+    page = page_of(look, lease.actual_owner)
+    return None if page is None else page.shards.get(lease.lease_key)
+
+
+def records_per_s(looks: Sequence[FleetSnapshot], lease: Lease) -> float | None:
+    """Records a second that the owner gave to the child, from the first to the last of its pages.
+
+    Args:
+        looks: in the order of time.
+        lease: a row.
+
+    Returns:
+        None unless two pages of one hold of the lease say it.
+    """
+    counts: list[tuple[float, int]] = []
+    for look in looks:
+        page, shard = page_of(look, lease.actual_owner), shard_on_page(look, lease)
+        if page is None or shard is None or shard.records is None:
+            continue
+        if counts and shard.records < counts[-1][1]:
+            counts.clear()  # a new hold began
+        counts.append((page.asked_at, shard.records))
+    if len(counts) < 2 or counts[-1][0] <= counts[0][0]:
+        return None
+    (first_at, before), (last_at, after) = counts[0], counts[-1]
+    return (after - before) / (last_at - first_at)
+
+
+def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
+    """Why a checkpoint stands still or lags, as far as its owner knows it.
+
+    Args:
+        shard: on the page of its owner; None = there is none.
+        is_stalled: records are known to wait behind the checkpoint.
+
+    Returns:
+        Without a full stop; "" = the owner knows of nothing.
+    """
+    if shard is None:
+        return ""
+    said: list[str] = []
+    silent_s = shard.child_silent_s
+    if shard.reading_fails_s is not None:
+        said.append(f"reading has failed for {shard.reading_fails_s:.0f} s")
+    if silent_s is not None and silent_s >= SLOW_CALL_S:
+        said.append(f"the child has not answered {shard.call} for {silent_s:.0f} s")
+    if shard.restarts:
+        times = "once" if shard.restarts == 1 else f"{shard.restarts} times"
+        last = f", the last time because {shard.last_error}" if shard.last_error else ""
+        said.append(f"the child was restarted {times}{last}")
+    if shard.child_exceptions:
+        count = shard.child_exceptions
+        said.append(f"its processor raised {count} exception{'s' * (count != 1)} and went on")
+    if is_stalled and not said and shard.state == "PROCESSING" and silent_s is None:
+        said.append("the child owes no answer: it does not checkpoint what it has")
+    return "; ".join(said)
+
+
+def failures(pages: Iterable[WorkerPage]) -> tuple[str, ...]:
+    """A sentence for each page that can't be read."""
+    return tuple(f"Can't be read: {page.url}: {page.failure}" for page in pages if page.failure)

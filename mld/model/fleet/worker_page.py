@@ -1,0 +1,94 @@
+"""What a worker of kcl-mld says of itself on ``/leases``: one answer, read by whoever watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mld.errors import MalformedData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: States in which a child owes the answer to a message, by the name of that message.
+_CALLS = {
+    "INITIALIZING": "initialize",
+    "PROCESSING": "processRecords",
+    "SHUTDOWN_REQUESTED": "shutdownRequested",
+}
+
+
+class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
+    """A held shard; attributes as in :class:`~mld.model.children.consumer_status.ConsumerStatus`."""
+
+    lease_key: str
+    state: str
+    reason: str | None = None
+    processing_lag_s: float | None = None
+    reading_lag_s: float | None = None
+    reading_fails_s: float | None = None
+    child_silent_s: float | None = None
+    child_exceptions: int = 0
+    records: int | None = None
+    restarts: int = 0
+    last_error: str | None = None
+
+    @property
+    def lag_s(self) -> float | None:
+        """The greater of both lags; None while neither is known."""
+        known = [lag for lag in (self.processing_lag_s, self.reading_lag_s) if lag is not None]
+        return max(known, default=None)
+
+    @property
+    def call(self) -> str | None:
+        """The message whose answer the child owes; None = it owes none."""
+        if self.child_silent_s is None:
+            return None
+        ending = "shardEnded" if self.reason == "SHARD_END" else "leaseLost"
+        return _CALLS.get(self.state, ending)
+
+
+class _Page(msgspec.Struct, gc=False):
+    worker_id: str
+    leases: list[ShardOnPage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPage:
+    """One answer.
+
+    Attributes:
+        url: where it came from.
+        asked_at: reading of ``Clock.monotonic``.
+        worker: its id.
+        shards: those that it holds, by lease key.
+        failure: why there is no answer; None = there is one.
+    """
+
+    url: str
+    asked_at: float
+    worker: str = ""
+    shards: Mapping[str, ShardOnPage] = field(default_factory=dict)
+    failure: str | None = None
+
+    @property
+    def host(self) -> str | None:
+        """Name or address of the host in the URL."""
+        return urlsplit(self.url).hostname
+
+
+def read_page(url: str, asked_at: float, body: bytes) -> WorkerPage:
+    """The page of an answer.
+
+    Raises:
+        MalformedData: it is not what ``/leases`` answers.
+    """
+    try:
+        page = msgspec.json.decode(body, type=_Page)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise MalformedData(f"it is not the page /leases of a worker: {error}") from error
+    shards = {one.lease_key: one for one in page.leases}
+    return WorkerPage(url=url, asked_at=asked_at, worker=page.worker_id, shards=shards)

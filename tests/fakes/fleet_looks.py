@@ -1,0 +1,76 @@
+"""A fleet of looks that are made up, in place of what ``open_fleet`` opens."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import NotFound
+from mld.model.fleet.fleet_snapshot import FleetSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mld.model.leases.lease import Lease
+
+PROPERTIES = """executableName=app.py
+applicationName=app
+streamName=s
+regionName=us-east-1
+AwsCredentialsProvider=EnvironmentVariableCredentialsProvider
+failoverTimeMillis=100
+"""
+#: Epoch seconds of the first look.
+BEGINS_S = 1_700_000_000.0
+
+
+class Looks:
+    """Each look shows what time it is; the counters of living owners move.
+
+    Args:
+        *steps: rows of the first, second … look; the last step stays. An exception is raised.
+        living: owners.
+        fields: of every snapshot.
+    """
+
+    def __init__(
+        self, *steps: tuple[Lease, ...] | BaseException, living: tuple[str, ...] = (), **fields: Any
+    ) -> None:
+        self.steps = steps
+        self.living = living
+        self.fields = fields
+        self.fresh: list[bool] = []
+        self.tips = False
+        self.urls: tuple[str, ...] = ()
+
+    async def look(self, *, fresh: bool) -> FleetSnapshot:
+        count = len(self.fresh)
+        self.fresh.append(fresh)
+        if not self.steps:
+            raise NotFound("Scan", "ResourceNotFoundException")
+        step = self.steps[min(count, len(self.steps) - 1)]
+        if isinstance(step, BaseException):
+            raise step
+        rows = [
+            replace(row, lease_counter=count) if row.actual_owner in self.living else row
+            for row in step
+        ]
+        at = asyncio.get_running_loop().time()
+        return FleetSnapshot(
+            began_at=at,
+            at=at,
+            wall_s=BEGINS_S + count,
+            leases={row.lease_key: row for row in rows},
+            **self.fields,
+        )
+
+    @contextmanager
+    def open(
+        self, config: Any, *, tips: bool = False, urls: tuple[str, ...] = ()
+    ) -> Iterator[Looks]:
+        """In place of ``open_fleet``."""
+        assert config.leases.table_name == "app"
+        self.tips, self.urls = tips, urls
+        yield self

@@ -1,0 +1,125 @@
+"""Pages of workers, asked over real sockets."""
+
+import asyncio
+import contextlib
+import http.server
+import json
+import threading
+
+import pytest
+
+import mld.adapters.worker_pages
+from mld.adapters.calls import CallPool
+from mld.adapters.http_status import HttpStatus
+from mld.adapters.system_clock import SystemClock
+from mld.adapters.worker_pages import WorkerPages
+
+PAGE = {"worker_id": "w", "leases": [{"lease_key": "k", "state": "PROCESSING"}]}
+
+
+def asked(*urls):
+    """The pages; asked without a worker of ours."""
+
+    async def ask():
+        pool = CallPool("pages", 4)
+        try:
+            return await WorkerPages(urls, pool, SystemClock()).ask()
+        finally:
+            pool.close()
+
+    return asyncio.run(ask())
+
+
+@contextlib.contextmanager
+def answering(status, body, **headers):
+    """Some server on loopback; its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/leases"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_page_of_our_own_server_is_read():
+    async def ask():
+        server = HttpStatus("127.0.0.1", 0, {"/leases": lambda _query: (True, PAGE)})
+        await server.start()
+        pool = CallPool("pages", 1)
+        url = f"http://127.0.0.1:{server.port}/leases"
+        try:
+            return await WorkerPages((url,), pool, SystemClock()).ask()
+        finally:
+            pool.close()
+            await server.close()
+
+    (page,) = asyncio.run(ask())
+    assert (page.worker, page.failure, list(page.shards)) == ("w", None, ["k"])
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "failure"),
+    [
+        (404, b"{}", "it answers 404"),
+        (302, b"", "it answers 302"),
+        (200, b"<html>", "it is not the page /leases of a worker"),
+        (200, json.dumps(PAGE).encode() + b" " * 2000, "its answer has more than 1000 bytes"),
+    ],
+)
+def test_what_is_no_page_is_said(monkeypatch, status, body, failure):
+    monkeypatch.setattr(mld.adapters.worker_pages, "_MOST_BYTES", 1000)
+    with answering(status, body, Location="http://127.0.0.1:1/") as url:
+        (page,) = asked(url)
+    assert page.failure.startswith(failure)
+    assert (page.url, page.worker, page.shards) == (url, "", {})
+
+
+def test_one_that_fails_costs_the_others_nothing():
+    with answering(200, json.dumps(PAGE).encode()) as url:
+        bad, good = asked("http://127.0.0.1:1/leases", url)
+    assert "refused" in bad.failure
+    assert good.worker == "w"
+
+
+def test_one_that_does_not_answer_is_given_up(monkeypatch):
+    monkeypatch.setattr(mld.adapters.worker_pages, "TIMEOUT_S", 0.2)
+
+    async def ask():
+        ended = asyncio.Event()
+
+        async def silent(_reader, writer):
+            await ended.wait()
+            writer.close()
+            await writer.wait_closed()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        pool = CallPool("pages", 1)
+        try:
+            return await WorkerPages(
+                (f"http://127.0.0.1:{port}/leases",), pool, SystemClock()
+            ).ask()
+        finally:
+            ended.set()
+            pool.close()
+            server.close()
+            await server.wait_closed()
+            await asyncio.sleep(0.1)  # its connection ends
+
+    (page,) = asyncio.run(ask())
+    assert "timed out" in page.failure or "no answer within 0.2 s" in page.failure

@@ -1,0 +1,149 @@
+"""``kcl-mld leases watch`` over looks that are made up."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+
+import mld.cli.watch_leases
+from mld.cli import dispatch
+from mld.errors import Throttled
+from mld.model.sequence import ExtendedSequenceNumber
+from tests.fakes.fleet_looks import BEGINS_S, PROPERTIES, Looks
+from tests.fakes.lease_world import lease
+
+FIRST = lease(0, lease_owner="a")
+OTHER = lease(1, lease_owner="b", checkpoint=ExtendedSequenceNumber("4" * 56))
+MOVED = replace(FIRST, lease_owner="b")
+
+
+@pytest.fixture
+def properties(tmp_path):
+    path = tmp_path / "app.properties"
+    path.write_text(PROPERTIES)
+    return str(path)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    def open_looks(*steps, **fields):
+        looks = Looks(*steps, **fields)
+        monkeypatch.setattr(mld.cli.watch_leases, "open_fleet", looks.open)
+        return looks
+
+    return open_looks
+
+
+def watched(properties, *words):
+    return ["leases", "watch", properties, "--every", "0.1", "--for", "1.2", *words]
+
+
+def test_elsewhere_each_event_is_a_line(properties, opened, capsys):
+    looks = opened((FIRST, OTHER), (MOVED, OTHER), living=("a", "b"))
+    assert dispatch(watched(properties)) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "time_s": BEGINS_S + 1,
+        "event": "LEASE_TAKEN",
+        "subject": FIRST.lease_key,
+        "before": "a",
+        "after": "b",
+    }
+    assert looks.fresh[:3] == [True, False, False]
+    assert looks.tips is False
+
+
+@pytest.mark.parametrize(("worker", "count"), [("a", 1), ("b", 1), ("c", 0)])
+def test_only_events_of_what_is_asked_for(properties, opened, capsys, worker, count):
+    opened((FIRST, OTHER), (MOVED, OTHER), living=("a", "b"))
+    assert dispatch(watched(properties, "--worker", worker, "--tip")) == 0
+    assert len(capsys.readouterr().out.splitlines()) == count
+
+
+def test_a_look_that_fails_is_repeated_but_not_the_first(properties, opened, capsys):
+    opened((FIRST,), Throttled("Scan", "ThrottlingException"), (MOVED,), living=("a", "b"))
+    assert dispatch(watched(properties)) == 0
+    shown = capsys.readouterr()
+    assert "The last look failed: Scan" in shown.err
+    assert "LEASE_TAKEN" in shown.out
+    opened(Throttled("Scan", "ThrottlingException"))
+    assert dispatch(watched(properties)) == 1
+    opened()
+    assert dispatch(watched(properties)) == 4
+
+
+def test_ctrl_c_ends_it_well(properties, opened, monkeypatch):
+    looks = opened((FIRST,), KeyboardInterrupt())
+    assert dispatch(watched(properties)) == 0
+    assert len(looks.fresh) == 2
+
+
+def test_a_table_takes_a_terminal(properties, opened, capsys):
+    opened((FIRST,))
+    assert dispatch(watched(properties, "-o", "table")) == 2
+    assert "needs a terminal" in capsys.readouterr().err
+
+
+@pytest.fixture(params=[True, False], ids=["rich", "plain"])
+def on_terminal(request, monkeypatch):
+    """To be called in the test: pytest has another stdout for its fixtures."""
+
+    def begin():
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("LINES", "20")
+        if not request.param:
+            monkeypatch.setitem(sys.modules, "rich.console", None)
+
+    return begin
+
+
+def screens(out):
+    """The lines of each screen, without escape sequences."""
+    assert out.startswith("\x1b[?1049h")
+    assert out.endswith("\x1b[?1049l")
+    found = []
+    for screen in out.split("\x1b[H")[1:]:
+        lines = screen.split("\x1b[J")[0].splitlines()
+        found.append([mld.cli.watch_leases.click.unstyle(line).rstrip() for line in lines])
+    return found
+
+
+def test_on_a_terminal_it_is_drawn_in_place_and_what_moved_is_marked(
+    properties, opened, capsys, on_terminal
+):
+    on_terminal()
+    opened((FIRST, OTHER), (MOVED, OTHER), living=("a", "b"))
+    assert dispatch(watched(properties)) == 0
+    before, after, *later = screens(capsys.readouterr().out)
+    assert not any(line.startswith("*") for line in before)
+    (marked,) = [line.split() for line in after if line.startswith("*")]
+    assert marked[:3] == ["*", FIRST.shard_id, "b"]
+    assert after[-1].split()[1:] == ["LEASE_TAKEN", FIRST.lease_key, "a", ">", "b"]
+    assert later[-1][-1] == after[-1]  # it stays
+    assert not any(line.startswith("*") for line in later[-1])
+    assert max(len(line) for line in after) <= 80
+
+
+def test_a_screen_has_what_matters_most_first(properties, opened, capsys, on_terminal):
+    on_terminal()
+    rows = tuple(lease(number, lease_owner="a") for number in range(40))
+    silent = lease(40, lease_owner="dead")
+    opened((*rows, silent), Throttled("Scan", "ThrottlingException"), (*rows, silent), living="a")
+    words = ["leases", "watch", properties, "--every", "0.1", "--for", "1.2", "-o", "table"]
+    assert dispatch(words) == 0
+    shown = screens(capsys.readouterr().out)
+    assert max(len(screen) for screen in shown) < int(os.environ["LINES"])
+    assert shown[1][0].startswith("The last look failed: Scan")
+    first = next(line.strip() for line in shown[-1] if "shardId-" in line)
+    assert first.startswith(silent.shard_id)
+    assert any(line.startswith("… and ") for line in shown[-1])
+
+
+def test_a_screen_without_leases(properties, opened, capsys, on_terminal):
+    on_terminal()
+    opened(())
+    assert dispatch(watched(properties)) == 0
+    assert "app: 0 leases" in screens(capsys.readouterr().out)[0]

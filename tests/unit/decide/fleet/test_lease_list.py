@@ -1,0 +1,217 @@
+"""Rows with what several looks show of each, and what pages of workers add."""
+
+from dataclasses import replace
+
+import pytest
+
+from mld.decide.fleet.explain import explain
+from mld.decide.fleet.lease_list import host_of, list_leases, matches, relatives
+from mld.decide.fleet.scraped import failures, owner_says, records_per_s
+from mld.decide.fleet.watching import ExplainRules
+from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot, StreamSnapshot, TipSnapshot
+from mld.model.fleet.verdict import Verdict
+from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.model.sequence import ExtendedSequenceNumber
+from tests.fakes.lease_world import lease
+
+FAILOVER_S = 10.0
+RULES = ExplainRules(failover_s=FAILOVER_S)
+KEY = "shardId-000000000000"
+OWNED = lease(0, lease_owner="w1")
+AT_5 = ExtendedSequenceNumber("5")
+
+
+def look(at_s, *leases, **fields):
+    return FleetSnapshot(
+        began_at=at_s - 0.5,
+        at=at_s,
+        wall_s=1000 + at_s,
+        leases={one.lease_key: one for one in leases},
+        **fields,
+    )
+
+
+def listed(*looks):
+    return list_leases(looks, explain(looks, RULES), FAILOVER_S)
+
+
+def only(*looks):
+    (one,) = listed(*looks)
+    return one
+
+
+def page(at_s=0.0, worker="w1", **fields):
+    shard = ShardOnPage(KEY, **{"state": "PROCESSING", **fields})
+    return WorkerPage(
+        url="http://10.1.2.3:8080/leases", asked_at=at_s, worker=worker, shards={KEY: shard}
+    )
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def test_a_renewal_was_after_the_last_look_with_another_counter():
+    looks = [look(at_s, replace(OWNED, lease_counter=n)) for at_s, n in ((0, 1), (3, 2), (6, 2))]
+    one = only(*looks)
+    assert (one.renewed_within_s, one.still_s, one.state) == (6.5, 2.5, "owned")
+    one = only(*looks, look(14, replace(OWNED, lease_counter=2)))
+    assert (one.renewed_within_s, one.still_s, one.state) == (14.5, 10.5, "expired")
+
+
+def test_one_look_and_a_row_of_nobody_show_no_renewal():
+    one = only(look(0, OWNED))
+    assert (one.renewed_within_s, one.still_s, one.state) == (None, None, "owned")
+    free = lease(0)
+    one = only(look(0, free), look(20, replace(free, lease_counter=1)))
+    assert (one.renewed_within_s, one.state) == (None, "free")
+    finished = lease(0, lease_owner="w1", checkpoint=ExtendedSequenceNumber("SHARD_END"))
+    assert only(look(0, finished), look(20, finished)).state == "finished"
+
+
+def test_shards_without_rows_are_not_listed():
+    assert listed(look(0, OWNED, broken=(("bad", "why"),)))[0].lease == OWNED
+    assert len(listed(look(0, OWNED, broken=(("bad", "why"),)))) == 1
+
+
+def test_the_lag_is_that_of_the_tip_or_as_the_owner_says():
+    tip = TipSnapshot(asked_at=0.0, position=OWNED.checkpoint, behind_s=7.0)
+    told = page(processing_lag_s=3.0, reading_lag_s=4.0)
+    assert only(look(0, OWNED)).lag_s is None
+    assert only(look(0, OWNED, pages=(told,))).lag_s == 4.0
+    assert only(look(0, OWNED, pages=(told,), tips={KEY: tip})).lag_s == 7.0
+    assert only(look(0, OWNED, pages=(page(),))).lag_s is None
+
+
+@pytest.mark.parametrize(
+    ("worker", "host"),
+    [
+        (None, None),
+        ("w9", None),
+        ("0b1c8f8e-0000-4000-8000-00000000abcd", None),
+        ("a.example.org:0b1c8f8e-0000-4000-8000-00000000abcd", "a.example.org"),
+        ("w1", "10.1.2.3"),
+    ],
+)
+def test_a_host_is_known_by_the_id_or_by_the_address_of_the_page(worker, host):
+    assert host_of(worker, look(0, pages=(page(),))) == host
+
+
+def test_rows_are_chosen_by_worker_group_and_stream():
+    handed = lease(0, lease_owner="w2", checkpoint_owner="w1")
+    metrics = (WorkerMetrics("w1", 1000, group="g"),)
+    one = only(
+        look(0, handed, items=FleetItems(metrics=metrics), streams=(StreamSnapshot(name="s"),))
+    )
+    assert (one.group, one.stream) == ("g", "s")
+    assert matches(one)
+    assert matches(one, workers=["w1"])
+    assert matches(one, workers=["w2"], groups=["g"], streams=["s"])
+    assert not matches(one, workers=["w3"])
+    assert not matches(one, groups=["h"])
+    assert not matches(one, streams=["t"])
+    unknown = only(look(0, handed, items=None))
+    assert (unknown.group, unknown.stream) == (None, None)
+
+
+@pytest.mark.parametrize(("identifier", "name"), [("1:s:2", "s"), ("no", None)])
+def test_a_stream_that_is_not_known_has_the_name_in_its_identifier(identifier, name):
+    row = lease(0, stream_identifier=identifier, lease_key=f"{identifier}:{KEY}")
+    one = only(look(0, row))
+    assert one.stream == name
+    assert matches(one, streams=[identifier])
+
+
+def test_relatives_are_those_that_name_each_other():
+    parent = lease(0, child_shard_ids=("shardId-000000000001",))
+    named, naming = lease(1), lease(2, parent_shard_ids=(KEY,))
+    other = lease(3, stream_identifier="1:s:2", lease_key="1:s:2:x", parent_shard_ids=(KEY,))
+    rows = listed(look(0, parent, named, naming, other))
+    by_number = {row.lease.shard_id[-1]: row for row in rows}
+    parents, children = relatives(by_number["0"], rows)
+    assert parents == ()
+    assert children == (by_number["1"], by_number["2"])
+    assert relatives(by_number["2"], rows) == ((by_number["0"],), ())
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def rate(*pages):
+    return records_per_s([look(one.asked_at, OWNED, pages=(one,)) for one in pages], OWNED)
+
+
+def test_records_a_second_take_two_pages_of_one_hold():
+    assert rate(page(0, records=10), page(5, records=60)) == 10.0
+    assert rate(page(0, records=10)) is None
+    assert rate(page(0, records=10), page(0, records=10)) is None
+    assert rate(page(0, records=None), page(5, records=None)) is None
+    assert rate(page(0, records=90), page(5, records=10), page(10, records=20)) == 2.0
+    assert rate(page(0, records=90), page(5, records=10)) is None
+    assert rate(page(0, worker="w2", records=1), page(5, worker="w2", records=9)) is None
+    assert records_per_s([look(0, lease(0), pages=(page(records=1),))], lease(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, ""),
+        ({"child_silent_s": 9.0}, ""),
+        ({"child_silent_s": 10.0}, "the child has not answered processRecords for 10 s"),
+        ({"reading_fails_s": 31.0}, "reading has failed for 31 s"),
+        ({"restarts": 1}, "the child was restarted once"),
+        (
+            {"restarts": 2, "last_error": "it ended"},
+            "the child was restarted 2 times, the last time because it ended",
+        ),
+        ({"child_exceptions": 1}, "its processor raised 1 exception and went on"),
+        ({"child_exceptions": 3}, "its processor raised 3 exceptions and went on"),
+        (
+            {"restarts": 1, "child_silent_s": 70.0},
+            "the child has not answered processRecords for 70 s; the child was restarted once",
+        ),
+    ],
+)
+def test_what_an_owner_says_of_a_shard(fields, says):
+    assert owner_says(page(**fields).shards[KEY], is_stalled=False) == says
+    assert owner_says(None, is_stalled=True) == ""
+
+
+def test_a_child_that_owes_nothing_while_records_wait_does_not_checkpoint():
+    says = owner_says(page().shards[KEY], is_stalled=True)
+    assert says == "the child owes no answer: it does not checkpoint what it has"
+    assert owner_says(page(child_silent_s=1.0).shards[KEY], is_stalled=True) == ""
+    assert owner_says(page(state="INITIALIZING").shards[KEY], is_stalled=True) == ""
+
+
+def said(pages, tips=None, stalled_after_s=5.0):
+    row = lease(0, lease_owner="w1", checkpoint=AT_5)
+    looks = [
+        look(0, row, tips=tips or {}),
+        look(11, replace(row, lease_counter=1), tips=tips or {}, pages=pages),
+    ]
+    (one,) = explain(looks, replace(RULES, stalled_after_s=stalled_after_s)).shards
+    return one
+
+
+def test_a_stuck_child_is_named_in_the_cause():
+    stuck = (page(child_silent_s=61.0, restarts=2),)
+    tips = {KEY: TipSnapshot(asked_at=0.0, position=AT_5, behind_s=30.0)}
+    one = said(stuck, tips)
+    assert one.verdict is Verdict.STALLED
+    assert one.cause.endswith(
+        "; the child has not answered processRecords for 61 s; the child was restarted 2 times"
+    )
+    one = said(stuck)
+    assert one.verdict is Verdict.NO_PROGRESS
+    assert "has not answered processRecords for 61 s" in one.cause
+    assert "answer" not in said(()).cause
+    idle = {KEY: TipSnapshot(asked_at=0.0, position=AT_5, behind_s=0.0)}
+    assert said(stuck, idle).cause == "no record behind the checkpoint"
+
+
+def test_a_page_that_cannot_be_read_is_a_fact():
+    failed = WorkerPage(url="http://a/leases", asked_at=0.0, failure="refused")
+    fact = "Can't be read: http://a/leases: refused"
+    assert failures([failed, page()]) == (fact,)
+    assert explain([look(0, OWNED, pages=(failed,))], RULES).facts[0] == fact
