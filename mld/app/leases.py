@@ -174,7 +174,7 @@ class LeaseWiring:
         )
 
     def _assigner(self, metrics: WorkerMetricsReader) -> LeaseAssigner:
-        from mld.decide.fleet.assignment.limits import AssignmentLimits  # noqa: PLC0415
+        from mld.decide.fleet.assignment.fleet import AssignmentLimits  # noqa: PLC0415
         from mld.services.fleet.lease_assigner import LeaseAssigner  # noqa: PLC0415
 
         return LeaseAssigner(

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment import looks
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
-from mld.decide.fleet.assignment.limits import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.assignment.planning import plan_assignment
 from mld.decide.leases import discovery

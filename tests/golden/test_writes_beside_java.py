@@ -13,7 +13,6 @@ from mld.model.fleet.entities import Entity, entity_of
 from mld.model.fleet.leader_lock_item import heartbeat_attributes, lock_from_item, lock_to_item
 from mld.model.fleet.state_history import migration_from_item, migration_to_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
-from mld.model.item_writes import change, creation, deletion, upsert
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import (
     assigning,
@@ -22,7 +21,15 @@ from mld.model.leases.lease_writes import (
     hand_off_start,
     renewal,
 )
-from mld.model.leases.table_layout import Place, index_creation, my_leases_query
+from mld.model.leases.table_layout import (
+    Place,
+    change,
+    creation,
+    deletion,
+    index_creation,
+    my_leases_query,
+    upsert,
+)
 from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.dynamodb_model import DynamoDbModel
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.model.fleet.worker_metrics import WorkerMetrics

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mld import app
-from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings

@@ -8,14 +8,17 @@ or prints a secret.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import logging
 import os
 import shlex
 import subprocess
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
+import msgspec
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import (
@@ -31,16 +34,11 @@ from botocore.exceptions import (
     SSOError,
     TokenRetrievalError,
 )
+from botocore.loaders import JSONFileLoader, Loader
 
 from mld.adapters.aws.credential_renewal import renewed, why_failed
-from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
-from mld.model.credentials import (
-    AssumedRole,
-    CredentialChain,
-    CredentialSource,
-    CredentialStep,
-)
+from mld.model.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 _log = logging.getLogger(__name__)
-
 #: For a ``credential_process``, and for whatever holds the pipes that it was given.
 PROCESS_LIMIT_S = 60.0
 #: A process that was killed is gone sooner, unless the system can't end it now.
@@ -340,3 +337,55 @@ def _assume_role(
 
 def _sign_nothing(session: Session) -> None:
     session.set_default_client_config(Config(signature_version=UNSIGNED))
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+_READ: dict[str, Callable[[str], bytes]] = {
+    ".json": _read,
+    ".json.gz": lambda path: gzip.decompress(_read(path)),
+}
+
+
+class PlainJsonFiles(JSONFileLoader):  # type: ignore[misc]
+    """The ``file_loader`` of a botocore loader; finds the same files as its own."""
+
+    def load_file(self, file_path: str) -> Any:
+        """What a file says; None = there is none.
+
+        Args:
+            file_path: without its suffix, ``.json`` or ``.json.gz``.
+        """
+        for suffix, read in _READ.items():
+            path = file_path + suffix
+            if os.path.isfile(path):
+                return msgspec.json.decode(read(path))
+        return None
+
+
+class PlainLoader(Loader):  # type: ignore[misc]
+    """The ``data_loader`` of a botocore session.
+
+    Args:
+        like: the one that the session had; files are looked for where that one does.
+    """
+
+    def __init__(self, like: Loader) -> None:
+        super().__init__(
+            extra_search_paths=list(like.search_paths),
+            file_loader=PlainJsonFiles(),
+            include_default_search_paths=False,
+        )
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002
+        """Services that have any data; one without that type is reported when it is read.
+
+        A folder that is not ours to look into has none: HOME may be that of another user.
+        """
+        found: set[str] = set()
+        for folder in self.search_paths:
+            with contextlib.suppress(OSError):
+                found.update(os.listdir(folder))
+        return sorted(found)

@@ -41,7 +41,7 @@ from mld.model.fleet.state_history import (
     table_migration_to_item,
 )
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_in
-from mld.model.item_writes import change, condition, creation, deletion, key_of, upsert
+from mld.model.leases.table_layout import change, condition, creation, deletion, key_of, upsert
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:

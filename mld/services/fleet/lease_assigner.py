@@ -44,7 +44,7 @@ from mld.services.wakeup import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_metrics import WorkerMetrics

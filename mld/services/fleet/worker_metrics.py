@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from mld.decide.backoff import backoff_s
-from mld.decide.fleet.assignment.limits import REPORTS_MISSED
+from mld.decide.fleet.assignment.fleet import REPORTS_MISSED
 from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
 from mld.decide.fleet.worker_sightings import OtherFigures
 from mld.decide.readiness import Reason

@@ -30,15 +30,15 @@ from mld.errors import InvalidArgument, MldError, NotFound, ResourceMissing, Unk
 from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import read_event
 from mld.model.sequence import Sentinel
-from mld.services.retrieval.buffered_publisher import (
+from mld.services.retrieval.fetch_report import SubscriptionReport
+from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
     OFFLOAD_BYTES,
     READING_FACTOR,
-    BufferedPublisher,
+    FetchedBatch,
     Queued,
+    RecordsPublisher,
 )
-from mld.services.retrieval.fetch_report import SubscriptionReport
-from mld.services.retrieval.records_publisher import FetchedBatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,8 +80,8 @@ def fan_out_publishers(parts: FanOutParts) -> PublisherFactory:
     return partial(FanOutPublisher, parts=parts)
 
 
-class FanOutPublisher(BufferedPublisher):
-    """One shard's events, in order; a :class:`RecordsPublisher`."""
+class FanOutPublisher(RecordsPublisher):
+    """One shard's events, in order."""
 
     def __init__(self, shard_id: str, parts: FanOutParts) -> None:
         self._subscriptions = SubscriptionReport(shard_id, parts.runtime.clock)
@@ -101,7 +101,7 @@ class FanOutPublisher(BufferedPublisher):
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
     ) -> None:
-        """See :meth:`BufferedPublisher.start`."""
+        """See :meth:`RecordsPublisher.start`."""
         await super().start(position, latest_since_s)
         if position.sentinel is Sentinel.LATEST:
             self._expected_bytes = SMALLEST_ANSWER_BYTES

@@ -29,15 +29,15 @@ from mld.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import read_batch
 from mld.model.sequence import Sentinel
-from mld.services.retrieval.buffered_publisher import (
+from mld.services.retrieval.fetch_report import FetchReport
+from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
     OFFLOAD_BYTES,
     READING_FACTOR,
-    BufferedPublisher,
+    FetchedBatch,
     Queued,
+    RecordsPublisher,
 )
-from mld.services.retrieval.fetch_report import FetchReport
-from mld.services.retrieval.records_publisher import FetchedBatch
 
 if TYPE_CHECKING:
     from mld.model.config.config import RetrievalConfig
@@ -76,8 +76,8 @@ def polling_publishers(parts: PollingParts) -> PublisherFactory:
     return partial(PollingPublisher, parts=parts)
 
 
-class PollingPublisher(BufferedPublisher):
-    """One shard's answers, in order; a :class:`RecordsPublisher`."""
+class PollingPublisher(RecordsPublisher):
+    """One shard's answers, in order."""
 
     def __init__(self, shard_id: str, parts: PollingParts) -> None:
         runtime = parts.runtime
@@ -97,7 +97,7 @@ class PollingPublisher(BufferedPublisher):
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
     ) -> None:
-        """See :meth:`BufferedPublisher.start`."""
+        """See :meth:`RecordsPublisher.start`."""
         await super().start(position, latest_since_s)
         if position.sentinel is Sentinel.LATEST:
             self._expected_bytes = SMALLEST_ANSWER_BYTES

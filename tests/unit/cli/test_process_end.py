@@ -9,9 +9,7 @@ import pytest
 
 def ended(code, before="", stdout=subprocess.PIPE):
     """Exit code, stdout and stderr of a process that runs the lines before and ends with a code."""
-    text = (
-        f"import sys\nfrom mld.cli.process_end import end_process\n{before}\nend_process({code})\n"
-    )
+    text = f"import sys\nfrom mld.cli import end_process\n{before}\nend_process({code})\n"
     done = subprocess.run(
         [sys.executable, "-c", text],
         check=False,

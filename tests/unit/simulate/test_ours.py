@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
 from mld.simulate.our_worker import remembered
 from mld.simulate.scenario import Load

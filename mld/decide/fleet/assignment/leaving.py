@@ -14,7 +14,7 @@ from mld.decide.fleet.assignment.workers import take_part
 from mld.decide.leases.discovery import look_pause_s
 
 if TYPE_CHECKING:
-    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
     from mld.model.leases.lease import Lease
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Collection, Iterable, Iterator
 
-    from mld.decide.fleet.assignment.fleet import Fleet, Group, Participant
-    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
     from mld.model.leases.lease import Lease
 
 

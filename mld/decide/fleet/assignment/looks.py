@@ -15,7 +15,7 @@ from mld.decide.leases.taking import NEVER, Sighting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 

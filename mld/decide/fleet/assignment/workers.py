@@ -14,7 +14,7 @@ from mld.model.fleet.worker_metrics import FAILED_SAMPLE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetView
     from mld.decide.fleet.worker_sightings import WorkerSightings
     from mld.model.fleet.worker_metrics import WorkerMetrics

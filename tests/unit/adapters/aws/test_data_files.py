@@ -7,8 +7,7 @@ import pytest
 from botocore.exceptions import UnknownServiceError
 from botocore.loaders import JSONFileLoader
 
-from mld.adapters.aws.credentials import new_session
-from mld.adapters.aws.data_files import PlainJsonFiles
+from mld.adapters.aws.credentials import PlainJsonFiles, new_session
 
 DATA = Path(botocore.__file__).parent / "data"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.model.config.build import build_config
 from mld.model.config.fleet import AssignmentConfig
 from mld.model.findings import Severity

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled
 from mld.model.fleet.worker_metrics import WorkerMetrics

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
-from mld.decide.fleet.assignment.limits import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.worker_sightings import Stamp, WorkerSightings
 from mld.model.fleet.worker_metrics import WorkerMetrics

@@ -1,8 +1,7 @@
 """Numbers become even, unless something keeps a lease where it is."""
 
-from mld.decide.fleet.assignment.fleet import Fleet, Group, Participant
+from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
 from mld.decide.fleet.assignment.levelling import Levelling
-from mld.decide.fleet.assignment.limits import AssignmentLimits
 from tests.fakes.assigned_fleet import row
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.fleet.assignment.fleet import Fleet, Group, Participant
-from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
 from mld.decide.fleet.assignment.planning import FreeWorkers, MoveKind, MoveReason, _Planning
 from mld.model.fleet.worker_metrics import WorkerMetrics

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from mld.decide.fleet.assignment.fleet import Fleet, Group, Participant
+from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
 from mld.decide.fleet.assignment.levelling import Relief
-from mld.decide.fleet.assignment.limits import AssignmentLimits
 from tests.fakes.assigned_fleet import row
 
 
