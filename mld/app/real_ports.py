@@ -85,6 +85,16 @@ class _Opened:
         return BotocoreDynamoDb(self.client(settings, chain, f"{_KEY}DynamoDB"), self._leases)
 
     def children(self) -> ChildLauncher:
+        launcher, child = self._launcher(), self._config.child
+        if child.record_to is None:
+            return launcher
+        from mld.adapters.children import recording  # noqa: PLC0415 - few ask for it
+
+        return recording.RecordingLauncher(
+            launcher, child.record_to, SystemClock(), with_payloads=child.record_payloads
+        )
+
+    def _launcher(self) -> ChildLauncher:
         guardian = Guardian()
         self._closing.callback(guardian.close)
         if not self._config.child.prefork:

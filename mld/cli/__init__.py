@@ -66,6 +66,7 @@ COMMANDS = {
     "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
+    "replay": ("mld.cli.replay", "play a recorded conversation to a child"),
 }
 _PROGRAM = "kcl-mld"
 #: What a command looks like, and a properties file seldom does.

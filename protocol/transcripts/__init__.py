@@ -16,6 +16,8 @@ from importlib.resources import files
 
 #: Recorded with kcl-mld; not among :func:`names`, whose lines are all Java's.
 ADDITIONS = "mld-additions"
+#: The event that the daemon closed the child's stdin.
+INPUT_ENDS = b"stdin EOF from daemon"
 
 
 class Direction(Enum):
@@ -57,7 +59,15 @@ def load(name: str) -> tuple[TranscriptLine, ...]:
     Raises:
         FileNotFoundError: there is no such transcript.
     """
-    content = files(__name__).joinpath(f"{name}.txt").read_bytes()
+    return parse(files(__name__).joinpath(f"{name}.txt").read_bytes())
+
+
+def parse(content: bytes) -> tuple[TranscriptLine, ...]:
+    """All lines of a transcript.
+
+    Raises:
+        ValueError: a line has not the form ``<seconds> <direction> <raw line>``.
+    """
     return tuple(map(_parse, content.removesuffix(b"\n").split(b"\n")))
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from protocol import transcripts
+from protocol.transcripts import Direction
 from tests.process.daemon import (
     CHECKPOINT,
     PATIENCE_S,
@@ -261,6 +263,50 @@ def test_with_the_text_format_only_the_log_message_is_a_record(
     (line,) = [text for text in found if "no disk" in text]
     assert '{"level":50' in line
     assert found[line] == "INFO"
+
+
+@pytest.mark.parametrize("payloads", ["false", "true"])
+def test_a_recording_has_the_whole_conversation(
+    new_app: Callable[..., Application], tmp_path: Path, payloads: str
+) -> None:
+    app = new_app()
+    app.put(1)
+    folder = tmp_path / "made" / "here"
+    run = app.start(
+        {"processRecords": [[["stderr", "words"], CHECKPOINT, STATUS]]},
+        recordTo=str(folder),
+        recordPayloads=payloads,
+    )
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output
+    (file,) = folder.iterdir()
+    assert file.name.startswith(shard_id(0))
+    assert file.stat().st_mode & 0o777 == 0o600
+    lines = transcripts.parse(file.read_bytes())
+    to_child = [json.loads(one.line) for one in lines if one.direction is Direction.TO_CHILD]
+    actions = [message["action"] for message in to_child if message.get("records") != []]
+    assert actions == [
+        "initialize",
+        "processRecords",
+        "checkpoint",
+        "shutdownRequested",
+        "leaseLost",
+    ]
+    (record,) = [record for message in to_child for record in message.get("records", ())]
+    assert (record["data"] != "") is (payloads == "true")
+    said = [one.line for one in lines if one.direction is Direction.FROM_CHILD]
+    assert json.loads(said[-1]) == {"action": "status", "responseFor": "leaseLost"}
+    assert b"words" in [one.line for one in lines if one.direction is Direction.CHILD_STDERR]
+    assert lines[-1].line == b"child exit rc=0"
+
+
+def test_a_folder_for_recordings_that_cannot_be_made_is_refused(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    run = new_app().start(recordTo=str(tmp_path / "file" / "below"))
+    assert run.ends() == 2, run.output
+    assert "recordTo" in run.output
 
 
 def test_checkpoint_errors_have_the_names_of_java(new_app: Callable[..., Application]) -> None:

@@ -369,6 +369,10 @@ class ChildConfig:
     log_level: str | None = read_as(lambda value: value, Key("childLogLevel", Kind.ENUM, None,
         "least level of what children print that is logged; absent = that of the log",
         ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), own=True))
+    record_to: str | None = text("recordTo",
+        "folder for the conversation with each child, a file each; payloads are left out", own=True)
+    record_payloads: bool = flag("recordPayloads", "recordings have the payloads of records",
+        own=True)
     recovers_glued: bool = flag("recoverGluedMessages",
         "take a status that stands behind other output on its line, after 5 s without another"
         " message; never a checkpoint", own=True)

@@ -189,6 +189,8 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "childExceptionPolicy",
         "childLogFormat",
         "childLogLevel",
+        "recordTo",
+        "recordPayloads",
         "childPrefork",
         "childPreload",
         "recoverGluedMessages",

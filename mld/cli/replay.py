@@ -1,0 +1,171 @@
+"""``kcl-mld replay``: play a recorded conversation to a child, offline, and compare its answers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mld.adapters.children.child_process import SHIM
+from mld.adapters.children.program import StartPlace, examine_child
+from mld.cli.arguments import Finite
+from mld.cli.places import working_directory
+from mld.decide.children.child_environment import ChildFacts, environment_of_child
+from mld.errors import ConfigError
+from mld.model.findings import Severity
+from protocol.codec import Junk, decode_from_child, decode_from_daemon, encode
+from protocol.conform.peer import Peer, store
+from protocol.messages import CheckpointRequest, CheckpointResult, Initialize, Shutdown, Status
+from protocol.transcripts import Direction, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from protocol.messages import DaemonMessage
+    from protocol.transcripts import TranscriptLine
+
+_EXIT_S = 10.0
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass
+class Step:
+    """An action of the daemon and what the recorded child made of it.
+
+    Attributes:
+        said: its checkpoint requests and its status, encoded.
+        results: of its checkpoint requests, in their order.
+    """
+
+    message: DaemonMessage
+    said: list[str] = field(default_factory=list)
+    results: list[CheckpointResult] = field(default_factory=list)
+
+
+def steps(lines: Sequence[TranscriptLine]) -> list[Step]:
+    """The actions of a recording.
+
+    Raises:
+        ValueError: it has no ``initialize``, or a line that no daemon writes.
+    """
+    found: list[Step] = []
+    for entry in lines:
+        if entry.direction is Direction.TO_CHILD:
+            message = decode_from_daemon(entry.line)
+            if isinstance(message, Junk | Shutdown):
+                raise ValueError(f"a line that no daemon writes: {entry.line!r:.80}")
+            if isinstance(message, CheckpointResult) and found:
+                found[-1].results.append(message)
+            elif found or isinstance(message, Initialize):
+                found.append(Step(message))
+        elif entry.direction is Direction.FROM_CHILD and found:
+            said = decode_from_child(entry.line) if entry.line else None
+            if isinstance(said, CheckpointRequest | Status):
+                found[-1].said.append(_text(said))
+    if not found:
+        raise ValueError("it has no initialize message")
+    return found
+
+
+def _text(message: CheckpointRequest | Status) -> str:
+    return encode(message).decode().rstrip("\n")
+
+
+def play(peer: Peer, recorded: Sequence[Step]) -> Iterator[str]:
+    """Play the actions; yields a text for each that the child answers in another way."""
+    for number, step in enumerate(recorded, 1):
+        results = iter(step.results)
+
+        def answer(
+            request: CheckpointRequest, results: Iterator[CheckpointResult] = results
+        ) -> CheckpointResult:
+            then = next(results, None)
+            return store(request) if then is None else _result(request, then.error)
+
+        exchange = peer.tell(step.message, answer)
+        now = [_text(request) for request in exchange.checkpoints]
+        if exchange.answered:
+            now.append(_text(Status(step.message.action)))
+        if now != step.said or not exchange.answered:
+            yield _difference(
+                f"message {number}, {step.message.action}", step.said, now, exchange.failure
+            )
+        if not exchange.answered:
+            return
+
+
+def _result(request: CheckpointRequest, error: str | None) -> CheckpointResult:
+    return CheckpointResult(request.sequence_number, request.sub_sequence_number, error)
+
+
+def _difference(where: str, then: list[str], now: list[str], failure: str) -> str:
+    lines = [f"{where}:"]
+    for number in range(max(len(then), len(now))):
+        one, other = (said[number : number + 1] for said in (then, now))
+        if one != other:
+            lines += [f"  recorded: {text[:_SHOWN_CHARACTERS]}" for text in one or ["nothing"]]
+            lines += [f"  now:      {text[:_SHOWN_CHARACTERS]}" for text in other or ["nothing"]]
+    return "\n".join([*lines, f"  {failure}"] if failure else lines)
+
+
+@click.command("replay")
+@click.option(
+    "--timeout-s",
+    type=Finite(0, 86_400, least_open=True),
+    default=60.0,
+    show_default=True,
+    help="Longest wait for an answer.",
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("command", nargs=-1, required=True, type=click.Path())
+@click.pass_context
+def replay(context: click.Context, timeout_s: float, file: Path, command: tuple[str, ...]) -> None:
+    """Play the recording FILE to the child CMD, and show where its answers differ.
+
+    FILE is one that a daemon with recordTo has made. Its checkpoints go nowhere: requests get the
+    recorded results. Exit code 1 if an answer differs.
+    """
+    try:
+        recorded = steps(parse(file.read_bytes()))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: no recording of a child: {error}") from None
+    for problem in examine_child(command, StartPlace(os.environ, working_directory())):
+        if problem.severity is Severity.ERROR:
+            raise ConfigError(problem.text)
+    context.exit(_replay(recorded, command, timeout_s))
+
+
+def _replay(recorded: Sequence[Step], command: Sequence[str], timeout_s: float) -> int:
+    first = recorded[0].message
+    shard_id = first.shard_id if isinstance(first, Initialize) else None
+    facts = ChildFacts(
+        shard_id=shard_id or "replay",
+        lease_key=shard_id or "replay",
+        stream_name="replay",
+        application_name="replay",
+        worker_id="replay",
+        pid=os.getpid(),
+    )
+    environment = environment_of_child(os.environ, facts.variables(), str(SHIM))
+    peer = Peer(
+        command, environment, timeout_s, lambda chunk: click.echo(chunk, nl=False, err=True)
+    )
+    try:
+        differences = 0
+        for text in play(peer, recorded):
+            differences += 1
+            click.echo(text)
+        peer.close_stdin()
+        peer.wait_exit(_EXIT_S)
+    finally:
+        peer.kill()
+    click.echo(
+        f"{len(recorded)} messages played, {differences or 'no'}"
+        f" {'answer differs' if differences == 1 else 'answers differ'}"
+    )
+    return 1 if differences else 0
