@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 200
 
 
 @dataclass
-class Step:
+class RecordedAction:
     """An action of the daemon and what the recorded child made of it.
 
     Attributes:
@@ -45,13 +45,13 @@ class Step:
     results: list[CheckpointResult] = field(default_factory=list)
 
 
-def steps(lines: Sequence[TranscriptLine]) -> list[Step]:
+def steps(lines: Sequence[TranscriptLine]) -> list[RecordedAction]:
     """The actions of a recording.
 
     Raises:
         ValueError: it has no ``initialize``, or a line that no daemon writes.
     """
-    found: list[Step] = []
+    found: list[RecordedAction] = []
     for entry in lines:
         if entry.direction is Direction.TO_CHILD:
             message = decode_from_daemon(entry.line)
@@ -60,7 +60,7 @@ def steps(lines: Sequence[TranscriptLine]) -> list[Step]:
             if isinstance(message, CheckpointResult) and found:
                 found[-1].results.append(message)
             elif found or isinstance(message, Initialize):
-                found.append(Step(message))
+                found.append(RecordedAction(message))
         elif entry.direction is Direction.FROM_CHILD and found:
             said = decode_from_child(entry.line) if entry.line else None
             if isinstance(said, CheckpointRequest | Status):
@@ -74,7 +74,7 @@ def _text(message: CheckpointRequest | Status) -> str:
     return encode(message).decode().rstrip("\n")
 
 
-def play(peer: Peer, recorded: Sequence[Step]) -> Iterator[str]:
+def play(peer: Peer, recorded: Sequence[RecordedAction]) -> Iterator[str]:
     """Play the actions; yields a text for each that the child answers in another way."""
     for number, step in enumerate(recorded, 1):
         results = iter(step.results)
@@ -140,7 +140,7 @@ def replay(context: click.Context, timeout_s: float, file: Path, command: tuple[
     context.exit(_replay(recorded, command, timeout_s))
 
 
-def _replay(recorded: Sequence[Step], command: Sequence[str], timeout_s: float) -> int:
+def _replay(recorded: Sequence[RecordedAction], command: Sequence[str], timeout_s: float) -> int:
     first = recorded[0].message
     shard_id = first.shard_id if isinstance(first, Initialize) else None
     facts = ChildFacts(
