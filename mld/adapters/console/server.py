@@ -164,6 +164,9 @@ class ConsoleServer:
                 await _send(connection, writer, _refused(error.error_status_hint, "not HTTP/1.1"))
         except (TimeoutError, OSError):
             writer.transport.abort()  # slow or gone: close() would wait for it to read
+        except asyncio.CancelledError:
+            # The loop ends. asyncio's own callback would log what it sees as a failure.
+            writer.transport.abort()
         finally:
             self._connections -= 1
             writer.close()
