@@ -16,6 +16,7 @@ from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario
 from mld.spark import errors
 from protocol import state
+from tests import generated_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -144,6 +145,8 @@ SECTIONS = {
     ("docs/architecture.md", "leader-lock"): lambda: diagram(leader_lock.mermaid()),
     ("docs/architecture.md", "protocol"): lambda: state.markdown(state.Role.DAEMON),
     ("docs/differences.md", "own-keys"): own_keys,
+    ("docs/metrics.md", "metrics"): generated_metrics.family_table,
+    ("docs/metrics.md", "cloudwatch-metrics"): generated_metrics.cloudwatch_table,
     ("docs/simulate.md", "simulate-java2"): lambda: simulation("java2"),
     ("docs/simulate.md", "simulate-java3"): lambda: simulation("java3"),
     ("docs/simulate.md", "simulate-ours"): lambda: simulation("ours"),
@@ -159,6 +162,7 @@ def main():
     for (page, name), body in SECTIONS.items():
         path = ROOT / page
         path.write_text(with_section(path.read_text("utf-8"), name, body()), "utf-8")
+    (ROOT / "properties/grafana-dashboard.json").write_text(generated_metrics.dashboard(), "utf-8")
 
 
 if __name__ == "__main__":

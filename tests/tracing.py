@@ -32,6 +32,7 @@ UNTRACED = (
     "process/test_daemon_children.py",
     "process/test_daemon_fan_out.py",
     "process/test_daemon_faults.py",
+    "process/test_daemon_metrics.py",
     "process/test_daemon_output.py",
     "process/test_daemon_prefork.py",
     "process/test_daemon_refusals.py",

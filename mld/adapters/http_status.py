@@ -1,4 +1,4 @@
-"""A tiny HTTP server for probes: ``/livez``, ``/readyz`` and ``/leases``, JSON, GET and HEAD only.
+"""A tiny HTTP server for probes and metrics, GET and HEAD only.
 
 It answers strangers, so it trusts nothing: a request head is bounded in size and time, a body is
 never read, each connection serves one request, and only so many are open at a time: a further one
@@ -18,12 +18,14 @@ from mld.errors import ConfigError
 from mld.model.masking import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
 _log = logging.getLogger(__name__)
 
 #: Whether all is well (200, else 503), and the body.
 Status: TypeAlias = "tuple[bool, dict[str, Any]]"
+#: Code, content type and content of a page that is no JSON.
+Content: TypeAlias = "tuple[int, str, bytes]"
 #: What follows ``?`` in a request: name -> values.
 Query: TypeAlias = "Mapping[str, list[str]]"
 
@@ -38,6 +40,7 @@ _REASONS = {
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
 }
 
@@ -55,6 +58,7 @@ class HttpStatus:
         pages: path -> function from the query to (is well, body); called in the event loop, so it
             must be quick. It may raise :class:`BadQuery`.
         parameters: path -> names that its query may have; of other pages, none.
+        contents: path -> what makes a page that is no JSON, or that takes longer.
     """
 
     def __init__(
@@ -63,11 +67,13 @@ class HttpStatus:
         port: int,
         pages: Mapping[str, Callable[[Query], Status]],
         parameters: Mapping[str, Collection[str]] | None = None,
+        contents: Mapping[str, Callable[[], Awaitable[Content]]] | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._pages = dict(pages)
         self._parameters = dict(parameters or {})
+        self._contents = dict(contents or {})
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
@@ -125,34 +131,39 @@ class HttpStatus:
         except asyncio.IncompleteReadError:
             return
         except asyncio.LimitOverrunError:
-            code, body, method = 431, _error("the request is too large"), ""
+            answer, method = _json(431, _error("the request is too large")), ""
         else:
-            code, body, method = self._page(head)
-        writer.write(_response(code, body, with_body=method != "HEAD"))
+            answer, method = await self._page(head)
+        writer.write(_response(*answer, with_body=method != "HEAD"))
         await writer.drain()
 
-    def _page(self, head: bytes) -> tuple[int, dict[str, Any], str]:
-        """Code, body and method for a request's head."""
+    async def _page(self, head: bytes) -> tuple[Content, str]:
+        """The answer to a request's head, and its method."""
         words = head.partition(b"\r\n")[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return 400, _error("not an HTTP/1 request"), ""
+            return _json(400, _error("not an HTTP/1 request")), ""
         method = words[0].decode("latin-1")
         if method not in {"GET", "HEAD"}:
-            return 405, _error("only GET and HEAD"), method
+            return _json(405, _error("only GET and HEAD")), method
         path, _, query = words[1].decode("latin-1").partition("?")
-        page = self._pages.get(path)
-        if page is None:
-            return 404, {"pages": sorted(self._pages)}, method
-        asked = parse_qs(query, keep_blank_values=True)
         try:
-            _require_known(asked, self._parameters.get(path, ()))
-            is_well, body = page(asked)
+            if path in self._contents:
+                return await self._contents[path](), method
+            return self._status(path, query), method
         except BadQuery as error:
-            return 400, _error(str(error)), method
+            return _json(400, _error(str(error))), method
         except Exception:  # noqa: BLE001 - the page of a probe must not end the daemon
             _log.exception("a status page failed")
-            return 500, _error("the page failed; the log says why"), method
-        return (200 if is_well else 503), body, method
+            return _json(500, _error("the page failed; the log says why")), method
+
+    def _status(self, path: str, query: str) -> Content:
+        page = self._pages.get(path)
+        if page is None:
+            return _json(404, {"pages": sorted({*self._pages, *self._contents})})
+        asked = parse_qs(query, keep_blank_values=True)
+        _require_known(asked, self._parameters.get(path, ()))
+        is_well, body = page(asked)
+        return _json(200 if is_well else 503, body)
 
 
 def _require_known(query: Query, known: Collection[str]) -> None:
@@ -178,11 +189,15 @@ def _error(why: str) -> dict[str, Any]:
     return {"error": why}
 
 
-def _response(code: int, body: dict[str, Any], *, with_body: bool) -> bytes:
+def _json(code: int, body: dict[str, Any]) -> Content:
     content = json.dumps(body, separators=(",", ":"), default=str).encode() + b"\n"
+    return code, "application/json", content
+
+
+def _response(code: int, content_type: str, content: bytes, *, with_body: bool) -> bytes:
     lines = [
         f"HTTP/1.1 {code} {_REASONS[code]}",
-        "Content-Type: application/json",
+        f"Content-Type: {content_type}",
         f"Content-Length: {len(content)}",
         "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
+    from mld.ports.metrics import MetricSender
     from mld.ports.process import Offload
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
     from mld.services.fleet.worker_metrics import FindLoad
@@ -23,6 +24,11 @@ def _keep_memory() -> None:
 
 def _undated() -> float | None:
     """Where no answer has a date."""
+    return None
+
+
+def _unmeasured(_pid: int) -> int | None:
+    """Where no process can be measured."""
     return None
 
 
@@ -51,6 +57,8 @@ class Ports:
         service_time: epoch seconds by the dates of Kinesis' answers; None where they have none.
         dropped_messages: log messages since the start that nobody took.
         find_load: finds what measures how busy this place is; None = nothing does.
+        resident_bytes: memory of a process by its id; None where it is not known.
+        metric_sender: None without ``otlpMetrics``.
         patient_dynamodb: makes another ``dynamodb`` that waits longer for an answer than a renewal
             may; None = there is none.
     """
@@ -70,4 +78,6 @@ class Ports:
     service_time: Callable[[], float | None] = _undated
     dropped_messages: Callable[[], int] = int
     find_load: FindLoad | None = None
+    resident_bytes: Callable[[int], int | None] = _unmeasured
+    metric_sender: MetricSender | None = None
     patient_dynamodb: Callable[[], DynamoDb] | None = None

@@ -16,11 +16,13 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
-from mld.adapters.children.child_process import ProcessLauncher
+from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
+from mld.errors import ConfigError
+from mld.ports.metrics import MetricSender
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -113,6 +115,27 @@ class _Opened:
         client = self.client(settings, chain, f"{_KEY}CloudWatch")
         return BotocoreCloudWatch(client, self.control)
 
+    def metric_sender(self) -> MetricSender | None:
+        """Where ``otlpMetrics`` sends metrics.
+
+        Raises:
+            ConfigError: the extra is not installed, or a variable of OTLP can't be read.
+        """
+        config = self._config
+        if not config.metrics.otlp:
+            return None
+        try:
+            from mld.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
+        except ImportError as error:
+            why = f"needs the OpenTelemetry SDK ({error}): pip install 'kcl-mld[otel]'"
+            raise ConfigError(why, key="otlpMetrics") from error
+        try:
+            sender = OtlpSender(config, os.environ, self.pool("metrics", 1), SystemClock())
+        except ValueError as error:
+            raise ConfigError(f"a variable of OpenTelemetry: {error}", key="otlpMetrics") from error
+        self._closing.callback(sender.close)
+        return MetricSender(sender.send, sender.interval_s)
+
     def schemas(self) -> SchemaPorts | None:
         config = self._config
         if not config.schemas.enabled:
@@ -181,6 +204,8 @@ def real_ports(
             service_time=kinesis_port.dates.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
+            resident_bytes=resident_bytes,
+            metric_sender=opened.metric_sender(),
             patient_dynamodb=lambda: opened.dynamodb(clients.patient_dynamodb_settings(config)),
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

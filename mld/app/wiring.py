@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
 from mld.model.config.config import RetrievalMode
-from mld.ports.metrics import Metrics, NoMetrics
+from mld.ports.metrics import AllMetrics, Metrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
+from mld.services.metric_push import MetricPush
+from mld.services.metric_store import MetricStore
 from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
 from mld.services.runtime import Runtime
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.app.ports import Ports, SchemaPorts
+    from mld.decide.metric_readings import FamilyValues
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
@@ -48,27 +51,35 @@ if TYPE_CHECKING:
     from mld.services.streams.stream_context import Loop
 
 
-def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
+def build(
+    config: Config, ports: Ports, stream: Stream | None = None, *, keeps_metrics: bool = False
+) -> Worker:
     """Wire one worker.
 
     Args:
         config: the effective configuration.
         ports: the world.
         stream: as ``stream_to_read`` resolved it; None = those of ``config.streams``.
+        keeps_metrics: somebody may ask for :meth:`Worker.readings`.
     """
-    return WorkerWiring(config, ports, stream).worker()
+    return WorkerWiring(config, ports, stream, keeps_metrics=keeps_metrics).worker()
 
 
 class WorkerWiring:
     """The services of one worker; :meth:`worker` joins them."""
 
-    def __init__(self, config: Config, ports: Ports, stream: Stream | None) -> None:
+    def __init__(
+        self, config: Config, ports: Ports, stream: Stream | None, *, keeps_metrics: bool
+    ) -> None:
         """Make what all of them share; the arguments are those of :func:`build`."""
         self._config = config
         self._conditions = Conditions()
         self._ports = self._repeating(ports)
         self._cloudwatch = self._new_cloudwatch()
-        self._metrics: Metrics = self._cloudwatch or NoMetrics()
+        self._metric_store = self._new_store() if keeps_metrics or ports.metric_sender else None
+        self._metrics: Metrics = AllMetrics(
+            [one for one in (self._cloudwatch, self._metric_store) if one is not None]
+        )
         self._runtime = Runtime(
             clock=ports.clock,
             rng=ports.rng,
@@ -110,6 +121,11 @@ class WorkerWiring:
         def snapshot() -> WorkerSnapshot:
             return worker.snapshot()
 
+        def readings() -> list[FamilyValues]:
+            return worker.readings()
+
+        sender = self._ports.metric_sender
+        push = None if sender is None else MetricPush(sender, readings)
         summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, dropped)
         parts = SchedulerParts(
             coordinator=self._coordinator,
@@ -117,7 +133,7 @@ class WorkerWiring:
             cleanup=self._cleanup,
             new_consumer=new_consumer,
             conditions=self._conditions,
-            loops=self._loops(watchdog, summary_log),
+            loops=self._loops(watchdog, summary_log, push),
         )
         self._scheduler = Scheduler(self._config, parts, clock, metrics)
         worker = Worker(
@@ -126,10 +142,11 @@ class WorkerWiring:
             self._coordinator,
             watchdog,
             self._cloudwatch,
+            self._metric_store,
+            push,
             self._conditions,
-            clock,
             self._streams,
-            dropped,
+            self._ports,
         )
         return worker
 
@@ -161,6 +178,10 @@ class WorkerWiring:
             worker_id=config.worker_id,
             clock=self._ports.clock,
         )
+
+    def _new_store(self) -> MetricStore:
+        config = self._config
+        return MetricStore(self._ports.clock, config.stream.name, by_shard=config.metrics.by_shard)
 
     # -- streams -----------------------------------------------------------------------------------
 
@@ -269,7 +290,9 @@ class WorkerWiring:
             schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
         )
 
-    def _loops(self, watchdog: LoopWatchdog, summary_log: SummaryLog) -> tuple[Loop, ...]:
+    def _loops(
+        self, watchdog: LoopWatchdog, summary_log: SummaryLog, push: MetricPush | None
+    ) -> tuple[Loop, ...]:
         coordinator, cloudwatch = self._coordinator, self._cloudwatch
         return (
             ("fleet-watch", coordinator.fleet.run),
@@ -280,6 +303,7 @@ class WorkerWiring:
             ("memory-return", MemoryReturn(self._budget, self._ports.release_memory).run),
             *self._stream_loops,
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
+            *((("otlp", push.run),) if push else ()),
         )
 
 

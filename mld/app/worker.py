@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld import __version__
 from mld.decide.leases.lease_report import left_free, told_free
+from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import (
     TABLE_SILENT_INTERVALS,
     Readiness,
@@ -14,13 +16,14 @@ from mld.decide.readiness import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from mld.app.ports import Ports
+    from mld.decide.metric_readings import FamilyValues
     from mld.model.config.config import Config
-    from mld.ports.clock import Clock
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
+    from mld.services.metric_push import MetricPush
+    from mld.services.metric_store import MetricStore
     from mld.services.scheduler import Scheduler
     from mld.services.streams.stream_context import WorkerStreams
     from mld.services.watchdog import LoopWatchdog
@@ -32,19 +35,21 @@ class Worker:
 
     Attributes:
         coordinator: what it holds.
-        metrics: close it after the scheduler has ended; None without CloudWatch.
-        dropped_messages: log messages since the start that nobody took or that could not be written.
+        cloudwatch: None with ``metricsLevel=NONE``.
+        store: what Prometheus and OTLP are shown; None where nobody asks for it.
+        push: None without ``otlpMetrics``.
     """
 
     config: Config
     scheduler: Scheduler
     coordinator: LeaseCoordinator
     watchdog: LoopWatchdog
-    metrics: CloudWatchMetrics | None
+    cloudwatch: CloudWatchMetrics | None
+    store: MetricStore | None
+    push: MetricPush | None
     conditions: Conditions
-    clock: Clock
     streams: WorkerStreams
-    dropped_messages: Callable[[], int]
+    ports: Ports
 
     def snapshot(self) -> WorkerSnapshot:
         """This worker as it is now, for who judges it."""
@@ -53,14 +58,49 @@ class Worker:
             state=self.scheduler.state,
             conditions=self.conditions.current(),
             shards=tuple(one.status() for one in self.scheduler.consumers()),
-            scan_age_s=None if scan is None else self.clock.monotonic() - scan.finished_at,
+            scan_age_s=None if scan is None else self.ports.clock.monotonic() - scan.finished_at,
             scan_interval_s=self.config.leases.taker_interval_s,
             left_free=self._why_free(self.left_free()),
         )
 
     def readiness(self, max_age_s: float | None = None) -> Readiness:
-        """What ``/readyz`` answers; see :func:`mld.decide.readiness.readiness`."""
-        return readiness(self.snapshot(), max_age_s)
+        """What ``/readyz`` answers; see :func:`mld.decide.readiness.readiness`.
+
+        Args:
+            max_age_s: None = that of the file.
+        """
+        return readiness(self.snapshot(), max_age_s or self.config.metrics.max_age_s)
+
+    def readings(self) -> list[FamilyValues]:
+        """All metrics now; none of those that are counted where nobody asked for them."""
+        snapshot, by_shard = self.snapshot(), self.config.metrics.by_shard
+        facts = WorkerFacts(
+            snapshot=snapshot,
+            about={
+                "application": self.config.application_name,
+                "worker_id": self.config.worker_id,
+                "version": __version__,
+            },
+            max_age_s=self.config.metrics.max_age_s,
+            unreadable=len(self.unreadable()),
+            left_free=len(self.left_free()),
+            dropped_messages=self.ports.dropped_messages(),
+            resident_bytes=self.ports.resident_bytes,
+        )
+        held = {stream_and_shard(one) for one in snapshot.shards}
+        counted = [] if self.store is None else self.store.readings(held)
+        return [*observed(facts, by_shard=by_shard), *counted]
+
+    async def close_metrics(self, timeout_s: float) -> None:
+        """Send what was counted, after the scheduler has ended.
+
+        Args:
+            timeout_s: for each service; what can't be sent within it is lost.
+        """
+        if self.cloudwatch is not None:
+            await self.cloudwatch.close(timeout_s)
+        if self.push is not None:
+            await self.push.close(timeout_s)
 
     def unreadable(self) -> tuple[tuple[str, str], ...]:
         """(lease key, why) of the rows that the last scan of the lease table could not read."""
@@ -75,7 +115,7 @@ class Worker:
         """
         scan, leases = self.coordinator.store.last_scan, self.config.leases
         oldest_s = TABLE_SILENT_INTERVALS * leases.taker_interval_s
-        if scan is None or self.clock.monotonic() - scan.finished_at > oldest_s:
+        if scan is None or self.ports.clock.monotonic() - scan.finished_at > oldest_s:
             return ()
         return left_free(scan.leases, leases.max_leases_for_worker, [self.config.worker_id])
 
@@ -95,7 +135,7 @@ class Worker:
             "application": self.config.application_name,
             **self.streams.shown(),
             "state": self.scheduler.state,
-            "log_messages_dropped": self.dropped_messages(),
+            "log_messages_dropped": self.ports.dropped_messages(),
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "left_free": list(self.left_free()),
             "waiting_workers": self._waiting_workers(),

@@ -205,7 +205,7 @@ run_command = RunCommand(
             ["--http"],
             metavar="HOST:PORT",
             callback=parse_address,
-            help="Serve /livez, /readyz and /leases at this address.",
+            help="Serve /livez, /readyz, /leases and /metrics at this address.",
         ),
         click.Option(["--shown-as"], metavar="FILE", hidden=True),
         click.Argument(["files"], nargs=-1, metavar="[FILE]", type=click.Path()),

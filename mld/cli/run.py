@@ -39,9 +39,10 @@ from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
 from mld.ports.process import CHILD_LOGGER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from mld.adapters.http_status import Query
+    from mld.adapters.systemd import SystemdNotify
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
     from mld.model.config.config import Config
@@ -114,20 +115,26 @@ def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) 
     """Make the real world and run a worker in it."""
     from mld.adapters.allocator import keep_large_blocks
     from mld.adapters.children.child_process import raise_descriptor_limit
+    from mld.adapters.systemd import SystemdNotify
     from mld.app import real_ports
 
+    systemd = SystemdNotify(os.environ, os.getpid())
     keep_large_blocks()
     raise_descriptor_limit()
     with real_ports(config, Path(options.properties_file).read_bytes) as world:
         starting.close()
-        return asyncio.run(_main(config, options, world))
+        return asyncio.run(_main(config, options, world, systemd))
 
 
-async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
+async def _main(
+    config: Config, options: RunOptions, world: RealWorld, systemd: SystemdNotify
+) -> int:
     from mld.app import build
 
     stream = await _stream(config, world)
-    worker = build(world.effective(config), world.ports, stream)
+    worker = build(
+        world.effective(config), world.ports, stream, keeps_metrics=options.http is not None
+    )
     log.info(
         "Running %s to process %s with executable %s as worker %s",
         config.application_name,
@@ -136,7 +143,15 @@ async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
         config.worker_id,
     )
     with handled_signals(worker) as received:
-        return await _work(worker, options, received)
+        async with asyncio.TaskGroup() as group:
+            notifying = group.create_task(
+                systemd.run(lambda: worker.scheduler.state, worker.watchdog.is_alive)
+            )
+            try:
+                return await _work(worker, options, received)
+            finally:
+                notifying.cancel()
+                systemd.send("STOPPING=1")
 
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
@@ -152,8 +167,7 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
         log.log(level, "Exiting with code %d: %s", error.exit_code, error)
         return error.exit_code
     finally:
-        if worker.metrics is not None:
-            await worker.metrics.close(_METRICS_S)
+        await worker.close_metrics(_METRICS_S)
     if outcome.complete and outcome.expired:
         text = (
             "Stopped: all children were notified, but %d leases had expired and were not released"
@@ -225,6 +239,22 @@ def _max_age_s(query: Query) -> float | None:
     return seconds
 
 
+def _metrics_page(worker: Worker) -> Callable[[], Awaitable[tuple[int, str, bytes]]]:
+    """What makes ``/metrics``; without prometheus_client it says what to install."""
+    try:
+        from mld.adapters.prometheus import MetricsPage
+    except ImportError:
+        text = "/metrics needs prometheus_client: pip install 'kcl-mld[prometheus]'"
+        log.info("%s", text)
+
+        async def missing() -> tuple[int, str, bytes]:
+            return 501, "text/plain; charset=utf-8", f"{text}\n".encode()
+
+        return missing
+    ports = worker.ports
+    return MetricsPage(worker.readings, ports.offload, ports.clock).content
+
+
 @contextlib.asynccontextmanager
 async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[None]:
     """Serve health where ``--http`` says; nothing without it.
@@ -250,9 +280,10 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
         port,
         {"/livez": live, "/readyz": ready, "/leases": lambda _: (True, worker.status())},
         {"/readyz": (_MAX_AGE,)},
+        {"/metrics": _metrics_page(worker)},
     )
     await server.start()
-    log.info("Serving /livez, /readyz and /leases on %s:%d", host, server.port)
+    log.info("Serving /livez, /readyz, /leases and /metrics on %s:%d", host, server.port)
     try:
         yield
     finally:

@@ -67,7 +67,7 @@ class ShardHealth(StrEnum):
 
 
 #: Shards that are to be read now.
-_DUE = frozenset(
+DUE = frozenset(
     {
         ShardHealth.READ,
         ShardHealth.STARTING,
@@ -167,7 +167,7 @@ def readiness(worker: WorkerSnapshot, max_age_s: float | None = None) -> Readine
     if worker.state != "running":
         against = [Condition(Reason.NOT_RUNNING, f"the worker is {worker.state}")]
     else:
-        due = [shard for shard, health in judged if health in _DUE]
+        due = [shard for shard, health in judged if health in DUE]
         against = [
             *_table_silent(worker),
             *_all_fail(failing, len(due)),

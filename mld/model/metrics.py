@@ -125,7 +125,9 @@ def _histogram(name: str, text: str) -> Family:
 
 RECORDS = _counter("kcl_records_processed_total", "Records given to children.", of_shard=True)
 DATA_BYTES = _counter(
-    "kcl_processed_bytes_total", "Bytes of the payloads of these records.", of_shard=True
+    "kcl_processed_bytes_total",
+    "Bytes of the payloads of records given to children.",
+    of_shard=True,
 )
 BATCHES = _counter(
     "kcl_batches_total", "Batches from Kinesis, empty ones included.", OUTCOME, of_shard=True
@@ -178,7 +180,9 @@ HAND_OFFS_DONE = _counter(
 ASSIGNMENT_RUNS = _counter(
     "kcl_lease_assignment_runs_total", "Runs of the assignment of leases by the leader.", OUTCOME
 )
-ASSIGNMENT_TIMES = _histogram("kcl_lease_assignment_seconds", "Time of such a run.")
+ASSIGNMENT_TIMES = _histogram(
+    "kcl_lease_assignment_seconds", "Time of a run of the assignment of leases."
+)
 SHARD_SYNCS = _counter("kcl_shard_syncs_total", "Shard syncs.", OUTCOME)
 LOOP_BLOCKED = _counter(
     "kcl_event_loop_blocked_seconds_total",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from mld.decide.metric_readings import FamilyValues
     from mld.model.metrics import CallMetrics, Metric
 
 
@@ -36,6 +40,38 @@ class Metrics(ABC):
         """Add success and time of something that was tried."""
         self.add(metrics.success, int(succeeded), shard_id=shard_id)
         self.add(metrics.time, took_s, shard_id=shard_id)
+
+
+class AllMetrics(Metrics):
+    """Several sinks as one."""
+
+    def __init__(self, sinks: Sequence[Metrics]) -> None:
+        """Each gets everything."""
+        self._sinks = tuple(sinks)
+
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        *,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+    ) -> None:
+        """See :class:`Metrics`."""
+        for sink in self._sinks:
+            sink.add(metric, value, shard_id=shard_id, stream_id=stream_id)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSender:
+    """Where metrics are sent at regular intervals.
+
+    Attributes:
+        send: all of them as they are; an answer that does not come is its own matter.
+    """
+
+    send: Callable[[Sequence[FamilyValues]], Awaitable[None]]
+    interval_s: float
 
 
 class NoMetrics(Metrics):

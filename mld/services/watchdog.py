@@ -26,19 +26,22 @@ class LoopWatchdog:
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
         self._metrics = metrics
-        self.last_tick = clock.monotonic()
+        self._last_tick: float | None = None
 
     def is_alive(self) -> bool:
-        """True while the loop has ticked within the last five seconds."""
-        return self._clock.monotonic() - self.last_tick < 5.0
+        """True while the loop has ticked within the last five seconds; and before :meth:`run`.
+
+        While the worker starts nothing ticks, but a loop that is blocked answers nobody anyway.
+        """
+        return self._last_tick is None or self._clock.monotonic() - self._last_tick < 5.0
 
     async def run(self) -> None:
         """Tick until cancelled."""
         while True:
             before = self._clock.monotonic()
             await asyncio.sleep(TICK_S)
-            self.last_tick = self._clock.monotonic()
-            late_s = self.last_tick - before - TICK_S
+            self._last_tick = now = self._clock.monotonic()
+            late_s = now - before - TICK_S
             if late_s > WARN_S:
                 log.warning("The event loop was blocked for %.2f s", late_s)
                 self._metrics.add(LOOP_LATENESS, late_s)

@@ -108,7 +108,7 @@ class World:
 async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     world = World(ScriptedChildren())
     worker = world.worker
-    assert worker.metrics is None
+    assert worker.cloudwatch is None
     about = {"worker_id": "w1", "application": "app", "stream": "orders"}
     nothing: dict[str, Any] = {
         "unreadable": [],
@@ -234,8 +234,8 @@ async def test_metrics_are_published_where_a_cloudwatch_is_given():
     await asyncio.sleep(100)
     world.worker.scheduler.stop()
     await running
-    assert world.worker.metrics is not None
-    await world.worker.metrics.close(2.0)
+    assert world.worker.cloudwatch is not None
+    await world.worker.close_metrics(2.0)
     assert {request["Namespace"] for request in world.cloudwatch.requests} == {"app"}
     assert {"RecordsProcessed", "CurrentLeases"} <= {
         datum["MetricName"] for datum in world.cloudwatch.data

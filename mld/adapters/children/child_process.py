@@ -40,6 +40,7 @@ _POLL_S = 0.05
 
 #: Open files that are enough for anybody: some 16,000 children.
 DESCRIPTORS = 65_536
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 #: Folder with a stand-in for ``amazon_kclpy``, for children that find no real one.
 SHIM = Path(__file__).resolve().parents[2] / "shim"
@@ -337,3 +338,12 @@ def raise_descriptor_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return soft
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Resident memory of a process; None where it is gone, or there is no ``/proc``."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return None

@@ -26,6 +26,7 @@ class ConsumerStatus:
         reading_fails_s: since which no call to Kinesis succeeds, or a batch can't be decoded; None
             while all is well.
         child_pid: None while there is no child.
+        call_age_s: since a message was sent that the child has not answered; None while it owes none.
         child_silent_s: since the last message of a child that owes an answer; None while it owes none.
         silence_cause: why it has been silent for long, as far as that is known.
         child_exceptions: of its processor, with which it went on as if all were processed.
@@ -51,6 +52,7 @@ class ConsumerStatus:
     last_processed_age_s: float | None = None
     reading_fails_s: float | None = None
     child_pid: int | None = None
+    call_age_s: float | None = None
     child_silent_s: float | None = None
     silence_cause: str | None = None
     child_exceptions: int = 0

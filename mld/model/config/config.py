@@ -386,10 +386,12 @@ class ChildConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """CloudWatch.
+    """CloudWatch, Prometheus, OTLP, and the probes.
 
     Attributes:
-        enabled_dimensions: None = all; ``Operation`` is always kept.
+        enabled_dimensions: of CloudWatch; None = all; ``Operation`` is always kept.
+        by_shard: of Prometheus and OTLP.
+        max_age_s: None = as old as they like.
     """
 
     level: str = word("metricsLevel", "DETAILED", "which CloudWatch metrics are sent", ("NONE",
@@ -400,6 +402,14 @@ class MetricsConfig:
         "longest time between two publications of metrics", least=1)
     max_queue: int = count("metricsMaxQueueSize", 10_000, "distinct metrics waiting", least=1,
         below=f"{REFUSES} without a message")
+    by_shard: bool = flag("metricsShardLabels",
+        "labels stream and shard in /metrics and OTLP", own=True)
+    otlp: bool = flag("otlpMetrics",
+        "send metrics by OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says", own=True)
+    max_age_s: float | None = read_as(lambda value: None if value is None else from_millis(value),
+        Key("readyMaxAgeMillis", Kind.STRICT_LONG, None,
+        "/readyz answers 503 while a shard has a greater lag, or finished no batch for so long",
+        least=1, own=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,6 +135,11 @@ class ChildExchange:
         return self._connection.stream_ended or self._write_error is not None
 
     @property
+    def call_age_s(self) -> float | None:
+        """Seconds since the message whose status it owes; None while it owes none."""
+        return None if self._awaited is None else self._clock.monotonic() - self._called_at
+
+    @property
     def silent_s(self) -> float | None:
         """Seconds without a message while it owes a status; None while it owes none."""
         return None if self._awaited is None else self._clock.monotonic() - self._heard_at
@@ -245,7 +250,8 @@ class ChildExchange:
         """
         failure: ChildFailed | None = None
         self._write_error = self._answer_limit = self._ignored = None
-        self._awaited, self._heard_at, self._has_warned = action, self._clock.monotonic(), False
+        self._awaited, self._has_warned = action, False
+        self._called_at = self._heard_at = self._clock.monotonic()
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self._write(contents, on_written))
             warning = group.create_task(self._log.say_busy(action, self._config.warn_after_s))

@@ -140,6 +140,11 @@ class RecordProcessor:
         return exchanges.idle_since + exchanges.tick_s
 
     @property
+    def call_age_s(self) -> float | None:
+        """Seconds since the message that it has not answered; None while it owes no answer."""
+        return None if self._exchanges is None else self._exchanges.call_age_s
+
+    @property
     def silent_s(self) -> float | None:
         """Seconds without a message while it owes an answer; None while it owes none."""
         return None if self._exchanges is None else self._exchanges.silent_s

@@ -263,6 +263,7 @@ class ShardConsumer:
             last_processed_age_s=age_s(self._feed.last_processed_at),
             reading_fails_s=age_s(self._feed.failing_since),
             child_pid=None if processor is None else processor.pid,
+            call_age_s=None if processor is None else processor.call_age_s,
             child_silent_s=None if processor is None else processor.silent_s,
             silence_cause=None if processor is None else processor.silence_cause,
             child_exceptions=self._feed.exceptions,

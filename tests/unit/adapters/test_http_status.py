@@ -36,9 +36,21 @@ PAGES = {
 }
 
 
+async def text() -> tuple[int, str, bytes]:
+    await asyncio.sleep(0)
+    return 200, "text/plain; charset=utf-8", b"up 1\n"
+
+
+async def break_down() -> tuple[int, str, bytes]:
+    raise KeyError("secret detail")
+
+
+CONTENTS = {"/text": text, "/broken-text": break_down}
+
+
 def serve(scene: Callable[[HttpStatus], Awaitable[None]]) -> None:
     async def run() -> None:
-        server = HttpStatus("127.0.0.1", 0, PAGES, {"/echo": ("a", "b", "c", "bad")})
+        server = HttpStatus("127.0.0.1", 0, PAGES, {"/echo": ("a", "b", "c", "bad")}, CONTENTS)
         await server.start()
         try:
             async with asyncio.timeout(20):
@@ -81,9 +93,10 @@ async def ask(server: HttpStatus, request: bytes) -> tuple[int, dict[str, str], 
         ("/echo?a=1&b=%20x&a=2&c", 200, {"a": ["1", "2"], "b": [" x"], "c": [""]}),
         ("/echo?A=1", 400, {"error": "unknown parameter A: it is called a"}),
         ("/echo?bad=1", 400, {"error": "bad is bad"}),
-        ("/", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),
-        ("/../livez", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),
+        ("/", 404, {"pages": sorted({*PAGES, *CONTENTS})}),
+        ("/../livez", 404, {"pages": sorted({*PAGES, *CONTENTS})}),
         ("/broken", 500, {"error": "the page failed; the log says why"}),
+        ("/broken-text", 500, {"error": "the page failed; the log says why"}),
     ],
 )
 def test_each_path_has_its_answer(target: str, code: int, body: dict[str, Any]) -> None:
@@ -93,6 +106,17 @@ def test_each_path_has_its_answer(target: str, code: int, body: dict[str, Any]) 
         assert (got, json.loads(content)) == (code, body)
         assert fields["Content-Length"] == str(len(content))
         assert fields["Connection"] == "close"
+
+    serve(scene)
+
+
+@pytest.mark.parametrize(("method", "body"), [("GET", b"up 1\n"), ("HEAD", b"")])
+def test_a_page_may_be_no_json(method: str, body: bytes) -> None:
+    async def scene(server: HttpStatus) -> None:
+        request = f"{method} /text?x=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        code, fields, content = await ask(server, request)
+        assert (code, content, fields["Content-Length"]) == (200, body, "5")
+        assert fields["Content-Type"] == "text/plain; charset=utf-8"
 
     serve(scene)
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import types
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -17,6 +18,7 @@ import pytest
 
 import mld.app
 import protocol
+from mld.adapters.system_clock import SystemClock
 from mld.cli.protocol_package import check_protocol_package
 from mld.cli.run import run
 from mld.cli.run_options import RunOptions
@@ -31,6 +33,7 @@ from mld.errors import (
 )
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.services.scheduler import StopOutcome
+from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -110,20 +113,23 @@ class Started:
     """What ``run`` made of its input."""
 
     work: Callable[[FakeScheduler], Awaitable[StopOutcome]]
-    metrics: FakeMetrics | None = None
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
     account: str | Exception = "123456789012"
     refused: Exception | None = None
     scheduler: FakeScheduler | None = None
     config: Any = None
     stream: Any = None
     worlds_left: int = 0
+    keeps_metrics: bool = False
 
-    def build(self, config: Any, _ports: Any, stream: Any) -> Any:
-        self.config, self.stream = config, stream
+    def build(self, config: Any, ports: Any, stream: Any, *, keeps_metrics: bool) -> Any:
+        self.config, self.stream, self.keeps_metrics = config, stream, keeps_metrics
         scheduler = self.scheduler = FakeScheduler(self.work)
         return types.SimpleNamespace(
             scheduler=self.scheduler,
-            metrics=self.metrics,
+            close_metrics=self.metrics.close,
+            readings=list,
+            ports=ports,
             watchdog=Watchdog(),
             readiness=lambda age_s=None: readiness(snapshot(scheduler.state), age_s),
             status=lambda: {"worker_id": config.worker_id},
@@ -141,7 +147,7 @@ class Started:
             return self.account
 
         yield mld.app.RealWorld(
-            types.SimpleNamespace(),  # type: ignore[arg-type]
+            types.SimpleNamespace(offload=Inline(), clock=SystemClock()),  # type: ignore[arg-type]
             "us-east-1",
             account,
             "https://kinesis",
@@ -511,6 +517,7 @@ def test_health_is_served_while_the_worker_runs(daemon, capsys):
         (503, readiness(snapshot("stopping")).as_dict()),
         (200, {"worker_id": started.config.worker_id}),
     ]
+    assert started.keeps_metrics
     assert f"on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
@@ -576,3 +583,38 @@ def test_a_folder_of_that_name_without_code_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(protocol, "__spec__", spec)
     with pytest.raises(ConfigError, match=str(tmp_path)):
         check_protocol_package()
+
+
+async def text_of(port: int, path: str) -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body.decode()
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_metrics_without_their_library_say_what_to_install(
+    daemon, capsys, monkeypatch, is_installed
+):
+    if is_installed:
+        pytest.importorskip("prometheus_client")
+    else:
+        monkeypatch.setitem(sys.modules, "mld.adapters.prometheus", None)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    seen = []
+
+    async def work(_scheduler: FakeScheduler) -> StopOutcome:
+        seen.append(await text_of(port, "/metrics"))
+        return COMPLETE
+
+    assert daemon(work, http=("127.0.0.1", port))[0] == 0
+    ((code, text),) = seen
+    needed = "/metrics needs prometheus_client: pip install 'kcl-mld[prometheus]'"
+    if is_installed:
+        assert (code, "process_cpu_seconds_total" in text) == (200, True)
+    else:
+        assert (code, text) == (501, f"{needed}\n")
+    assert (needed in capsys.readouterr().err) == (not is_installed)

@@ -20,7 +20,12 @@ CODE = {path: path.read_text("utf-8") for path in (ROOT / "mld").rglob("*.py") i
 
 def test_no_metric_is_made_outside_of_the_catalogue():
     makes = re.compile(r"(?<!\w)(?:Metric|Family|CallMetrics)\(")
-    assert [path for path, text in CODE.items() if makes.search(text)] == []
+    # Libraries have types of the same name.
+    sinks = {ROOT / "mld/adapters/prometheus.py", ROOT / "mld/adapters/otlp.py"}
+    assert {path for path, text in CODE.items() if makes.search(text)} == sinks
+    assert not any(
+        "import Metric" in CODE[path].partition("mld.model.metrics")[2] for path in sinks
+    )
     assert makes.search(CATALOGUE.read_text("utf-8"))
 
 

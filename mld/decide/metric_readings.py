@@ -1,0 +1,176 @@
+"""Metrics as they are at one moment: what Prometheus and OTLP are shown.
+
+What services counted is collected by :class:`mld.services.metric_store.MetricStore`; what the state
+of the worker says is read by :func:`observed`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from mld.decide.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
+from mld.model import metrics as catalogue
+from mld.model.metrics import BUCKETS, Over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from mld.decide.readiness import WorkerSnapshot
+    from mld.model.children.consumer_status import ConsumerStatus
+    from mld.model.metrics import Family
+
+#: (name, value) pairs.
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Distribution:
+    """Values by bucket.
+
+    Attributes:
+        counts: of values up to each bound of :data:`~mld.model.metrics.BUCKETS`, and above the last.
+        total: of the values.
+        least: of them; 0 without any.
+        greatest: likewise.
+    """
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    total: float = 0.0
+    least: float = 0.0
+    greatest: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """Number of the values."""
+        return sum(self.counts)
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self.least = min(self.least, value) if self.count else value
+        self.greatest = max(self.greatest, value)
+        self.counts[bisect_left(BUCKETS, value)] += 1
+        self.total += value
+
+    def copy(self) -> Distribution:
+        """As it is now."""
+        return replace(self, counts=list(self.counts))
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyValues:
+    """A family with its values; a histogram has one :class:`Distribution`, others have numbers."""
+
+    family: Family
+    samples: tuple[tuple[Labels, float | Distribution], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """A worker at one moment, with what a snapshot does not have.
+
+    Attributes:
+        about: labels of ``kcl_worker_info``.
+        max_age_s: that of ``/readyz``.
+        unreadable: rows of the lease table.
+        left_free: leases.
+        dropped_messages: of the log, since the start.
+        resident_bytes: of a process by its id; None where it is not known.
+    """
+
+    snapshot: WorkerSnapshot
+    about: Mapping[str, str]
+    max_age_s: float | None
+    unreadable: int
+    left_free: int
+    dropped_messages: int
+    resident_bytes: Callable[[int], int | None]
+
+
+def stream_and_shard(shard: ConsumerStatus) -> tuple[str, str]:
+    """How series name a shard; one of several streams by its ``account:name:epoch``."""
+    stream, colon, _ = shard.lease_key.rpartition(":")
+    return (stream if colon else shard.stream, shard.shard_id)
+
+
+def shard_labels(stream: str, shard: str) -> Labels:
+    """Labels of a series of one shard."""
+    return (("stream", stream), ("shard", shard))
+
+
+def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:
+    """What the state of a worker says.
+
+    Args:
+        facts: now.
+        by_shard: a series for each shard, instead of the greatest value or the sum of all.
+    """
+    worker = facts.snapshot
+    is_ready = readiness(worker, facts.max_age_s).is_ready
+    states = Counter(map(health_of, worker.shards))
+    return [
+        _single(catalogue.WORKER_INFO, 1, tuple(facts.about.items())),
+        _single(catalogue.READY, is_ready),
+        FamilyValues(
+            catalogue.LEASES,
+            tuple(((("state", str(state)),), float(states[state])) for state in ShardHealth),
+        ),
+        _single(catalogue.UNREADABLE, facts.unreadable),
+        _single(catalogue.LEFT_FREE, facts.left_free),
+        _single(catalogue.DROPPED, facts.dropped_messages),
+        *(
+            _of_shards(family, worker.shards, value_of, by_shard=by_shard)
+            for family, value_of in (*_SHARD_VALUES, (catalogue.CHILD_MEMORY, _memory_by(facts)))
+        ),
+    ]
+
+
+def _single(family: Family, value: float, labels: Labels = ()) -> FamilyValues:
+    return FamilyValues(family, ((labels, float(value)),))
+
+
+def _memory_by(facts: WorkerFacts) -> Callable[[ConsumerStatus], float | None]:
+    def memory(shard: ConsumerStatus) -> float | None:
+        return None if shard.child_pid is None else facts.resident_bytes(shard.child_pid)
+
+    return memory
+
+
+def _of_shards(
+    family: Family,
+    shards: Iterable[ConsumerStatus],
+    value_of: Callable[[ConsumerStatus], float | None],
+    *,
+    by_shard: bool,
+) -> FamilyValues:
+    values = [(shard, value) for shard in shards if (value := value_of(shard)) is not None]
+    if by_shard:
+        samples = tuple(
+            (shard_labels(*stream_and_shard(shard)), float(value)) for shard, value in values
+        )
+        return FamilyValues(family, samples)
+    if family.over is Over.SUM:
+        return _single(family, sum(value for _, value in values))
+    greatest = max((value for _, value in values), default=None)
+    return FamilyValues(family, () if greatest is None else (((), float(greatest)),))
+
+
+def _behind(shard: ConsumerStatus) -> float | None:
+    return None if shard.millis_behind_latest is None else shard.millis_behind_latest / 1000
+
+
+def _batch_age(shard: ConsumerStatus) -> float | None:
+    return batch_age_s(shard) if health_of(shard) in DUE else None
+
+
+_SHARD_VALUES: tuple[tuple[Family, Callable[[ConsumerStatus], float | None]], ...] = (
+    (catalogue.BEHIND, _behind),
+    (catalogue.PROCESSING_LAG, lambda one: one.processing_lag_s or 0.0),
+    (catalogue.READING_LAG, lambda one: one.reading_lag_s),
+    (catalogue.BATCH_AGE, _batch_age),
+    (catalogue.CALLS, lambda one: float(one.call_age_s is not None)),
+    (catalogue.CALL_AGE, lambda one: one.call_age_s or 0.0),
+    (catalogue.CHILDREN, lambda one: float(one.child_pid is not None)),
+)

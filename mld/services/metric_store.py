@@ -1,0 +1,117 @@
+"""Adds up what services count, for Prometheus and OTLP; ``metricsLevel`` does not apply to it.
+
+Without labels by shard the number of series is fixed. With them it follows the leases: series of a
+shard that is no longer held are dropped after :data:`KEPT_S`, so that the last change is still seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.decide.metric_readings import Distribution, FamilyValues, shard_labels
+from mld.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
+from mld.ports.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from mld.decide.metric_readings import Labels
+    from mld.model.metrics import Family, Metric
+    from mld.ports.clock import Clock
+
+#: So long series of a shard stay after the shard has left.
+KEPT_S = 300.0
+
+_COUNTED = tuple(dict.fromkeys(one.family for one in METRICS if one.family is not None))
+
+
+class _Series(NamedTuple):
+    """Stream and shard are empty where the shard is no label, the outcome where it is none."""
+
+    family: Family
+    outcome: str = ""
+    stream: str = ""
+    shard: str = ""
+
+    def labels(self) -> Labels:
+        of_shard = shard_labels(self.stream, self.shard) if self.shard else ()
+        return of_shard + (((OUTCOME, self.outcome),) if self.outcome else ())
+
+
+class MetricStore(Metrics):
+    """What was counted since the start of the process."""
+
+    def __init__(self, clock: Clock, stream_name: str, *, by_shard: bool) -> None:
+        """All zero.
+
+        Args:
+            clock: spaces how long series stay.
+            stream_name: label of shards outside of multi-stream mode.
+            by_shard: series have labels ``stream`` and ``shard``, except histograms.
+        """
+        self._clock = clock
+        self._stream_name = stream_name
+        self._by_shard = by_shard
+        self._numbers: dict[_Series, float] = {}
+        self._times: dict[Family, Distribution] = {}
+        self._left_at: dict[tuple[str, str], float] = {}
+        for family in _COUNTED:
+            if family.kind is FamilyKind.HISTOGRAM:
+                self._times[family] = Distribution()
+            elif not (by_shard and family.over):
+                outcomes = (SUCCESS, FAILURE) if family.labels else ("",)
+                self._numbers |= {_Series(family, outcome): 0.0 for outcome in outcomes}
+
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        *,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+    ) -> None:
+        """See :class:`mld.ports.metrics.Metrics`; what has no family is not kept."""
+        family = metric.family
+        if family is None:
+            return
+        if family.kind is FamilyKind.HISTOGRAM:
+            self._times[family].add(value)
+            return
+        outcome = ""
+        if family.labels:
+            outcome, value = (SUCCESS if value > 0 else FAILURE), 1.0
+        if self._by_shard and family.over and shard_id:
+            series = _Series(family, outcome, stream_id or self._stream_name, shard_id)
+        else:
+            series = _Series(family, outcome)
+        self._numbers[series] = self._numbers.get(series, 0.0) + value
+
+    def readings(self, held: Collection[tuple[str, str]]) -> list[FamilyValues]:
+        """All families with what was counted.
+
+        Args:
+            held: stream and shard of each lease that has a consumer.
+        """
+        self._drop_old(held)
+        samples: dict[Family, list[tuple[Labels, float | Distribution]]] = {
+            family: [] for family in _COUNTED
+        }
+        for series, value in self._numbers.items():
+            samples[series.family].append((series.labels(), value))
+        for family, times in self._times.items():
+            samples[family].append(((), times.copy()))
+        return [FamilyValues(family, tuple(found)) for family, found in samples.items()]
+
+    def _drop_old(self, held: Collection[tuple[str, str]]) -> None:
+        """Of shards that were no longer held at two looks, long enough apart."""
+        now = self._clock.monotonic()
+        shards = {(one.stream, one.shard) for one in self._numbers if one.shard}
+        left = shards.difference(held)
+        self._left_at = {one: self._left_at.get(one, now) for one in left}
+        old = {one for one, at in self._left_at.items() if now - at >= KEPT_S}
+        if old:
+            self._numbers = {
+                series: value
+                for series, value in self._numbers.items()
+                if (series.stream, series.shard) not in old
+            }

@@ -1,0 +1,99 @@
+"""The text that Prometheus scrapes, read by prometheus_client's own parser."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mld.decide.metric_readings import Distribution, FamilyValues
+from mld.model.metrics import BUCKETS, LEASES, PROCESS_RECORDS, READY, RECORDS
+
+prometheus = pytest.importorskip("mld.adapters.prometheus")
+parser = pytest.importorskip("prometheus_client.parser")
+
+
+def parsed(text):
+    return {one.name: one for one in parser.text_string_to_metric_families(text.decode())}
+
+
+def times(*values):
+    made = Distribution()
+    for value in values:
+        made.add(value)
+    return made
+
+
+SHARD = (("stream", 'a"b\\c'), ("shard", "shardId-0"))
+
+
+def test_the_text_has_kinds_helps_labels_and_values():
+    text = prometheus.exposition(
+        [
+            FamilyValues(READY, (((), 1.0),)),
+            FamilyValues(RECORDS, ((SHARD, 12.0),)),
+            FamilyValues(LEASES, (((("state", "read"),), 2.0), ((("state", "ending"),), 0.0))),
+            FamilyValues(PROCESS_RECORDS, (((), times(0.02, 7.0, 1000.0)),)),
+        ]
+    )
+    found = parsed(text)
+    ready = found["kcl_worker_ready"]
+    assert (ready.type, ready.documentation, ready.samples[0].value) == ("gauge", READY.help, 1.0)
+    (records,) = found["kcl_records_processed"].samples
+    assert records.name == "kcl_records_processed_total"
+    assert (records.labels, records.value) == (dict(SHARD), 12.0)
+    assert [one.labels["state"] for one in found["kcl_leases_held"].samples] == ["read", "ending"]
+    histogram = found["kcl_process_records_seconds"]
+    assert histogram.type == "histogram"
+    buckets = {
+        one.labels["le"]: one.value for one in histogram.samples if one.name.endswith("_bucket")
+    }
+    assert len(buckets) == len(BUCKETS) + 1
+    assert (buckets["0.01"], buckets["0.025"], buckets["10.0"], buckets["+Inf"]) == (0, 1, 2, 3)
+    rest = {one.name: one.value for one in histogram.samples if not one.labels}
+    assert rest == {
+        "kcl_process_records_seconds_count": 3.0,
+        "kcl_process_records_seconds_sum": 1007.02,
+    }
+
+
+def test_it_has_what_prometheus_client_says_of_a_process():
+    assert "process_cpu_seconds" in parsed(prometheus.exposition([]))
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    wall = monotonic
+
+
+class Offload:
+    async def run(self, work, *args):
+        await asyncio.sleep(0)
+        return work(*args)
+
+
+def test_many_who_ask_at_once_get_one_text():
+    reads = []
+
+    def read():
+        reads.append(1)
+        return [FamilyValues(READY, (((), float(len(reads))),))]
+
+    async def main():
+        clock = Clock()
+        page = prometheus.MetricsPage(read, Offload(), clock)
+        answers = await asyncio.gather(*(page.content() for _ in range(50)))
+        assert len(reads) == 1
+        assert len(set(answers)) == 1
+        code, kind, text = answers[0]
+        assert (code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        clock.now = prometheus.FRESH_S
+        later = await page.content()
+        assert later[2] != text
+        assert parsed(later[2])["kcl_worker_ready"].samples[0].value == 2.0
+
+    asyncio.run(main())
