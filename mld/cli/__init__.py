@@ -63,6 +63,7 @@ COMMANDS = {
     "iam": ("mld.cli.iam", "print the IAM policy that an application needs"),
     "leases": ("mld.cli.leases", "show, watch or convert a lease table"),
     "workers": ("mld.cli.workers", "show the workers of a fleet"),
+    "records": ("mld.cli.records", "show the next records of a shard"),
     "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -103,16 +104,27 @@ def looks_at_fleet(*, with_once: bool = True) -> Callable[[Callable[..., Any]], 
     return decorate
 
 
-@contextmanager
-def open_fleet(
-    config: Config, *, tips: bool = False, urls: Sequence[str] = ()
-) -> Iterator[FleetReader]:
-    """A reader of the application that a file describes; closed on exit.
+@dataclass(frozen=True, slots=True)
+class FleetAccess:
+    """What commands ask, opened for one application.
 
-    Args:
-        config: of the file.
-        tips: ask shards for their lag.
-        urls: of workers that serve ``/leases``.
+    Attributes:
+        begins_s: epoch seconds at which shards at AT_TIMESTAMP of a stream begin.
+        pool: makes a pool of threads, which ends with the access.
+    """
+
+    dynamodb: BotocoreDynamoDb
+    kinesis: BotocoreKinesis
+    store: LeaseStore
+    streams: StreamReader
+    clock: SystemClock
+    begins_s: Callable[[Stream], float | None]
+    pool: Callable[[str], CallPool]
+
+
+@contextmanager
+def open_access(config: Config) -> Iterator[FleetAccess]:
+    """Clients and readers for the application that a file describes; closed on exit.
 
     Raises:
         ConfigError: no region, an endpoint that is no URL, or a stream that can't be named.
@@ -151,18 +163,46 @@ def open_fleet(
             own = None if listed is None else listed.options_of(stream.name).initial_position
             return (own or config.stream.initial_position).timestamp_s
 
-        reader = FleetReader(
+        yield FleetAccess(
             dynamodb,
-            config.fleet.layout(config.application_name, config.leases.table_name),
+            kinesis,
             LeaseStore(dynamodb, config.leases, clock),
             StreamReader(kinesis, config, region, single, names, clock, rng),
-            TipReader(kinesis, clock, kinesis.dates.now_s, begins_s) if tips else None,
+            clock,
+            begins_s,
+            pool,
+        )
+
+
+@contextmanager
+def open_fleet(
+    config: Config, *, tips: bool = False, urls: Sequence[str] = ()
+) -> Iterator[FleetReader]:
+    """A reader of the application that a file describes; closed on exit.
+
+    Args:
+        config: of the file.
+        tips: ask shards for their lag.
+        urls: of workers that serve ``/leases``.
+
+    Raises:
+        ConfigError: see :func:`open_access`.
+        CredentialsMissing: likewise.
+    """
+    with open_access(config) as access:
+        kinesis, clock = access.kinesis, access.clock
+        reader = FleetReader(
+            access.dynamodb,
+            config.fleet.layout(config.application_name, config.leases.table_name),
+            access.store,
+            access.streams,
+            TipReader(kinesis, clock, kinesis.dates.now_s, access.begins_s) if tips else None,
             clock,
             RandomIds(),
             kinesis.dates.now_s,
         )
         if urls:
-            reader.pages = WorkerPages(urls, pool("pages"), clock).ask
+            reader.pages = WorkerPages(urls, access.pool("pages"), clock).ask
         yield reader
 
 

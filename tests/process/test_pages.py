@@ -184,7 +184,7 @@ IN_HELP = {
 def test_the_commands_in_help_run_as_they_stand(installed, environment, tmp_path):
     helps = ["kcl-mld", *(f"kcl-mld {name}" for name in COMMANDS)]
     helps += [f"kcl-mld {name}" for name in ("leases list", "leases describe", "leases watch")]
-    helps += [f"kcl-mld {name}" for name in ("leases migrate", "workers list")]
+    helps += [f"kcl-mld {name}" for name in ("leases migrate", "workers list", "records peek")]
     helps += [f"kcl-mld conform {name}" for name in ("child", "daemon")]
     helps += [f"kcl-mld-spark {name}".strip() for name in ("", *UPKEEP)]
     shown = set()

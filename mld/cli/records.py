@@ -1,0 +1,219 @@
+"""``kcl-mld records peek``: the records behind a checkpoint, for a look at a poison record, say."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mld.cli.arguments import SuggestingGroup, WholeNumber
+from mld.cli.explain import file_and_names, is_named
+from mld.cli.explain_report import VERSION
+from mld.cli.fleet_access import open_access
+from mld.cli.lease_tables import seconds
+from mld.cli.loading import build
+from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.errors import ConfigError, NotFound, ResourceMissing
+from mld.model.masking import printable
+from mld.model.sequence import Sentinel
+from mld.services.retrieval.record_peek import Peek, peek
+
+if TYPE_CHECKING:
+    from mld.cli.fleet_access import FleetAccess
+    from mld.decide.retrieval.peek import PeekedRecord
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+
+_MOST = 1000
+
+
+@click.group("records", cls=SuggestingGroup)
+def records() -> None:
+    """Show records of a stream as a consumer will get them."""
+
+
+@records.command("peek")
+@click.argument("words", nargs=-1, metavar="[FILE] SHARD", type=click.Path())
+@click.option(
+    "-p",
+    "--properties",
+    "--properties-file",
+    "properties",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="Properties file; the other word is the shard then.",
+)
+@click.option(
+    "--count",
+    type=WholeNumber(1, _MOST),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="User records at most.",
+)
+@click.option("--data", "with_data", is_flag=True, help="Show the payloads, too.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table")
+def peek_command(
+    words: tuple[str, ...],
+    properties: tuple[str, ...],
+    *,
+    count: int,
+    with_data: bool,
+    output: str,
+) -> int:
+    """Print the next records behind the checkpoint of SHARD, a shard id or a lease key.
+
+    Changes nothing: the checkpoint stays where it is. Each read is one of the five a second that a
+    shard has for all its consumers by polling; usually one is enough.
+    """
+    file, names = file_and_names(words, properties)
+    if len(names) != 1:
+        raise click.UsageError("Name one shard id or lease key behind the properties file")
+    config = build(file, worker_id="nobody").require()
+    lease, found, why = asyncio.run(_peeked(config, names[0], count))
+    documents = [_as_json(one, with_data=with_data) for one in found.records]
+    if output == "jsonl":
+        for document in documents:
+            click.echo(json.dumps(document))
+    elif output == "json":
+        click.echo(
+            json.dumps(_document(config, lease, found, why) | {"records": documents}, indent=2)
+        )
+    else:
+        click.echo(_text(lease, found, why, with_data=with_data))
+    return 0
+
+
+async def _peeked(config: Config, name: str, count: int) -> tuple[Lease, Peek, str | None]:
+    """The row, what follows its checkpoint, and why that is nothing without a read."""
+    nothing = Peek(records=(), reads=0, behind_s=None, is_end=False)
+    with open_access(config) as access:
+        lease = await _row(access, config, name)
+        position = lease.checkpoint
+        assert position is not None, "a row that is read has one"
+        if position.sentinel is Sentinel.SHARD_END:
+            return lease, nothing, "the shard was read to its end: no record follows"
+        if position.sentinel is Sentinel.LATEST:
+            why = (
+                "nothing was checkpointed since it began at LATEST, which is wherever a worker "
+                "starts: what follows can't be known"
+            )
+            return lease, nothing, why
+        looks = await access.streams.look({lease.stream_identifier}, fresh=True)
+        stream = access.streams.streams.get(lease.stream_identifier)
+        if stream is None:
+            known = next((one for one in looks if one.identifier == lease.stream_identifier), None)
+            gone = "its stream is not known" if known is None else known.gone or known.unknown
+            raise ResourceMissing(f"{name}: {gone}")
+        delivers_all = (
+            config.shards.skip_sync_if_leases_exist or config.retrieval.deliver_outside_shard
+        )
+        found = await peek(
+            access.kinesis,
+            stream,
+            lease.shard_id,
+            position,
+            count,
+            access.begins_s(stream),
+            None if delivers_all else lease.hash_range,
+        )
+        return lease, found, None
+
+
+async def _row(access: FleetAccess, config: Config, name: str) -> Lease:
+    table = config.leases.table_name
+    try:
+        scan = await access.store.scan()
+    except NotFound:
+        raise ResourceMissing(f"the lease table {table} does not exist") from None
+    for key, why in scan.broken:
+        if is_named(key, name):
+            raise ConfigError(f"the row {key} of {table} can't be read: {why}")
+    meant = [lease for lease in scan.leases if is_named(lease.lease_key, name)]
+    if not meant:
+        raise ConfigError(f"{name} is no lease of {table}; kcl-mld leases list shows them")
+    if len(meant) > 1:
+        keys = ", ".join(lease.lease_key for lease in meant)
+        raise ConfigError(f"{name} is a shard of several streams; name one of {keys}")
+    return meant[0]
+
+
+def _document(config: Config, lease: Lease, found: Peek, why: str | None) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "table": config.leases.table_name,
+        "lease": lease.lease_key,
+        "checkpoint": str(lease.checkpoint),
+        "reads": found.reads,
+        "behind_s": found.behind_s,
+        "is_end": found.is_end,
+        "note": why,
+    }
+
+
+def _as_json(one: PeekedRecord, *, with_data: bool) -> dict[str, Any]:
+    document = {
+        "sequence_number": one.position.sequence_number,
+        "sub_sequence_number": one.position.sub_sequence_number,
+        "partition_key": one.partition_key,
+        "arrived_s": one.arrived_s,
+        "size_bytes": len(one.data),
+        "aggregated": one.is_aggregated,
+        "dropped": one.is_dropped,
+    }
+    return document | ({"data": base64.b64encode(one.data).decode()} if with_data else {})
+
+
+def _text(lease: Lease, found: Peek, why: str | None, *, with_data: bool) -> str:
+    lines = [f"{printable(lease.lease_key)}: checkpoint {lease.checkpoint}"]
+    if why is not None:
+        return "\n".join([*lines, why])
+    columns = [
+        Column("sequence number"),
+        Column("sub", is_number=True),
+        Column("partition key", least=8),
+        Column("arrived", rank=1),
+        Column("bytes", is_number=True),
+        Column("aggregated", rank=2),
+    ]
+    columns += [Column("data", least=10)] if with_data else []
+    rows = tuple(_row_of(one, with_data=with_data) for one in found.records)
+    if rows:
+        lines += ["", as_table(columns, [Section("", rows)], terminal()), ""]
+    else:
+        lines.append("no record was found behind it")
+    behind = "" if found.behind_s is None else f"; the tip is {seconds(found.behind_s)} further"
+    reads = f"{found.reads} read{'s' * (found.reads != 1)}"
+    lines.append(f"{reads} of the shard's five a second{behind}")
+    if found.is_end:
+        lines.append("the shard ends there")
+    return "\n".join(lines)
+
+
+def _row_of(one: PeekedRecord, *, with_data: bool) -> TableRow:
+    arrived = "-"
+    if one.arrived_s is not None:
+        arrived = datetime.fromtimestamp(one.arrived_s, UTC).isoformat(timespec="milliseconds")
+    kind = "dropped" if one.is_dropped else "yes" if one.is_aggregated else "no"
+    cells = (
+        one.position.sequence_number,
+        str(one.position.sub_sequence_number),
+        one.partition_key,
+        arrived,
+        str(len(one.data)),
+        kind,
+    )
+    return TableRow((*cells, _shown(one.data)) if with_data else cells)
+
+
+def _shown(data: bytes) -> str:
+    """As text where it is one, else as base64."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"base64 {base64.b64encode(data).decode()}"
