@@ -171,6 +171,19 @@ class ScriptedChild:
 Script = Callable[[ScriptedChild], Awaitable[int | None]]
 
 
+def ends_at(action: str, status: int) -> Script:
+    """A script that answers all messages, and ends with a status at the first of an action."""
+
+    async def script(child: ScriptedChild) -> int:
+        while (message := await child.receive()) is not None:
+            if message["action"] == action:
+                return status
+            await child.answer(message)
+        return 0
+
+    return script
+
+
 async def polite(child: ScriptedChild) -> int:
     """Answers everything; checkpoints after every batch, at shard end and at shutdown."""
     while (message := await child.receive()) is not None:

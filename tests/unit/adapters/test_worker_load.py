@@ -13,6 +13,7 @@ import pytest
 
 from mld.adapters.calls import CallPool
 from mld.adapters.worker_load import ECS_URL, NoMetadata, exchange, find_load_source, get_json
+from tests.fakes.http import Replies, served
 
 
 class HandClock:
@@ -40,7 +41,7 @@ def server(answers, *, status=200):
     """Serves ``{(method, path): body}``; yields its URL and the requests it got."""
     requests = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(Replies, BaseHTTPRequestHandler):
         def answer(self):
             requests.append((self.command, self.path, dict(self.headers)))
             body = answers.get((self.command, self.path))
@@ -50,18 +51,8 @@ def server(answers, *, status=200):
 
         do_GET = do_PUT = answer  # noqa: N815 - http.server wants these names
 
-        def log_message(self, *_args):
-            pass
-
-    made = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{made.server_port}", requests
-    finally:
-        made.shutdown()
-        thread.join()
-        made.server_close()
+    with served(Answers) as url:
+        yield url, requests
 
 
 def refused_url() -> str:

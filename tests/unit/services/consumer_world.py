@@ -236,12 +236,30 @@ class World:
         self, held: HeldLease, ends: ShutdownReason = ShutdownReason.REQUESTED
     ) -> AsyncIterator[ShardConsumer]:
         """Run a consumer that is asked to stop behind the block, and ends for that reason."""
-        consumer = self.consumer(held)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with self.running(held) as (consumer, running):
             yield consumer
             consumer.request_shutdown()
         assert running.result() is ends
+
+    @asynccontextmanager
+    async def running(
+        self, held: HeldLease
+    ) -> AsyncIterator[tuple[ShardConsumer, asyncio.Task[ShutdownReason]]]:
+        """A consumer and its task; the block waits for its end."""
+        consumer = self.consumer(held)
+        async with asyncio.TaskGroup() as group:
+            yield consumer, group.create_task(consumer.run())
+
+    def split(self, shard_id: str = FIRST) -> None:
+        """Split a shard in the middle of all hash keys."""
+        self.model.call(
+            "SplitShard",
+            {
+                "StreamName": STREAM.name,
+                "ShardToSplit": shard_id,
+                "NewStartingHashKey": str(2**127),
+            },
+        )
 
     def put(self, *payloads: bytes, key: str = "k") -> list[str]:
         """Put records; their sequence numbers."""

@@ -3,7 +3,18 @@
 import threading
 import time
 
+from mld.adapters.aws.clients import ClientSettings
+
 PATIENCE_S = 300.0
+#: Of a client whose service is on a port where nobody listens.
+NOWHERE = ClientSettings(
+    service="dynamodb",
+    region="us-east-1",
+    endpoint="http://127.0.0.1:9",
+    threads=1,
+    connect_timeout_s=1.0,
+    read_timeout_s=1.0,
+)
 
 
 def renewals_end() -> None:

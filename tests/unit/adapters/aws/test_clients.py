@@ -9,7 +9,7 @@ import threading
 import time
 import zlib
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -39,6 +39,7 @@ from mld.model.config.config import (
 )
 from mld.model.credentials import CredentialChain
 from mld.services.schemas.schema_registry import CALL_S, CALLS
+from tests.fakes.http import Replies, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -69,7 +70,7 @@ class Answers:
 
 @contextmanager
 def serving(answers: Answers) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Service(Replies, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -88,19 +89,11 @@ def serving(answers: Answers) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answers.body[: answers.cut_after])
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        answers.silent.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Service) as url:
+        try:
+            yield url
+        finally:
+            answers.silent.set()
 
 
 @pytest.fixture(scope="module")

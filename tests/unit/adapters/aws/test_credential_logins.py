@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +18,7 @@ from mld import errors
 from mld.adapters.aws import credential_renewal
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.model.credentials import parse_chain
+from tests.fakes.http import Replies, served
 from tests.unit.adapters.aws.renewals import renewals_end
 
 if TYPE_CHECKING:
@@ -81,27 +81,12 @@ def session(profile: str, monkeypatch: pytest.MonkeyPatch, *, by_file: bool) -> 
 def answering(status: int, body: str, error: str | None = None) -> Iterator[str]:
     """A portal that answers everything the same."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Portal(Replies, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(status)
-            if error is not None:
-                self.send_header("x-amzn-ErrorType", error)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.reply(status, body.encode(), **({"x_amzn_ErrorType": error} if error else {}))
 
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
+    with served(Portal) as url:
+        yield url
 
 
 def keys(minutes: float) -> str:

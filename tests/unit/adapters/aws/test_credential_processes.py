@@ -13,12 +13,12 @@ import pytest
 
 from mld import errors
 from mld.adapters.aws import credential_renewal
-from mld.adapters.aws.clients import ClientSettings, make_client
+from mld.adapters.aws.clients import make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
-from tests.unit.adapters.aws.renewals import renewals_end
+from tests.unit.adapters.aws.renewals import NOWHERE, renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,15 +120,7 @@ def client(answer: Path) -> Iterator[Any]:
     answer.write_text(json.dumps({**KEYS, "Expiration": "UNTIL"}))
     made = session()
     require_credentials(made, "AwsCredentialsProvider")
-    settings = ClientSettings(
-        service="dynamodb",
-        region="us-east-1",
-        endpoint="http://127.0.0.1:9",
-        threads=1,
-        connect_timeout_s=1.0,
-        read_timeout_s=1.0,
-    )
-    client = make_client(made, settings)
+    client = make_client(made, NOWHERE)
     yield client
     client.close()
 

@@ -19,11 +19,11 @@ from botocore.exceptions import CredentialRetrievalError
 
 from mld import errors
 from mld.adapters.aws import credential_renewal, credentials as provided
-from mld.adapters.aws.clients import Caller, ClientSettings, make_client
+from mld.adapters.aws.clients import Caller, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
-from tests.unit.adapters.aws.renewals import PATIENCE_S
+from tests.unit.adapters.aws.renewals import NOWHERE, PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,15 +100,7 @@ def client(program: Program) -> Iterator[Any]:
     chain, _ = parse_chain("DefaultCredentialsProvider")
     session = make_session(chain, "us-east-1")
     require_credentials(session, "AwsCredentialsProvider")
-    settings = ClientSettings(
-        service="dynamodb",
-        region="us-east-1",
-        endpoint="http://127.0.0.1:9",
-        threads=1,
-        connect_timeout_s=1.0,
-        read_timeout_s=1.0,
-    )
-    with closing(make_client(session, settings)) as client:
+    with closing(make_client(session, NOWHERE)) as client:
         yield client
 
 

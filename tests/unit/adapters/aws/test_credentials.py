@@ -1,9 +1,8 @@
 """Chains become botocore sessions that sign with the right keys, and no log shows a secret."""
 
 import logging
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
 
 import pytest
@@ -13,6 +12,7 @@ from mld.adapters.aws.credentials import AwsSessions, make_session, require_cred
 from mld.adapters.output.logs import JsonFormatter
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import parse_chain
+from tests.fakes.http import Replies, served
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -123,27 +123,14 @@ def server(status=200, body=ANSWER):
     """An STS that answers everything the same and keeps (headers, form) of each request."""
     requests = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Sts(Replies, BaseHTTPRequestHandler):
         def do_POST(self):
             form = self.rfile.read(int(self.headers["Content-Length"])).decode()
             requests.append((dict(self.headers), parse_qs(form)))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.reply(status, body.encode())
 
-        def log_message(self, *_args):
-            pass
-
-    http = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}", requests
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
+    with served(Sts) as url:
+        yield url, requests
 
 
 @pytest.mark.usefixtures("environment_keys")

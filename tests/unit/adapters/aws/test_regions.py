@@ -1,7 +1,6 @@
 """Where the region comes from, and which there are."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -9,6 +8,7 @@ from botocore.exceptions import EndpointConnectionError
 from mld.adapters.aws.credentials import new_session
 from mld.adapters.aws.regions import _instance_region, known_regions, resolve_region
 from mld.errors import ConfigError
+from tests.fakes.http import Replies, served
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -51,7 +51,7 @@ def test_an_instance_whose_metadata_is_disabled_names_no_region():
     assert _instance_region(new_session()) is None
 
 
-class Metadata(BaseHTTPRequestHandler):
+class Metadata(Replies, BaseHTTPRequestHandler):
     """The metadata service of an instance in eu-south-2."""
 
     status = 200
@@ -63,23 +63,14 @@ class Metadata(BaseHTTPRequestHandler):
         self._answer(b"eu-south-2a" if "availability-zone" in self.path else b"")
 
     def _answer(self, body: bytes) -> None:
-        self.send_response(self.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.reply(self.status, body)
 
 
 def test_the_metadata_service_is_where_the_environment_says(monkeypatch):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
+    with served(Metadata) as address:
         monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
         assert resolve_region(None) == "eu-south-2"
-        server.shutdown()
 
 
 def test_the_metadata_service_may_be_asked_by_ipv6(monkeypatch):
@@ -100,14 +91,11 @@ def test_the_metadata_service_may_be_asked_by_ipv6(monkeypatch):
 
 def test_a_metadata_service_that_refuses_names_no_region(monkeypatch):
     monkeypatch.setattr(Metadata, "status", 400)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
+    with served(Metadata) as address:
         monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
         with pytest.raises(ConfigError, match="no region is known"):
             resolve_region(None)
-        server.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -6,23 +6,23 @@ import asyncio
 import json
 import shlex
 import sys
-import threading
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mld import errors
 from mld.adapters.aws import credential_renewal
-from mld.adapters.aws.clients import ClientSettings, make_client
+from mld.adapters.aws.clients import make_client
 from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
 from mld.services.conditions import remedy
-from tests.unit.adapters.aws.renewals import renewals_end
+from tests.fakes.http import Replies, served
+from tests.unit.adapters.aws.renewals import NOWHERE, renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,31 +62,16 @@ class Sts:
 
 
 @contextmanager
-def served(sts: Sts) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
+def answering(sts: Sts) -> Iterator[None]:
+    class Answers(Replies, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             signed = self.headers["Authorization"]
             sts.asked_by.append(signed.partition("Credential=")[2].partition("/")[0])
-            body = sts.answer().encode()
-            self.send_response(sts.status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(sts.status, sts.answer().encode())
 
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    sts.url = f"http://127.0.0.1:{http.server_port}"
-    try:
+    with served(Answers) as sts.url:
         yield
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 @pytest.fixture
@@ -94,7 +79,7 @@ def sts(machine: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sts]:
     sts = Sts()
     monkeypatch.setattr(credential_renewal, "PAUSE_S", 0.0)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    with served(sts):
+    with answering(sts):
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
         yield sts
 
@@ -127,15 +112,7 @@ def role_client(way: str, monkeypatch: pytest.MonkeyPatch) -> BaseClient:
         chain, _ = parse_chain("DefaultCredentialsProvider")
     else:
         chain, _ = parse_chain(f"StsAssumeRoleCredentialsProvider|{ROLE}|sess")
-    settings = ClientSettings(
-        service="dynamodb",
-        region="us-east-1",
-        endpoint="http://127.0.0.1:9",
-        threads=1,
-        connect_timeout_s=1.0,
-        read_timeout_s=1.0,
-    )
-    return make_client(make_session(chain, "us-east-1"), settings)
+    return make_client(make_session(chain, "us-east-1"), NOWHERE)
 
 
 def failure_of_a_call(client: Any) -> errors.AwsError:

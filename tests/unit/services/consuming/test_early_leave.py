@@ -50,9 +50,7 @@ def consuming(script, test):
     async def main():
         world = World(children=ScriptedChildren(script))
         await world.open()
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(10)
             began = world.clock.monotonic()
             await test(consumer)

@@ -10,7 +10,7 @@ from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
 from mld.model.config.config import ChildFailurePolicy
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
-from tests.fakes.children import ScriptedChildren, polite
+from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import FIRST, World
 
@@ -56,9 +56,7 @@ def test_the_child_finishes_and_the_next_owner_has_the_lease_before_the_child_ha
 
     async def test(world):
         (first,) = world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(2)
             await begin(world)
             (last,) = world.put(b"two")
@@ -100,9 +98,7 @@ def test_a_child_that_hangs_holds_the_lease_up_for_as_long_as_is_configured():
 
     async def test(world):
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(2)
             await begin(world)
             consumer.request_hand_over()
@@ -122,9 +118,7 @@ def test_a_child_that_hangs_holds_the_lease_up_for_as_long_as_is_configured():
 
 def test_without_a_time_the_lease_is_handed_over_at_once():
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(2)
             await begin(world)
             consumer.request_hand_over()
@@ -136,17 +130,10 @@ def test_without_a_time_the_lease_is_handed_over_at_once():
 
 
 def test_a_child_that_fails_meanwhile_does_not_hold_the_lease_up():
-    async def failing(child):
-        while (message := await child.receive()) is not None:
-            if message["action"] == "shutdownRequested":
-                return 3
-            await child.answer(message)
-        return 0
+    failing = ends_at("shutdownRequested", 3)
 
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(2)
             await begin(world)
             consumer.request_hand_over()
@@ -159,18 +146,9 @@ def test_a_child_that_fails_meanwhile_does_not_hold_the_lease_up():
 def test_a_shard_that_ends_meanwhile_is_ended_here_and_its_lease_kept_for_the_cleanup():
     async def test(world):
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(2)
-            world.model.call(
-                "SplitShard",
-                {
-                    "StreamName": "orders",
-                    "ShardToSplit": FIRST,
-                    "NewStartingHashKey": str(2**127),
-                },
-            )
+            world.split()
             while consumer.status().reason is None:  # noqa: ASYNC110 - it does not tell
                 await asyncio.sleep(0.001)
             await begin(world)
@@ -199,14 +177,7 @@ def test_the_end_of_a_shard_that_cannot_be_settled_is_left_to_the_next_owner():
             running = group.create_task(consumer.run())
             await asyncio.sleep(2)
             world.store.create_if_absent = refuse
-            world.model.call(
-                "SplitShard",
-                {
-                    "StreamName": "orders",
-                    "ShardToSplit": FIRST,
-                    "NewStartingHashKey": str(2**127),
-                },
-            )
+            world.split()
             await asyncio.sleep(5)
             assert consumer.status().reason == "SHARD_END"
             await begin(world)
@@ -245,9 +216,7 @@ def test_a_consumer_without_a_child_hands_over_at_once(waits_for):
 
 def test_the_worker_stops_meanwhile():
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(2)
             await begin(world)
             consumer.request_shutdown()

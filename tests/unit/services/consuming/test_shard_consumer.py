@@ -28,7 +28,7 @@ from mld.model.leases.lease import Lease
 from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.shard import HashRange
 from mld.services.consuming.shard_consumer import EndNotCheckpointed
-from tests.fakes.children import ScriptedChildren, polite
+from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate
 from tests.unit.services.consumer_world import FIRST, STREAM, World
@@ -53,13 +53,7 @@ async def forgetful(child):
     return 0
 
 
-async def crashing(child):
-    """Dies of the first batch."""
-    while (message := await child.receive()) is not None:
-        if message["action"] == "processRecords":
-            return 3
-        await child.answer(message)
-    return 0
+crashing = ends_at("processRecords", 3)
 
 
 def in_world(test, **settings):
@@ -73,17 +67,6 @@ def in_world(test, **settings):
         assert all(child.status is not None for child in world.children.children)
 
     run(main())
-
-
-def split(world, shard_id=FIRST):
-    world.model.call(
-        "SplitShard",
-        {
-            "StreamName": STREAM.name,
-            "ShardToSplit": shard_id,
-            "NewStartingHashKey": str(2**127),
-        },
-    )
 
 
 def test_a_shard_is_read_in_order_and_checkpointed_batch_by_batch():
@@ -127,7 +110,7 @@ def test_the_child_learns_shard_and_position_and_gets_variables():
             "KCL_APPLICATION_NAME": "app",
             "KCL_WORKER_ID": "w1",
             "KCL_MLD_PID": "4711",
-            "KCL_MLD_CAPABILITIES": "tick",
+            "KCL_MLD_CAPABILITIES": "log,tick",
         }
 
     in_world(test)
@@ -155,7 +138,7 @@ def test_reading_goes_on_behind_the_checkpoint():
 def test_the_end_of_a_shard_leaves_children_a_checkpoint_and_a_cleanup():
     async def test(world):
         world.put(b"one")
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         assert await consumer.run() is ShutdownReason.SHARD_END
@@ -186,7 +169,7 @@ def test_a_finished_lease_needs_no_child():
 
 def test_a_trimmed_shard_of_a_living_stream_ends_without_children():
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(49 * 3600)
         consumer = world.consumer(await world.hold())
         assert await consumer.run() is ShutdownReason.SHARD_END
@@ -241,7 +224,7 @@ def test_nothing_is_read_while_it_is_not_known_whether_the_stream_was_created_ag
             world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
             await asyncio.sleep(1)
             world.put(b"of the new stream")
-            split(world)
+            world.split()
             await asyncio.sleep(300)
             assert world.children.heard() == ["initialize"]
             assert consumer.status().reading_fails_s is not None
@@ -273,7 +256,7 @@ def test_a_position_that_a_recreated_stream_refuses_ends_the_worker():
 def test_a_child_that_forgets_the_end_reads_it_again_and_then_gives_up():
     async def test(world):
         world.put(b"one")
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         with pytest.raises(EndNotCheckpointed, match="without a successful checkpoint"):
@@ -290,7 +273,7 @@ def test_a_child_that_forgets_the_end_reads_it_again_and_then_gives_up():
 def test_the_next_child_may_remember_the_end():
     async def test(world):
         world.put(b"one")
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         assert await consumer.run() is ShutdownReason.SHARD_END
@@ -311,7 +294,7 @@ def test_a_child_that_dies_after_checkpointing_the_end_leaves_a_finished_shard()
 
     async def test(world):
         world.put(b"one")
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         assert await consumer.run() is ShutdownReason.SHARD_END
@@ -352,7 +335,7 @@ def test_an_end_whose_checkpoint_got_no_answer_is_not_read_again():
 
     async def test(world):
         world.put(b"one")
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         hindered(UnknownOutcome("UpdateItem", "ReadTimeoutError"))(world)
         refresh, troubles = world.renewer.refresh, [Unreachable("UpdateItem", "refused")]
@@ -374,7 +357,7 @@ def test_an_end_whose_checkpoint_got_no_answer_is_not_read_again():
 
 def test_an_end_of_unknown_outcome_whose_lease_is_lost_is_left_to_the_next_owner():
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         hindered(UnknownOutcome("UpdateItem", "ReadTimeoutError"))(world)
         held = await world.hold()
@@ -392,7 +375,7 @@ def test_an_end_of_unknown_outcome_whose_lease_is_lost_is_left_to_the_next_owner
 
 def test_a_table_that_is_throttled_for_minutes_at_the_end_of_a_shard_ends_no_daemon():
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         hindered(*[Throttled("UpdateItem", "ThrottlingException")] * 200)(world)
         consumer = world.consumer(await world.hold())
@@ -426,9 +409,7 @@ def test_a_lost_lease_ends_the_child_without_a_checkpoint():
     async def test(world):
         world.put(b"one")
         held = await world.hold()
-        consumer = world.consumer(held)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(held) as (consumer, running):
             await asyncio.sleep(5)
             consumer.lease_lost()
             assert await running is ShutdownReason.LEASE_LOST
@@ -497,9 +478,7 @@ def test_waiting_for_a_parent_ends_at_once(stop, reason, owner):
         await world.store.create_if_absent(
             Lease(lease_key="parent", shard_id="parent", checkpoint=TRIM_HORIZON)
         )
-        consumer = world.consumer(await world.hold(parents=("parent",)))
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold(parents=("parent",))) as (consumer, running):
             await asyncio.sleep(1)
             began = world.clock.monotonic()
             getattr(consumer, stop)()
@@ -577,20 +556,15 @@ def test_a_restart_at_latest_skips_nothing():
 def test_a_lapsed_lease_at_latest_goes_on_where_it_began_unless_others_had_it(others, seen):
     async def test(world):
         held = await world.hold(checkpoint=LATEST)
-        consumer = world.consumer(held)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(held) as (consumer, running):
             await asyncio.sleep(20)
             consumer.lease_lost()
             await running
             world.put(b"one")
             await asyncio.sleep(20)
             lease = replace(await world.row(), owner_switches_since_checkpoint=int(others))
-            consumer = world.consumer(world.renewer.hold(lease, world.clock.monotonic()))
-            running = group.create_task(consumer.run())
+        async with world.consuming(world.renewer.hold(lease, world.clock.monotonic())):
             await asyncio.sleep(20)
-            consumer.request_shutdown()
-            await running
         assert world.payloads() == seen
 
     in_world(test)
@@ -701,12 +675,7 @@ def test_the_batch_in_hand_is_finished_before_the_stop():
 
 
 def test_a_child_that_dies_at_the_shutdown_notice_still_releases_its_lease():
-    async def leaves(child):
-        while (message := await child.receive()) is not None:
-            if message["action"] == "shutdownRequested":
-                return 0
-            await child.answer(message)
-        return 0
+    leaves = ends_at("shutdownRequested", 0)
 
     async def test(world):
         consumer = world.consumer(await world.hold())
@@ -756,7 +725,7 @@ def test_empty_batches_are_delivered_when_asked_for():
 
 def test_an_empty_last_batch_is_never_delivered():
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         await consumer.run()
@@ -767,9 +736,7 @@ def test_an_empty_last_batch_is_never_delivered():
 
 def test_a_cancelled_consumer_kills_its_child():
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (_, running):
             await asyncio.sleep(5)
             running.cancel()
         assert world.children.children[0].signals == ["KILL"]
@@ -885,7 +852,7 @@ def test_a_lease_lost_during_the_end_leaves_the_end_to_the_next_owner():
 
     async def test(world):
         worlds.append(world)
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         assert await consumer.run() is ShutdownReason.LEASE_LOST
@@ -901,7 +868,7 @@ def test_a_lease_that_lapsed_before_the_end_is_not_ended():
         world.put(b"one")
         held = await world.hold()
         consumer = world.consumer(held)
-        split(world)
+        world.split()
         await asyncio.sleep(60)
 
         async def lapses(lease, children):
@@ -917,7 +884,7 @@ def test_a_lease_that_lapsed_before_the_end_is_not_ended():
 
 def test_a_contradictory_end_gives_the_lease_up():
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
 
@@ -934,7 +901,7 @@ def test_a_contradictory_end_gives_the_lease_up():
 
 def test_an_end_that_cannot_be_written_yet_is_repeated():
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         real = world.parts.shard_end.create_child_leases
@@ -954,7 +921,7 @@ def test_an_end_that_cannot_be_written_yet_is_repeated():
 
 def test_a_shard_that_cannot_be_finished_says_so_once_a_minute(caplog):
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
         real = world.parts.shard_end.create_child_leases
@@ -1001,9 +968,7 @@ def test_a_stop_now_during_lease_lost_kills_at_once():
         await asyncio.get_running_loop().create_future()
 
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (consumer, running):
             await asyncio.sleep(3)
             consumer.request_shutdown()
             await asyncio.sleep(3)
@@ -1017,12 +982,7 @@ def test_a_stop_now_during_lease_lost_kills_at_once():
 
 
 def test_a_child_that_fails_at_lease_lost_under_restart_is_let_go():
-    async def leaves(child):
-        while (message := await child.receive()) is not None:
-            if message["action"] == "leaseLost":
-                return 5
-            await child.answer(message)
-        return 0
+    leaves = ends_at("leaseLost", 5)
 
     async def test(world):
         async with world.consuming(await world.hold()):
@@ -1035,9 +995,7 @@ def test_a_child_that_fails_at_lease_lost_under_restart_is_let_go():
 def test_a_lease_lost_while_waiting_for_data_is_noticed_without_being_told():
     async def test(world):
         held = await world.hold()
-        consumer = world.consumer(held)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(held) as (_, running):
             await asyncio.sleep(3)
             await world.renewer.drop(FIRST, held.token)
             world.put(b"one")
@@ -1056,7 +1014,7 @@ def test_a_stop_that_meets_a_forgotten_end_starts_no_other_child():
         return 0
 
     async def test(world):
-        split(world)
+        world.split()
         await asyncio.sleep(60)
         async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
@@ -1171,7 +1129,7 @@ def test_a_parent_whose_row_cannot_be_read_keeps_only_its_child_waiting():
 
 def test_a_child_whose_row_cannot_be_read_does_not_keep_its_parent_from_ending():
     async def test(world):
-        split(world)
+        world.split()
         lower, upper = "shardId-000000000001", "shardId-000000000002"
         await world.store.create_if_absent(
             Lease(lease_key=lower, shard_id=lower, checkpoint=TRIM_HORIZON)

@@ -15,7 +15,7 @@ from mld.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren
 from tests.unit.services.child.test_record_processor import answering, talking
 from tests.unit.services.consumer_world import FIRST
-from tests.unit.services.consuming.test_shard_consumer import in_world, split
+from tests.unit.services.consuming.test_shard_consumer import in_world
 
 
 def ticking(*seconds, during="initialize", work_s=0.0):
@@ -188,9 +188,7 @@ def test_no_tick_follows_a_reason_to_stop():
 def test_no_tick_follows_the_loss_of_the_lease():
     async def main(world):
         held = await world.hold()
-        consumer = world.consumer(held)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(held) as (_, running):
             await asyncio.sleep(5.05)
             world.polling.kinesis.get_records = stalls  # no answer makes the consumer look
             await asyncio.sleep(3)
@@ -207,11 +205,9 @@ def test_no_tick_follows_the_loss_of_the_lease():
 def test_the_end_of_a_shard_comes_after_its_last_batch_as_ever():
     async def main(world):
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.running(await world.hold()) as (_, running):
             await asyncio.sleep(5)
-            split(world)
+            world.split()
             assert await running is ShutdownReason.SHARD_END
         assert world.children.heard()[-1] == "shardEnded"
         assert world.payloads() == [b"one"]

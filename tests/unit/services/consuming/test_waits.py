@@ -10,7 +10,7 @@ import pytest
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
 from mld.model.config.config import ChildFailurePolicy
-from tests.fakes.children import ScriptedChildren
+from tests.fakes.children import ScriptedChildren, ends_at
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import STREAM, World
 
@@ -19,12 +19,7 @@ BACKOFF_S = 40.0
 TASK_BACKOFF_S = 5.0
 
 
-async def crashing(child):
-    while (message := await child.receive()) is not None:
-        if message["action"] == "processRecords":
-            return 3
-        await child.answer(message)
-    return 0
+crashing = ends_at("processRecords", 3)
 
 
 async def forgetful(child):
@@ -107,9 +102,7 @@ def test_a_stop_and_a_lost_lease_end_the_pause_before_a_new_child():
             world = World(children=ScriptedChildren(crashing), child=RESTART)
             await world.open()
             one_record(world)
-            consumer = world.consumer(await world.hold())
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(consumer.run())
+            async with world.running(await world.hold()) as (consumer, running):
                 await asyncio.sleep(5)
                 began = world.clock.monotonic()
                 getattr(consumer, leave)()
