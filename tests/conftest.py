@@ -59,3 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if shared or item.get_closest_marker("spark"):
             other = CHAOS if item.path.name == "test_chaos.py" else SPARK
             item.add_marker(pytest.mark.xdist_group(shared or other))
+
+
+@pytest.fixture
+def hangup():
+    """SIGHUP has its default action, also where the tests were started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -34,10 +34,11 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mld import __version__
-from mld.cli.arguments import nearest
+from mld.cli.arguments import CUTOFF
 from mld.cli.options import RepeatedOptionError, run_command
 from mld.cli.protocol_package import check_protocol_package
 from mld.errors import MldError
+from mld.model.findings import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +189,7 @@ def _with_command(args: list[str]) -> list[str]:
     word = args[0] if args else ""
     if word in COMMANDS or word in _GROUP_OPTIONS:
         return args
-    close = nearest(word, COMMANDS) if _WORD.fullmatch(word) else None
+    close = nearest(word.replace("_", "-"), COMMANDS, CUTOFF) if _WORD.fullmatch(word) else None
     if close is not None and not os.path.lexists(word):
         raise click.UsageError(
             f"{word!r} is neither a command nor a file. Did you mean kcl-mld {close}?"

@@ -6,20 +6,19 @@ float can hold, a time-out beyond what the system can wait for. So both bounds a
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mld.model.findings import nearest
 from mld.model.masking import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from click import Context, Parameter
 
-_CUTOFF = 0.7
+#: How alike a mistyped word and what it was meant to be are at least.
+CUTOFF = 0.7
 
 
 class Finite(click.FloatRange):
@@ -67,12 +66,6 @@ class WholeNumber(click.IntRange):
         return number
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that a typed one resembles, upper and lower case alike; None = none does."""
-    close = difflib.get_close_matches(word.lower().replace("_", "-"), known, n=1, cutoff=_CUTOFF)
-    return close[0] if close else None
-
-
 class SuggestingGroup(click.Group):
     """A group that names its commands, the nearest first, when there is none of a name."""
 
@@ -83,7 +76,7 @@ class SuggestingGroup(click.Group):
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             known = self.list_commands(ctx)
-            close = nearest(name, known)
+            close = nearest(name.replace("_", "-"), known, CUTOFF)
             advice = f"Did you mean {close}?" if close else f"Commands: {', '.join(known)}."
             raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
         return super().resolve_command(ctx, args)

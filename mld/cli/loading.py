@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.output.logs import LogFormat, LogSettings, set_up
-from mld.cli.arguments import nearest
+from mld.cli.arguments import CUTOFF
 from mld.cli.machine import on_this_machine
 from mld.cli.places import working_directory
 from mld.errors import ConfigError
 from mld.model.config.build import Built, build_config
-from mld.model.findings import Severity
+from mld.model.findings import Severity, nearest
 
 if TYPE_CHECKING:
     from mld.cli.run_options import RunOptions
@@ -77,7 +77,7 @@ def _similar_file(path: str) -> str:
         ]
     except OSError:
         return ""
-    close = nearest(wanted.name, there)
+    close = nearest(wanted.name, there, CUTOFF)
     return "" if close is None else f". Did you mean '{wanted.with_name(close)}'?"
 
 

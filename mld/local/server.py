@@ -10,7 +10,6 @@ reason. So members, services and operations that do not exist are refused by nam
 from __future__ import annotations
 
 import asyncio
-import difflib
 import time
 import uuid
 from dataclasses import asdict, fields
@@ -27,6 +26,7 @@ from mld.local.faultplan import FaultRule
 from mld.local.kinesis.fan_out import LocalSubscription
 from mld.local.kinesis.faults import KinesisFault
 from mld.local.kinesis.model import OPERATIONS, KinesisModel, KinesisSettings
+from mld.model.findings import nearest
 from mld.model.masking import brief
 
 if TYPE_CHECKING:
@@ -138,9 +138,8 @@ def _operations(service: str) -> frozenset[str]:
 
 def _unlike(word: str, known: Iterable[str]) -> str:
     """The word and what it resembles, whatever the case of its letters."""
-    by_letters = {name.lower(): name for name in sorted(known)}
-    close = difflib.get_close_matches(word.lower()[:100], by_letters, n=1, cutoff=_CUTOFF)
-    return f"{brief(word)!r}." + (f" Did you mean {by_letters[close[0]]!r}?" if close else "")
+    close = nearest(word, sorted(known), _CUTOFF)
+    return f"{brief(word)!r}." + (f" Did you mean {close!r}?" if close else "")
 
 
 if TYPE_CHECKING:

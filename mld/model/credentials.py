@@ -14,12 +14,11 @@ NestedPropertyKey of the MultiLangDaemon 2.0.0, 2.5.4, 2.7.2 and 3.5.1.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mld.model.findings import Problem, Severity
+from mld.model.findings import Problem, Severity, nearest
 from mld.model.masking import mask
 
 
@@ -240,8 +239,8 @@ def _unknown(name: str) -> Problem:
         return _warning(
             f"{shown} is skipped: it has no counterpart here", f"{_ADVICE[short]}; {known}"
         )
-    close = difflib.get_close_matches(short, supported_names(), n=1)
-    advice = f"did you mean {close[0]}? {known}" if close else known
+    close = nearest(short, supported_names())
+    advice = f"did you mean {close}? {known}" if close else known
     return _warning(f"{shown} is skipped: no such credentials provider", advice)
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from mld.model.masking import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What follows in a word is not compared: that takes long.
+_COMPARED = 100
 
 
 class Severity(StrEnum):
@@ -62,3 +70,20 @@ class Finding:
         subject = f"{self.key}: " if self.key is not None else ""
         advice = f" ({printable(self.suggestion)})" if self.suggestion else ""
         return f"{self.place}: {self.severity}: {printable(subject + self.text)}{advice}"
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that a written one resembles, whatever the case of letters; None = none does.
+
+    Args:
+        cutoff: how alike they are at least, 0..1, as in ``difflib``.
+    """
+    by_letters = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word[:_COMPARED].lower(), by_letters, n=1, cutoff=cutoff)
+    return by_letters[close[0]] if close else None
+
+
+def did_you_mean(meant: str, written: str) -> str:
+    """The suggestion of a name for another one."""
+    letters = " Upper and lower case matter." if meant.lower() == written.lower() else ""
+    return f"did you mean {meant}?{letters}"

@@ -33,6 +33,7 @@ from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
+from tests.sim.loop import run
 
 if TYPE_CHECKING:
     from mld.ports.clock import Clock
@@ -99,15 +100,7 @@ class World:
     # -- the table --------------------------------------------------------------------------------
 
     def create_table(self) -> None:
-        self.model.call(
-            "CreateTable",
-            {
-                "TableName": TABLE,
-                "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-                "AttributeDefinitions": [{"AttributeName": "leaseKey", "AttributeType": "S"}],
-                "BillingMode": "PAY_PER_REQUEST",
-            },
-        )
+        create_table(self.model, TABLE, "leaseKey")
 
     def create_index(self) -> None:
         """The index of 3.x fleets."""
@@ -263,3 +256,35 @@ def lease(number: int = 0, **fields: Any) -> Lease:
         "hash_range": HashRange(number * 100, number * 100 + 99),
     }
     return Lease(**(defaults | fields))
+
+
+def create_table(model: DynamoDbModel, name: str, key: str) -> None:
+    """A table whose primary key is a text."""
+    model.call(
+        "CreateTable",
+        {
+            "TableName": name,
+            "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
+            "BillingMode": "PAY_PER_REQUEST",
+        },
+    )
+
+
+def on_table_with(*make: Callable[[World], Any]) -> Callable[..., None]:
+    """What runs ``test(world, *made)`` on a table with rows, in virtual time.
+
+    Args:
+        make: makes an argument from the world.
+    """
+
+    def on_table(test: Callable[..., Any], *rows: Lease, config: Any = None) -> None:
+        async def main() -> None:
+            world = World(config=config) if config else World()
+            world.create_table()
+            world.put(*rows)
+            await test(world, *(each(world) for each in make))
+
+        run(main())
+
+    return on_table

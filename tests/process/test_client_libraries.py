@@ -59,6 +59,16 @@ class Conversation:
         await self.say(**asked, **({"error": error} if error else {}))
         return asked.get("sequenceNumber"), asked.get("subSequenceNumber")
 
+    async def begin(self) -> None:
+        """The first message, answered."""
+        await self.say(
+            action="initialize",
+            shardId="shardId-0",
+            sequenceNumber="LATEST",
+            subSequenceNumber=0,
+        )
+        await self.done("initialize")
+
 
 def records(count: int, size: int) -> list[dict[str, Any]]:
     data = base64.b64encode(b"\xff" * size).decode()
@@ -85,13 +95,7 @@ async def live(
     talk = Conversation(child)
     try:
         async with asyncio.timeout(60):
-            await talk.say(
-                action="initialize",
-                shardId="shardId-0",
-                sequenceNumber="LATEST",
-                subSequenceNumber=0,
-            )
-            await talk.done("initialize")
+            await talk.begin()
             for batch in (records(3, 10), records(3000, 1000)):
                 await talk.say(action="processRecords", records=batch, millisBehindLatest=5)
                 sequence_number, _ = await talk.checkpoint()
@@ -156,13 +160,7 @@ async def survives(record: dict[str, Any], env: dict[str, str]) -> bool:
     talk = Conversation(child)
     try:
         async with asyncio.timeout(60):
-            await talk.say(
-                action="initialize",
-                shardId="shardId-0",
-                sequenceNumber="LATEST",
-                subSequenceNumber=0,
-            )
-            await talk.done("initialize")
+            await talk.begin()
             await talk.say(action="processRecords", records=[record], millisBehindLatest=5)
             while data := await child.read():
                 if b'"responseFor":"processRecords"' in data.replace(b" ", b""):

@@ -10,7 +10,6 @@ of its own, for the rules between its properties.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -47,7 +46,7 @@ from mld.model.config.properties import parse
 from mld.model.config.settings import Setting, Settings, read_settings
 from mld.model.config.streams import stream_of, streams_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
-from mld.model.findings import Finding, Severity
+from mld.model.findings import Finding, Severity, nearest
 from mld.model.masking import mask
 from mld.model.spark.settings import SparkSetting, spark_settings
 
@@ -353,8 +352,8 @@ def _dimensions(settings: Settings) -> tuple[str, ...] | None:
     chosen = tuple(dict.fromkeys(str(word) for word in words))
     for word in chosen:
         if word not in _DIMENSIONS:
-            close = difflib.get_close_matches(word, _DIMENSIONS, n=1)
-            advice = f"did you mean {close[0]}?" if close else "known: " + ", ".join(_DIMENSIONS)
+            close = nearest(word, _DIMENSIONS)
+            advice = f"did you mean {close}?" if close else "known: " + ", ".join(_DIMENSIONS)
             settings.warn(name, f"no metric has a dimension {mask(word)}", advice)
     return None if "ALL" in chosen else chosen
 

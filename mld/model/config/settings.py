@@ -8,7 +8,6 @@ reported, defaults filled in. What several settings mean together is ``mld.model
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -17,7 +16,7 @@ from mld.model.config.config import CREDENTIAL_KEYS, KEYS, POLLING_KEYS
 from mld.model.config.keys import Effect, Key, readers_of
 from mld.model.config.properties import Entry, last_of_each
 from mld.model.config.values import Value, convert
-from mld.model.findings import Finding, Problem, Severity
+from mld.model.findings import Finding, Problem, Severity, did_you_mean, nearest
 from mld.model.masking import mask, mask_value
 from mld.model.spark.settings import PREFIX, SparkSetting, problem_of
 from mld.model.streams.stream_list import OPTION_PREFIX, StreamOption, parse_option
@@ -422,11 +421,9 @@ def _advice(name: str) -> str:
     flat = stripped.rpartition(".")[2].lower()
     known = _FOLDED.get(stripped.lower()) or _FLAT.get(flat)
     if known is None and len(stripped) <= _LONGEST_NAME:
-        close = difflib.get_close_matches(stripped, [*KEYS, *_ALIASES], n=1, cutoff=0.75)
-        known = close[0] if close else None
+        known = nearest(stripped, [*KEYS, *_ALIASES], 0.75)
     if known is None:
         return "remove the line or correct the name"
     if name.startswith("ï»¿"):
         return f"save the file without a byte-order mark: it became a part of the name {known}"
-    letters = " Upper and lower case matter." if known.lower() == name.lower() else ""
-    return f"did you mean {known}?{letters}"
+    return did_you_mean(known, name)

@@ -7,11 +7,10 @@ rather than a child that fails on every worker.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.model.findings import Problem, Severity
+from mld.model.findings import Problem, Severity, did_you_mean, nearest
 from mld.model.masking import mask_value
 from mld.model.spark.keys import (
     BY_NAME,
@@ -28,11 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PREFIX", "SparkSetting", "problem_of", "spark_settings"]
 
-#: Beyond this a name is no slip of the pen, and comparing takes long.
-_LONGEST_NAME = 100
-_FOLDED = {name.lower(): name for name in BY_NAME}
 _OPTIONS = FREE_PREFIXES[1]
-_FOLDED_OPTIONS = {name.lower(): name for name in SINK_OPTIONS}
 #: Names of libpq that look like those of pgJDBC.
 _OF_LIBPQ = ("sslpassword", "sslcrl", "connect_timeout", "application_name", "passfile")
 
@@ -80,23 +75,18 @@ def _near_option(name: str) -> Problem | None:
     option = name.removeprefix(_OPTIONS)
     if option in (name, *SINK_OPTIONS, *_OF_LIBPQ):
         return None
-    folded = option[:_LONGEST_NAME].lower()
-    close = difflib.get_close_matches(folded, _FOLDED_OPTIONS, n=1, cutoff=0.85)
-    if not close:
+    close = nearest(option, SINK_OPTIONS, 0.85)
+    if close is None:
         return None
-    meant = f"did you mean {_OPTIONS}{_FOLDED_OPTIONS[close[0]]}?"
-    letters = " Upper and lower case matter." if close[0] == folded else ""
     text = "not an option that kcl-mld knows: jdbc hands it to libpq, which refuses what it does not know; the others drop it"
-    return Problem(Severity.WARNING, text, f"{meant}{letters}")
+    return Problem(Severity.WARNING, text, did_you_mean(f"{_OPTIONS}{close}", name))
 
 
 def _advice(name: str) -> str:
-    folded = name[:_LONGEST_NAME].lower()
-    close = difflib.get_close_matches(folded, _FOLDED, n=1, cutoff=0.75)
-    if not close:
+    close = nearest(name, BY_NAME, 0.75)
+    if close is None:
         return f"what is meant for Spark itself goes below {FREE_PREFIXES[0]}"
-    letters = " Upper and lower case matter." if close[0] == folded else ""
-    return f"did you mean {_FOLDED[close[0]]}?{letters}"
+    return did_you_mean(close, name)
 
 
 def spark_settings(written: dict[str, SparkSetting]) -> tuple[SparkSetting, ...]:

@@ -341,14 +341,6 @@ async def until_asked(scheduler: FakeScheduler, number: int, times: int) -> None
         await scheduler.was_asked()
 
 
-@pytest.fixture
-def hangup() -> Iterator[None]:
-    """SIGHUP has its default action, also where the tests were started by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 @pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_asks_for_a_stop_and_a_complete_one_is_a_success(daemon, capsys, number):

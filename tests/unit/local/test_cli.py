@@ -19,7 +19,7 @@ from mld.errors import ConfigError
 from mld.model.config.properties import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 PROPERTIES = """executableName = app.py
 applicationName = app
@@ -190,14 +190,6 @@ def test_a_name_that_no_stream_can_have_is_refused(name: str) -> None:
     result = run("--stream", name)
     assert isinstance(result.exception, ConfigError)
     assert name in str(result.exception)
-
-
-@pytest.fixture
-def hangup() -> Iterator[None]:
-    """SIGHUP has its default action, also where the tests were started by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.usefixtures("hangup")

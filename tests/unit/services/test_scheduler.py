@@ -24,11 +24,7 @@ from mld.errors import (
 )
 from mld.model.config.config import (
     AwsConfig,
-    ChildConfig,
-    Config,
-    LeaseConfig,
     ShardConfig,
-    StreamConfig,
 )
 from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease
@@ -38,6 +34,7 @@ from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.services.streams.stream_context import SingleStream
 from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
+from tests.fakes.config import config_with
 from tests.fakes.lease_world import CountingMetrics, lease
 from tests.fakes.shard_world import simulated
 
@@ -162,17 +159,12 @@ class World:
         self.consumers_obey = True
         self.arrives_late: str | None = None
         self.refuses_consumers: Exception | None = None
-        config = Config(
-            application_name="app",
-            worker_id="me",
-            stream=StreamConfig(name="s"),
+        config = config_with(
             aws=AwsConfig(
                 kinesis_credentials=CredentialChain(()),
                 kinesis_endpoint="http://k",
                 kinesis_region="eu-west-1",
             ),
-            leases=LeaseConfig(table_name="app"),
-            child=ChildConfig(argv=("x",)),
             shards=ShardConfig(initialization_attempts=attempts, initialization_backoff_s=2.0),
             shutdown_grace_s=grace_s,
         )

@@ -21,17 +21,12 @@ from mld.errors import (
     Unreachable,
 )
 from mld.model.config.config import (
-    AwsConfig,
-    ChildConfig,
-    Config,
-    LeaseConfig,
     ShardConfig,
-    StreamConfig,
 )
-from mld.model.credentials import CredentialChain
 from mld.services.conditions import Conditions
 from mld.services.worker_start import THROTTLED_S, StartCalls
 from tests.fakes.clock import LoopClock
+from tests.fakes.config import config_with
 from tests.fakes.shard_world import simulated
 
 THROTTLED = Throttled("Scan", "ThrottlingException")
@@ -61,13 +56,7 @@ class Port:
 class World:
     def __init__(self, *outcomes: AwsError, seed: int = 1) -> None:
         self.is_starting = True
-        config = Config(
-            application_name="app",
-            worker_id="me",
-            stream=StreamConfig(name="s"),
-            aws=AwsConfig(kinesis_credentials=CredentialChain(())),
-            leases=LeaseConfig(table_name="app"),
-            child=ChildConfig(argv=("x",)),
+        config = config_with(
             shards=ShardConfig(initialization_attempts=4, initialization_backoff_s=5.0),
         )
         self.conditions = Conditions()

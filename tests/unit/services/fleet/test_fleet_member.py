@@ -19,8 +19,7 @@ from mld.services.fleet.fleet_upgrade import (
 )
 from mld.services.fleet.worker_metrics import WorkerMetricsReporter
 from tests.fakes.fleet_items import migration
-from tests.fakes.lease_world import World, lease
-from tests.sim.loop import run
+from tests.fakes.lease_world import lease, on_table_with
 
 
 class Leading:
@@ -129,14 +128,7 @@ class Member:
         return bool(table.get("GlobalSecondaryIndexes"))
 
 
-def on_table(test, *rows):
-    async def main():
-        world = World()
-        world.create_table()
-        world.put(*rows)
-        await test(world)
-
-    run(main())
+on_table = on_table_with()
 
 
 async def stop(task):

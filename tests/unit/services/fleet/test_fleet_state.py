@@ -11,8 +11,7 @@ from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status
-from tests.fakes.lease_world import TABLE, World, lease
-from tests.sim.loop import run
+from tests.fakes.lease_world import TABLE, lease, on_table_with
 
 V3 = ClientVersion.CLIENT_VERSION_3X
 UPGRADE = ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X
@@ -25,13 +24,7 @@ def state(world, worker="me", client_version=ClientVersionConfig.UNSAID, migrate
     return world.fleet_state(worker, config=config, **how)
 
 
-def on_table(test):
-    async def main():
-        world = World()
-        world.create_table()
-        await test(world)
-
-    run(main())
+on_table = on_table_with()
 
 
 @pytest.mark.parametrize(

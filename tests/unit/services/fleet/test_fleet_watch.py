@@ -7,8 +7,7 @@ import pytest
 from mld.errors import Denied, MixedTable, Throttled, UnservableFleet
 from mld.model.leases.lease_move import staged
 from tests.fakes.lease_rows import multi, single
-from tests.fakes.lease_world import TABLE, World, lease
-from tests.sim.loop import run
+from tests.fakes.lease_world import TABLE, create_table, lease, on_table_with
 
 COORDINATOR = f"{TABLE}-CoordinatorState"
 UNKNOWN = "CLIENT_VERSION_4X"
@@ -25,27 +24,12 @@ def migration(version, key="leaseKey"):
 
 
 def create_coordinator_table(world, version=None):
-    world.model.call(
-        "CreateTable",
-        {
-            "TableName": COORDINATOR,
-            "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
-            "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
-            "BillingMode": "PAY_PER_REQUEST",
-        },
-    )
+    create_table(world.model, COORDINATOR, "key")
     if version:
         world.model.call("PutItem", {"TableName": COORDINATOR, "Item": migration(version, "key")})
 
 
-def on_table(test, *rows):
-    async def main():
-        world = World()
-        world.create_table()
-        world.put(*rows)
-        await test(world, world.worker("me"))
-
-    run(main())
+on_table = on_table_with(lambda world: world.worker("me"))
 
 
 def test_a_rolled_back_fleet_and_an_empty_coordinator_table_are_served():

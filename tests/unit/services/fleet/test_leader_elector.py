@@ -2,18 +2,9 @@
 
 import asyncio
 
-from tests.fakes.lease_world import World, lease
-from tests.sim.loop import run
+from tests.fakes.lease_world import lease, on_table_with
 
-
-def on_table(test, *rows):
-    async def main():
-        world = World()
-        world.create_table()
-        world.put(*rows)
-        await test(world, world.worker("me").elector)
-
-    run(main())
+on_table = on_table_with(lambda world: world.worker("me").elector)
 
 
 def scans(world):

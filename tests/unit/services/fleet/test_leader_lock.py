@@ -50,6 +50,14 @@ class Fleet:
         await asyncio.sleep(1)
         return lock
 
+    async def leader_and_follower(self, after_s=1):
+        """Locks by name: ``a``, which had that time to be taken, and ``b``, which has just begun."""
+        locks = {name: self.lock(name) for name in "ab"}
+        self.start("a", locks["a"])
+        await asyncio.sleep(after_s)
+        self.start("b", locks["b"])
+        return locks
+
     async def stop(self, *names):
         for name in names:
             self.tasks[name].cancel()
@@ -121,10 +129,7 @@ async def test_of_five_contenders_exactly_one_gets_a_free_lock_in_javas_format(i
 
 @on_fleet
 async def test_a_dead_leader_is_replaced_within_its_lease_and_one_look(it):
-    locks = {name: it.lock(name) for name in "ab"}
-    it.start("a", locks["a"])
-    await asyncio.sleep(60)
-    it.start("b", locks["b"])
+    locks = await it.leader_and_follower(60)
     await asyncio.sleep(60)
     it.world.fault("refuse", "*", times=10**6, worker="a")  # as dead as can be
     died_at = it.world.clock.monotonic()
@@ -138,10 +143,7 @@ async def test_a_dead_leader_is_replaced_within_its_lease_and_one_look(it):
 
 @on_fleet
 async def test_a_stopped_leader_deletes_the_lock_and_the_next_look_takes_it(it):
-    locks = {name: it.lock(name) for name in "ab"}
-    it.start("a", locks["a"])
-    await asyncio.sleep(1)
-    it.start("b", locks["b"])
+    locks = await it.leader_and_follower()
     await asyncio.sleep(10)
     await it.stop("a")
     assert it.item() == {}
@@ -243,10 +245,7 @@ async def test_a_heartbeat_that_was_stored_unseen_is_gone_on_with(it):
 
 @on_fleet
 async def test_who_gives_up_rests_and_another_leads(it):
-    locks = {name: it.lock(name) for name in "ab"}
-    it.start("a", locks["a"])
-    await asyncio.sleep(1)
-    it.start("b", locks["b"])
+    locks = await it.leader_and_follower()
     await asyncio.sleep(1)
     await locks["a"].release()
     assert not await locks["a"].is_leader()

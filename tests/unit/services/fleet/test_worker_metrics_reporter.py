@@ -10,8 +10,7 @@ from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.conditions import Conditions
 from mld.services.fleet.worker_metrics import WorkerMetricsReader, WorkerMetricsReporter
-from tests.fakes.lease_world import TABLE, World
-from tests.sim.loop import run
+from tests.fakes.lease_world import TABLE, on_table_with
 
 
 class Measuring:
@@ -38,13 +37,7 @@ def reporter(world, source=None, conditions=None, **config):
     return WorkerMetricsReporter(items, config, "me", runtime, find_load, others, conditions)
 
 
-def on_table(test):
-    async def main():
-        world = World()
-        world.create_table()
-        await test(world)
-
-    run(main())
+on_table = on_table_with()
 
 
 def running(test, measure=None, **config):

@@ -5,7 +5,7 @@ import pytest
 from mld.errors import Denied, NotFound, Throttled, UnknownOutcome
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_writes import assigning
-from tests.fakes.lease_world import TABLE, World, lease
+from tests.fakes.lease_world import TABLE, World, lease, on_table_with
 from tests.sim.loop import run
 
 KEY = "shardId-000000000000"
@@ -19,14 +19,7 @@ MOVES = {
 }
 
 
-def on_table(test, *rows):
-    async def main():
-        world = World()
-        world.create_table()
-        world.put(*rows)
-        await test(world, world.store())
-
-    run(main())
+on_table = on_table_with(lambda world: world.store())
 
 
 def stored(world):

@@ -16,7 +16,7 @@ from mld.model.leases.lease_item import lease_from_item
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 from mld.services.leases.lease_scan import MAX_SEGMENTS, segments_for
-from tests.fakes.lease_world import TABLE, World, lease
+from tests.fakes.lease_world import TABLE, World, lease, on_table_with
 from tests.sim.loop import run
 
 KEY = "shardId-000000000000"
@@ -24,16 +24,7 @@ MINE = lease(lease_owner="me", lease_counter=7)
 POSITION = ExtendedSequenceNumber("12", 3)
 
 
-def on_table(test, *rows, config=None):
-    """Run ``test(world, store)`` on a table with these rows."""
-
-    async def main():
-        world = World(config=config) if config else World()
-        world.create_table()
-        world.put(*rows)
-        await test(world, world.store())
-
-    run(main())
+on_table = on_table_with(lambda world: world.store())
 
 
 def stored(world, key=KEY):

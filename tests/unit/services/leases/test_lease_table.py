@@ -15,7 +15,7 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.model.config.config import LeaseConfig
-from tests.fakes.lease_world import TABLE, World
+from tests.fakes.lease_world import TABLE, World, create_table
 from tests.sim.loop import run
 
 
@@ -104,15 +104,7 @@ def test_a_creation_that_did_not_happen_is_an_error():
 
 def test_a_table_with_another_key_is_refused():
     async def test(world, store):
-        world.model.call(
-            "CreateTable",
-            {
-                "TableName": TABLE,
-                "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
-                "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
-                "BillingMode": "PAY_PER_REQUEST",
-            },
-        )
+        create_table(world.model, TABLE, "id")
         with pytest.raises(UnservableFleet, match="isn't a lease table"):
             await store.ensure_table()
 

@@ -8,18 +8,9 @@ import pytest
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_item import lease_from_item
 from mld.services.leases.lease_renewer import RELEASE_TRIES
-from tests.fakes.lease_world import TABLE, World, lease
-from tests.sim.loop import run
+from tests.fakes.lease_world import TABLE, lease, on_table_with
 
-
-def on_table(test, *rows, config=None):
-    async def main():
-        world = World(config=config) if config else World()
-        world.create_table()
-        world.put(*rows)
-        await test(world, world.worker("me"))
-
-    run(main())
+on_table = on_table_with(lambda world: world.worker("me"))
 
 
 @asynccontextmanager

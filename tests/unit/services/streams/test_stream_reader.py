@@ -7,25 +7,17 @@ from dataclasses import replace
 
 from mld.errors import Denied, Throttled
 from mld.local.kinesis import KinesisModel
-from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
-from mld.model.credentials import CredentialChain
 from mld.model.streams.listed_stream import ListedStream
 from mld.model.streams.stream import Stream
 from mld.model.streams.stream_list import StreamList
 from mld.services.streams.stream_names import StaticNames
 from mld.services.streams.stream_reader import GOOD_S, StreamReader
 from tests.fakes.clock import FakeClock
+from tests.fakes.config import config_with
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
 
-CONFIG = Config(
-    application_name="app",
-    worker_id="me",
-    stream=StreamConfig(name="s"),
-    aws=AwsConfig(kinesis_credentials=CredentialChain(())),
-    leases=LeaseConfig(table_name="app"),
-    child=ChildConfig(argv=("app",)),
-)
+CONFIG = config_with()
 
 
 class Account:
