@@ -26,6 +26,17 @@ failoverTimeMillis=100
 BEGINS_S = 1_700_000_000.0
 
 
+def snapshot(at_s: float, *leases: Lease, took_s: float = 0.1, **fields: Any) -> FleetSnapshot:
+    """A look that ended at a time of the monotonic clock."""
+    return FleetSnapshot(
+        began_at=at_s - took_s,
+        at=at_s,
+        wall_s=1000 + at_s,
+        leases={one.lease_key: one for one in leases},
+        **fields,
+    )
+
+
 class Looks:
     """Each look shows what time it is; the counters of living owners move.
 

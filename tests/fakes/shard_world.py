@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
 
 HALF = 2**127
+#: A checkpoint of a shard that is being read.
+MOVING = "49590338271490256608559692538361571095921575989136588898"
 P = ParamSpec("P")
 
 
@@ -172,6 +174,16 @@ class ShardWorld(World):
 
     def split(self, number: int, at: int = HALF) -> None:
         self.kinesis_call("SplitShard", ShardToSplit=shard_id(number), NewStartingHashKey=str(at))
+
+    async def reshard(self) -> None:
+        """Shard 0 was split into 1 and 2; its lease is finished, theirs are being read."""
+        await self.syncer.sync_if_empty()
+        self.split(0)
+        children = await self.detector.children_of(shard_id(0))
+        await self.shard_end().create_child_leases(await self.read(0), children)
+        self.at(0, "SHARD_END")
+        self.at(1, MOVING)
+        self.at(2, MOVING)
 
     def trim(self, number: int) -> None:
         """Let retention pass for one closed shard."""

@@ -9,11 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
-from mld.model.fleet.entities import Entity, entity_of
-from mld.model.fleet.leader_lock_item import heartbeat_attributes, lock_from_item, lock_to_item
-from mld.model.fleet.state_history import migration_from_item, migration_to_item
+from mld.model.fleet.leader_lock_item import heartbeat_attributes, lock_from_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
-from mld.model.leases.lease_item import lease_from_item, lease_to_item
+from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_writes import (
     assigning,
     checkpointing,
@@ -32,6 +30,7 @@ from mld.model.leases.table_layout import (
 )
 from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.dynamodb_model import DynamoDbModel
+from tests.golden.test_lease_items import written_by_us
 
 WIRE = Path(__file__).parents[1] / "data" / "wire" / "dynamodb.jsonl"
 ROWS = [json.loads(line) for line in WIRE.read_text().splitlines()]
@@ -58,7 +57,7 @@ def key_in(request):
 def ours(operation, request, before):
     """(kind, operation, request) of what we would send where Java sent this."""
     if operation == "PutItem":
-        return "PutItem", creation(PLACE, item_of_ours(request["Item"]))
+        return "PutItem", creation(PLACE, written_by_us(request["Item"]))
     if operation == "DeleteItem":
         lock = lock_from_item(before)
         expected = {"recordVersionNumber": {"S": lock.record_version}}
@@ -80,17 +79,6 @@ def ours(operation, request, before):
     metrics = metrics_from_item({**request["Key"], **attributes}, "leaseKey")
     unless_other = ("entityType", "WORKER_METRIC_STATS")
     return "UpdateItem", upsert(PLACE, metrics.worker_id, metrics_attributes(metrics), unless_other)
-
-
-def item_of_ours(item):
-    match entity_of(item, "leaseKey"):
-        case Entity.LEASE:
-            return lease_to_item(lease_from_item(item))
-        case Entity.LEADER:
-            return lock_to_item(lock_from_item(item), "leaseKey")
-        case Entity.CLIENT_VERSION_MIGRATION:
-            return migration_to_item(migration_from_item(item), "leaseKey")
-    raise AssertionError(item)
 
 
 def lease_write(request, before):

@@ -203,13 +203,17 @@ def test_without_metrics_no_client_is_made(new_app: Callable[..., Application]) 
 # --- credentials, streams by ARN
 
 
+def arn_of(app: Application) -> str:
+    summary = app.kinesis.describe_stream_summary(StreamName=app.name)
+    return summary["StreamDescriptionSummary"]["StreamARN"]
+
+
 def test_a_stream_by_arn_is_read_in_its_own_account_and_region(
     new_app: Callable[..., Application],
 ) -> None:
     app = new_app()
     app.put(3)
-    summary = app.kinesis.describe_stream_summary(StreamName=app.name)
-    arn = summary["StreamDescriptionSummary"]["StreamARN"]
+    arn = arn_of(app)
     run = app.start(streamName=None, streamArn=arn)
     run.wait_for_actions("checkpoint")
     assert run.stop() == 0, run.output
@@ -221,8 +225,7 @@ def test_a_stream_by_arn_is_read_by_name_where_the_account_is_unknown(
 ) -> None:
     app = new_app()
     app.put(3)
-    summary = app.kinesis.describe_stream_summary(StreamName=app.name)
-    arn = summary["StreamDescriptionSummary"]["StreamARN"]
+    arn = arn_of(app)
     app.aws.control(faults=[{"service": "sts", "code": "AccessDenied", "http_status": 403}])
     run = app.start(streamName=None, streamArn=arn)
     run.wait_for_actions("checkpoint")

@@ -15,13 +15,6 @@ from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from tests.fakes.lease_world import lease
 from tests.sim.loop import run
 
-PROPERTIES = """executableName=app.py
-applicationName=app
-streamName=s
-regionName=us-east-1
-AwsCredentialsProvider=EnvironmentVariableCredentialsProvider
-failoverTimeMillis=100
-"""
 HEALTHY, DEAD = lease(0, lease_owner="blue-1"), lease(1, lease_owner="red\x1b")
 
 
@@ -42,13 +35,6 @@ class Table:
         return FleetSnapshot(
             began_at=at, at=at, wall_s=0.0, leases={row.lease_key: row for row in rows}
         )
-
-
-@pytest.fixture
-def properties(tmp_path):
-    path = tmp_path / "app.properties"
-    path.write_text(PROPERTIES)
-    return str(path)
 
 
 @pytest.fixture

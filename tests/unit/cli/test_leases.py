@@ -14,7 +14,7 @@ from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
-from tests.fakes.fleet_looks import BEGINS_S, PROPERTIES, Looks
+from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi
 from tests.fakes.lease_world import lease
 
@@ -26,13 +26,6 @@ FREE = lease(
     2, checkpoint=ExtendedSequenceNumber("49", 3), parent_shard_ids=("shardId-000000000000",)
 )
 ROWS = (PARENT, HANDED, FREE)
-
-
-@pytest.fixture
-def properties(tmp_path):
-    path = tmp_path / "app.properties"
-    path.write_text(PROPERTIES)
-    return str(path)
 
 
 @pytest.fixture

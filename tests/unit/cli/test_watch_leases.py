@@ -11,19 +11,12 @@ import mld.cli.watch_leases
 from mld.cli import dispatch
 from mld.errors import Throttled
 from mld.model.sequence import ExtendedSequenceNumber
-from tests.fakes.fleet_looks import BEGINS_S, PROPERTIES, Looks
+from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_world import lease
 
 FIRST = lease(0, lease_owner="a")
 OTHER = lease(1, lease_owner="b", checkpoint=ExtendedSequenceNumber("4" * 56))
 MOVED = replace(FIRST, lease_owner="b")
-
-
-@pytest.fixture
-def properties(tmp_path):
-    path = tmp_path / "app.properties"
-    path.write_text(PROPERTIES)
-    return str(path)
 
 
 @pytest.fixture

@@ -261,6 +261,13 @@ class World:
             },
         )
 
+    async def at_its_end(self) -> ShardConsumer:
+        """A consumer of a shard with one record, which was split a minute ago."""
+        self.put(b"one")
+        self.split()
+        await asyncio.sleep(60)
+        return self.consumer(await self.hold())
+
     def put(self, *payloads: bytes, key: str = "k") -> list[str]:
         """Put records; their sequence numbers."""
         return [

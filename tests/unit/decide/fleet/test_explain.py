@@ -7,13 +7,14 @@ import pytest
 from mld.decide.fleet.awaited import Awaited, missing
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
-from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot, StreamSnapshot, TipSnapshot
+from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
 from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 from tests.markdown_pages import page
 
@@ -32,16 +33,6 @@ def at(number):
 
 def owned(number=0, counter=0, **fields):
     return lease(number, **{"lease_owner": "w1", "lease_counter": counter, **fields})
-
-
-def look(at_s, *leases, **fields):
-    return FleetSnapshot(
-        began_at=at_s - 0.1,
-        at=at_s,
-        wall_s=1000 + at_s,
-        leases={one.lease_key: one for one in leases},
-        **fields,
-    )
 
 
 def shard(number, keys=WHOLE, ended=False, parents=(None, None)):

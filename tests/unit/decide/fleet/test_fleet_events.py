@@ -5,26 +5,17 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.fleet.fleet_events import FleetEventKind as Kind, fleet_events, silent_workers
-from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot, StreamSnapshot
+from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
 from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 
 FAILOVER_S = 10.0
 KEY = "shardId-000000000000"
 W1 = {"lease_owner": "w1"}
-
-
-def look(at_s, *leases, **fields):
-    return FleetSnapshot(
-        began_at=at_s - 0.1,
-        at=at_s,
-        wall_s=1000 + at_s,
-        leases={one.lease_key: one for one in leases},
-        **fields,
-    )
 
 
 def events(*looks):

@@ -1,6 +1,7 @@
 """Rows with what several looks show of each, and what pages of workers add."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -8,11 +9,12 @@ from mld.decide.fleet.explain import explain
 from mld.decide.fleet.lease_list import host_of, list_leases, matches, relatives
 from mld.decide.fleet.scraped import failures, owner_says, records_per_s
 from mld.decide.fleet.watching import ExplainRules
-from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot, StreamSnapshot, TipSnapshot
+from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
 from mld.model.fleet.verdict import Verdict
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.sequence import ExtendedSequenceNumber
+from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 
 FAILOVER_S = 10.0
@@ -22,14 +24,7 @@ OWNED = lease(0, lease_owner="w1")
 AT_5 = ExtendedSequenceNumber("5")
 
 
-def look(at_s, *leases, **fields):
-    return FleetSnapshot(
-        began_at=at_s - 0.5,
-        at=at_s,
-        wall_s=1000 + at_s,
-        leases={one.lease_key: one for one in leases},
-        **fields,
-    )
+look = partial(snapshot, took_s=0.5)
 
 
 def listed(*looks):

@@ -137,10 +137,7 @@ def test_reading_goes_on_behind_the_checkpoint():
 
 def test_the_end_of_a_shard_leaves_children_a_checkpoint_and_a_cleanup():
     async def test(world):
-        world.put(b"one")
-        world.split()
-        await asyncio.sleep(60)
-        consumer = world.consumer(await world.hold())
+        consumer = await world.at_its_end()
         assert await consumer.run() is ShutdownReason.SHARD_END
         assert world.children.heard() == ["initialize", "processRecords", "shardEnded"]
         row = await world.row()
@@ -255,10 +252,7 @@ def test_a_position_that_a_recreated_stream_refuses_ends_the_worker():
 
 def test_a_child_that_forgets_the_end_reads_it_again_and_then_gives_up():
     async def test(world):
-        world.put(b"one")
-        world.split()
-        await asyncio.sleep(60)
-        consumer = world.consumer(await world.hold())
+        consumer = await world.at_its_end()
         with pytest.raises(EndNotCheckpointed, match="without a successful checkpoint"):
             await consumer.run()
         assert len(world.children.children) == 4
@@ -272,10 +266,7 @@ def test_a_child_that_forgets_the_end_reads_it_again_and_then_gives_up():
 
 def test_the_next_child_may_remember_the_end():
     async def test(world):
-        world.put(b"one")
-        world.split()
-        await asyncio.sleep(60)
-        consumer = world.consumer(await world.hold())
+        consumer = await world.at_its_end()
         assert await consumer.run() is ShutdownReason.SHARD_END
         assert len(world.children.children) == 2
         assert (await world.row()).is_finished
@@ -293,10 +284,7 @@ def test_a_child_that_dies_after_checkpointing_the_end_leaves_a_finished_shard()
         return 0
 
     async def test(world):
-        world.put(b"one")
-        world.split()
-        await asyncio.sleep(60)
-        consumer = world.consumer(await world.hold())
+        consumer = await world.at_its_end()
         assert await consumer.run() is ShutdownReason.SHARD_END
         assert len(world.children.children) == 1
         assert (await world.row()).is_finished

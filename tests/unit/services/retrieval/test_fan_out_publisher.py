@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
-import random
 from collections import deque
 from itertools import pairwise
 
@@ -24,46 +22,30 @@ from mld.errors import (
 )
 from mld.model.config.config import RetrievalConfig
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.services.retrieval.byte_budget import SLOW_S, ByteBudget
+from mld.services.retrieval.byte_budget import SLOW_S
 from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
-from mld.services.runtime import Runtime
 from tests.fakes.budget import reserve
-from tests.fakes.clock import CountingIds, LoopClock
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import Inline, RecordedMetrics
-from tests.unit.services.retrieval.test_polling_publisher import ScriptedExistence
+from tests.unit.services.retrieval.publishing import (
+    CHILD,
+    EPOCH,
+    Publishing,
+    just,
+    records_of,
+)
 
-EPOCH = 1_700_000_000.0
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/app:1"
-CHILD = {
-    "ShardId": "c",
-    "ParentShards": ["p"],
-    "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "1"},
-}
 BROKEN = UnknownOutcome("SubscribeToShard", "ProtocolError", "ended prematurely")
 IN_USE = InUse("SubscribeToShard", "ResourceInUseException")
 
 
 def event(*numbers, behind=0, continuation=None, children=None, size=1):
-    records = [
-        {
-            "SequenceNumber": str(number),
-            "PartitionKey": "k",
-            "Data": base64.b64encode(b"x" * size).decode(),
-            "ApproximateArrivalTimestamp": 1.0,
-        }
-        for number in numbers
-    ]
-    body = {"Records": records, "MillisBehindLatest": behind}
+    body = {"Records": records_of(numbers, size), "MillisBehindLatest": behind}
     if children is None:
         body["ContinuationSequenceNumber"] = continuation or str(numbers[-1])
     else:
         body["ChildShards"] = children
     return json.dumps(body).encode()
-
-
-def just(seconds):
-    return pytest.approx(seconds, abs=0.01, rel=0)
 
 
 END = event(children=[CHILD])
@@ -142,16 +124,13 @@ class ScriptedRegistration:
         self.doubted.append(arn)
 
 
-class World:
+class World(Publishing):
     """A publisher with everything around it."""
 
     def __init__(self, *scripts, position=TRIM_HORIZON, since_s=None, budget=48 << 20, **config):
+        super().__init__(budget)
         self.kinesis = ScriptedKinesis(*scripts)
-        self.clock = LoopClock(EPOCH)
-        self.budget = ByteBudget(budget, self.clock)
         self.registration = ScriptedRegistration()
-        self.existence = ScriptedExistence()
-        self.offload = Inline()
         self.position, self.since_s = position, since_s
         self.publisher = FanOutPublisher(
             "shard-1",
@@ -161,30 +140,9 @@ class World:
                 existence=self.existence,
                 config=RetrievalConfig(**config),
                 budget=self.budget,
-                runtime=Runtime(
-                    clock=self.clock,
-                    rng=random.Random(1),
-                    ids=CountingIds(),
-                    metrics=RecordedMetrics(),
-                    offload=self.offload,
-                ),
+                runtime=self.runtime,
             ),
         )
-
-    async def take(self):
-        fetched = await self.publisher.next_batch()
-        assert fetched is not None
-        fetched.reservation.release()
-        return fetched.batch
-
-    async def take_numbers(self, count):
-        """Last sequence numbers of the next non-empty batches."""
-        numbers = []
-        while len(numbers) < count:
-            batch = await self.take()
-            if not batch.is_empty:
-                numbers.append(batch.last_sequence_number)
-        return numbers
 
     @property
     def starts(self):

@@ -19,7 +19,7 @@ from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
-from tests.unit.services.retrieval.test_polling_publisher import ScriptedExistence
+from tests.unit.services.retrieval.publishing import ScriptedExistence
 
 SHARD = "shardId-000000000000"
 

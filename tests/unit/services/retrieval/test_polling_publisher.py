@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
-import random
 from collections import deque
 
 import pytest
@@ -24,34 +22,23 @@ from mld.model.config.config import RetrievalConfig
 from mld.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.stream import Stream
-from mld.services.retrieval.byte_budget import STUCK_S, ByteBudget
+from mld.services.retrieval.byte_budget import STUCK_S
 from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
-from mld.services.runtime import Runtime
 from tests.fakes.budget import reserve
-from tests.fakes.clock import CountingIds, LoopClock
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import Inline, RecordedMetrics
-
-EPOCH = 1_700_000_000.0
-
-
-def just(seconds):
-    return pytest.approx(seconds, abs=0.01, rel=0)
+from tests.unit.services.retrieval.publishing import (
+    CHILD,
+    EPOCH,
+    Publishing,
+    just,
+    records_of,
+)
 
 
 def answer(*numbers, behind=0, following="next", children=None, size=1):
-    records = [
-        {
-            "SequenceNumber": str(number),
-            "PartitionKey": "k",
-            "Data": base64.b64encode(b"x" * size).decode(),
-            "ApproximateArrivalTimestamp": 1.0,
-        }
-        for number in numbers
-    ]
     return json.dumps(
         {
-            "Records": records,
+            "Records": records_of(numbers, size),
             "NextShardIterator": following,
             "MillisBehindLatest": behind,
             "ChildShards": children or [],
@@ -59,16 +46,7 @@ def answer(*numbers, behind=0, following="next", children=None, size=1):
     ).encode()
 
 
-END = answer(
-    following=None,
-    children=[
-        {
-            "ShardId": "c",
-            "ParentShards": ["p"],
-            "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "1"},
-        }
-    ],
-)
+END = answer(following=None, children=[CHILD])
 
 
 class ScriptedKinesis:
@@ -85,13 +63,16 @@ class ScriptedKinesis:
         self.calls = []
         self.requests = []
         self.iterators = []
+        self.iterator_takes_s = 0.0
         self.hold = None
 
     async def get_shard_iterator(self, **request):
         self.iterators.append(request)
         if self.iterator_errors:
             raise self.iterator_errors.popleft()
-        return {"ShardIterator": f"it{len(self.iterators)}"}
+        iterator = f"it{len(self.iterators)}"
+        await asyncio.sleep(self.iterator_takes_s)
+        return {"ShardIterator": iterator}
 
     async def get_records(self, **request):
         self.calls.append((asyncio.get_running_loop().time(), request["ShardIterator"]))
@@ -104,85 +85,23 @@ class ScriptedKinesis:
         return result
 
 
-class ScriptedExistence:
-    """Says what became of a shard that was not found.
-
-    Attributes:
-        fates: one per question, an exception is raised; at its end every shard is trimmed.
-        doubted: what the publisher asked to look into, shard and sequence number.
-        is_gone: the stream was not found.
-        confirmations: whether it is the same, one per question; at its end it is.
-        confirm_s: how long such an answer takes.
-        confirmed_at: when they were given.
-    """
-
-    def __init__(self):
-        self.is_gone = False
-        self.fates = deque()
-        self.asked = []
-        self.doubted = []
-        self.confirmations = deque()
-        self.confirm_s = 0.0
-        self.confirmed_at = []
-
-    async def confirm(self):
-        await asyncio.sleep(self.confirm_s)
-        self.confirmed_at.append(asyncio.get_running_loop().time())
-        return self.confirmations.popleft() if self.confirmations else True
-
-    async def is_trimmed(self, shard_id, sequence_number):
-        self.asked.append((shard_id, sequence_number))
-        fate = self.fates.popleft() if self.fates else True
-        if isinstance(fate, Exception):
-            raise fate
-        return fate
-
-    def doubt(self, shard_id, sequence_number):
-        self.doubted.append((shard_id, sequence_number))
-
-
-class Fetching:
+class Fetching(Publishing):
     """A publisher with everything around it."""
 
     def __init__(self, *answers, position=TRIM_HORIZON, stream=None, timestamp_s=None, **config):
+        super().__init__()
         self.kinesis = ScriptedKinesis(*answers)
-        self.clock = LoopClock(EPOCH)
-        self.metrics = RecordedMetrics()
-        self.budget = ByteBudget(48 * 2**20, self.clock)
-        self.offload = Inline()
         self.position = position
-        self.existence = ScriptedExistence()
         parts = PollingParts(
             kinesis=self.kinesis,
             stream=stream or Stream(name="orders"),
             existence=self.existence,
             config=RetrievalConfig(**config),
             budget=self.budget,
-            runtime=Runtime(
-                clock=self.clock,
-                rng=random.Random(1),
-                ids=CountingIds(),
-                metrics=self.metrics,
-                offload=self.offload,
-            ),
+            runtime=self.runtime,
             initial_timestamp_s=timestamp_s,
         )
         self.publisher = PollingPublisher("shard-1", parts)
-
-    async def take(self):
-        fetched = await self.publisher.next_batch()
-        assert fetched is not None
-        fetched.reservation.release()
-        return fetched.batch
-
-    async def take_numbers(self, count):
-        """Last sequence numbers of the next non-empty batches."""
-        numbers = []
-        while len(numbers) < count:
-            batch = await self.take()
-            if not batch.is_empty:
-                numbers.append(batch.last_sequence_number)
-        return numbers
 
     @property
     def times(self):
@@ -646,14 +565,7 @@ def test_a_rewind_reads_again_and_drops_what_is_under_way():
 
 def test_a_rewind_while_an_iterator_is_requested_gets_another_one():
     async def test(world):
-        real = world.kinesis.get_shard_iterator
-
-        async def slow(**request):
-            result = await real(**request)
-            await asyncio.sleep(3)
-            return result
-
-        world.kinesis.get_shard_iterator = slow
+        world.kinesis.iterator_takes_s = 3
         await asyncio.sleep(1)
         world.publisher.rewind(world.publisher.delivered)
         assert await world.take_numbers(1) == ["1"]
@@ -832,14 +744,7 @@ def test_an_iterator_that_expired_since_read_ahead_was_taken_back_is_replaced():
 
 def test_a_first_iterator_at_latest_that_is_being_asked_for_is_kept():
     async def test(world):
-        real = world.kinesis.get_shard_iterator
-
-        async def slow(**request):
-            result = await real(**request)
-            await asyncio.sleep(3)
-            return result
-
-        world.kinesis.get_shard_iterator = slow
+        world.kinesis.iterator_takes_s = 3
         await asyncio.sleep(1)
         world.publisher._drop_read_ahead()
         await asyncio.sleep(100)

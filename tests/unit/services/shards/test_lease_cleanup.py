@@ -7,22 +7,15 @@ import pytest
 from mld.errors import NotFound, Unreachable
 from mld.model.sequence import Sentinel
 from mld.services.shards.lease_cleanup import ASKED_S
-from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
+from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
 
-MOVING = "49590338271490256608559692538361571095921575989136588898"
 GONE = NotFound("GetShardIterator", "ResourceNotFoundException")
 
 
 async def split(**options):
     """Shard 0 is finished and queued; its children 1 and 2 are being read."""
     world = ShardWorld(1, **options)
-    await world.syncer.sync_if_empty()
-    world.split(0)
-    children = await world.detector.children_of(shard_id(0))
-    await world.shard_end().create_child_leases(await world.read(0), children)
-    world.at(0, "SHARD_END")
-    world.at(1, MOVING)
-    world.at(2, MOVING)
+    await world.reshard()
     world.cleanup.enqueue(await world.read(0))
     await world.cleanup.clean_once()
     world.calls.clear()

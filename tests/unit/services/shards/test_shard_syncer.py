@@ -20,10 +20,9 @@ from mld.model.streams.stream import Stream
 from mld.services.shards.shard_syncer import CONFIRMED_S
 from mld.services.shards.stream_sync import OUTDATED_S
 from tests.fakes.lease_world import lease
-from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
+from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
 
 LATEST, TRIM_HORIZON, AT_TIMESTAMP = Sentinel.LATEST, Sentinel.TRIM_HORIZON, Sentinel.AT_TIMESTAMP
-MOVING = "49590338271490256608559692538361571095921575989136588898"
 MOVING_POSITION = ExtendedSequenceNumber(MOVING)
 
 
@@ -281,13 +280,7 @@ async def test_open_parents_with_children_stop_the_sync_unless_ignored():
 async def resharded(position=TRIM_HORIZON, **options):
     """Shard 0 was split into 1 and 2; its lease is finished, theirs are there."""
     world = ShardWorld(1, position, **options)
-    await world.syncer.sync_if_empty()
-    world.split(0)
-    children = await world.detector.children_of(shard_id(0))
-    await world.shard_end().create_child_leases(await world.read(0), children)
-    world.at(0, "SHARD_END")
-    world.at(1, MOVING)
-    world.at(2, MOVING)
+    await world.reshard()
     world.calls.clear()
     return world
 
