@@ -26,7 +26,7 @@ from mld.errors import ConfigError
 from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
 from mld.model.config.properties import Entry, last_of_each, parse
-from mld.model.streams.listed_stream import parse_streams
+from mld.model.streams.stream_list import parse_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ from mld.model.config.config import CREDENTIAL_KEYS
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
-from mld.model.streams.listed_stream import ListedStream
+from mld.model.streams.stream_list import ListedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

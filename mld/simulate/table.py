@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mld.model.fleet.leader_lock_item import LockItem
+from mld.model.fleet.entities import LockItem
 from mld.model.leases.lease import Lease
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.fleet.entities import Entity, entity_of
-from mld.model.fleet.leader_lock_item import lock_from_item, lock_to_item
+from mld.model.fleet.entities import Entity, entity_of, lock_from_item, lock_to_item
 from mld.model.fleet.state_history import migration_from_item, migration_to_item
 from mld.model.fleet.worker_metrics import metrics_from_item, metrics_to_item
 from mld.model.leases.lease_item import is_lease_item, lease_from_item, lease_to_item

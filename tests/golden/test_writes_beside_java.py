@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
-from mld.model.fleet.leader_lock_item import heartbeat_attributes, lock_from_item
+from mld.model.fleet.entities import heartbeat_attributes, lock_from_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_writes import (

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from mld.model.fleet.leader_lock_item import LockItem, lock_from_item, lock_to_item
+from mld.model.fleet.entities import LockItem, lock_from_item, lock_to_item
 from mld.model.fleet.state_history import (
     ClientVersion,
     MigrationState,

@@ -24,10 +24,15 @@ from mld.model.config.config import (
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.listed_stream import ListedStream
 from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import FormerPolicy, FormerStrategy, StreamList
-from mld.model.streams.stream_selection import NamePattern, StreamSelection
+from mld.model.streams.stream_list import (
+    FormerPolicy,
+    FormerStrategy,
+    ListedStream,
+    NamePattern,
+    StreamList,
+    StreamSelection,
+)
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis

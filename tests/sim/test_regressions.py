@@ -33,7 +33,7 @@ def test_a_seed_is_the_same_run_in_every_process():
             check=True,
             text=True,
         ).stdout
-        for hash_seed in ("0", "1", "4711")
+        for hash_seed in ("0", "4711")
     }
     assert len(outputs) == 1
     assert len(outputs.pop().split()) == 3

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from mld.model.fleet.leader_lock_item import LockItem
+    from mld.model.fleet.entities import LockItem
     from mld.model.fleet.worker_metrics import WorkerMetrics
 
 #: Two clocks may differ in speed by one percent each.

@@ -25,7 +25,7 @@ from mld.model.streams.stream_list import FormerStrategy
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.model.streams.stream_selection import StreamSelection
+    from mld.model.streams.stream_list import StreamSelection
 
 #: Streams whose tags are asked for, a second: ListTagsForStream is limited to five a second and
 #: account, for all workers together (Kinesis API reference).

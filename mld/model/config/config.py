@@ -36,8 +36,7 @@ from mld.model.config.keys import (
     word,
 )
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.stream_list import FormerPolicy, StreamList
-from mld.model.streams.stream_selection import StreamSelection
+from mld.model.streams.stream_list import FormerPolicy, StreamList, StreamSelection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

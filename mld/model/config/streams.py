@@ -12,7 +12,6 @@ from mld.model.config.keys import keys_of
 from mld.model.config.properties import last_of_each, parse
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.listed_stream import ListedStream, parse_streams
 from mld.model.streams.stream import StreamArn
 from mld.model.streams.stream_list import (
     NAMED_KEY,
@@ -20,9 +19,13 @@ from mld.model.streams.stream_list import (
     WAIT_KEY,
     FormerPolicy,
     FormerStrategy,
+    ListedStream,
+    NamePattern,
     StreamList,
+    StreamSelection,
+    parse_streams,
+    parse_tags,
 )
-from mld.model.streams.stream_selection import NamePattern, StreamSelection, parse_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,17 +1,28 @@
-"""What lives in the tables of an application besides leases, and how kinds are recognized.
+"""What lives in the tables of an application besides leases, and the item of the leader lock.
 
-Source: EntityType, CoordinatorStateDAODelegate.resolveEntityType (3.5.1).
+The lock is the item ``Leader``, in the format of the DynamoDB lock client.
+
+Source: EntityType, CoordinatorStateDAODelegate.resolveEntityType, LeaderLock,
+DynamoDBLockBasedLeaderDecider (3.5.1), AmazonDynamoDBLockClient 1.4.0.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import MalformedData
+from mld.model.attributes import required, text_of
 
 if TYPE_CHECKING:
     from mld.model.attributes import Item
 
+OWNER_NAME = "ownerName"
+RECORD_VERSION = "recordVersionNumber"
+LEASE_DURATION = "leaseDuration"
+IS_RELEASED = "isReleased"
 #: Attribute that tells what an item is; 3.0 to 3.4 write none.
 ENTITY_TYPE = "entityType"
 #: Primary keys of items of which there is one.
@@ -19,7 +30,6 @@ LEADER_KEY = "Leader"
 MIGRATION_KEY = "Migration3.0"
 TABLE_MIGRATION_KEY = "TableMigration3.5"
 RESERVED_KEYS = frozenset({LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_KEY})
-
 _SHARD_ID = re.compile(r"shardId-[0-9]+\Z")
 _STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+(:[^:]+)?\Z")
 
@@ -78,3 +88,63 @@ def key_taken_by_others(worker_id: str, stream_names: tuple[str, ...] = ()) -> s
     if worker_id in stream_names:
         return "the name of the stream, which KCL 3.x may use as a key in the lease table"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class LockItem:
+    """Who leads.
+
+    Attributes:
+        duration_s: an observer may take the lock when it has seen the same ``record_version`` for
+            longer than this, on its own monotonic clock. Stored as text, in milliseconds.
+        record_version: new at every acquisition and heartbeat.
+        is_released: given up without being deleted; free to take.
+    """
+
+    owner: str
+    duration_s: float
+    record_version: str
+    is_released: bool = False
+
+
+def lock_from_item(item: Item) -> LockItem:
+    """Read the item.
+
+    Raises:
+        MalformedData: an attribute is missing, or the duration is not a text of digits.
+    """
+    duration = required(text_of(item, LEASE_DURATION), LEASE_DURATION)
+    if not (duration.isascii() and duration.isdigit()):
+        raise MalformedData(f"{LEASE_DURATION} is {duration!r}, not milliseconds")
+    return LockItem(
+        owner=required(text_of(item, OWNER_NAME), OWNER_NAME),
+        duration_s=int(duration) / 1000,
+        record_version=required(text_of(item, RECORD_VERSION), RECORD_VERSION),
+        is_released=text_of(item, IS_RELEASED) == "1",
+    )
+
+
+def heartbeat_attributes(lock: LockItem) -> dict[str, dict[str, Any]]:
+    """What a heartbeat sets."""
+    return {
+        LEASE_DURATION: {"S": str(round(lock.duration_s * 1000))},
+        RECORD_VERSION: {"S": lock.record_version},
+    }
+
+
+def lock_to_item(
+    lock: LockItem, key_name: str, *, with_entity: bool = True
+) -> dict[str, dict[str, Any]]:
+    """The complete item.
+
+    Args:
+        lock: as it is to be; a released one can't be written, it is deleted.
+        key_name: ``leaseKey`` or ``key``.
+        with_entity: 3.5 and later write ``entityType``.
+    """
+    item: dict[str, dict[str, Any]] = {
+        key_name: {"S": LEADER_KEY},
+        OWNER_NAME: {"S": lock.owner},
+        **heartbeat_attributes(lock),
+    }
+    return item | ({ENTITY_TYPE: {"S": Entity.LEADER.value}} if with_entity else {})

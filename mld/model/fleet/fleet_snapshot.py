@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.fleet.leader_lock_item import LockItem
+    from mld.model.fleet.entities import LockItem
     from mld.model.fleet.state_history import ClientVersion, TableStatus
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.fleet.worker_page import WorkerPage

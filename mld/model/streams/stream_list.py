@@ -1,8 +1,9 @@
 """Which streams a multi-stream worker reads, what holds for one of them, and for former ones.
 
 ``streams`` lists them: an ARN, ``account:name:epoch`` as it stands in lease keys, or a bare name of
-the own account. ``stream.<name>.<option>`` changes an option for one stream, or for all whose names
-match a glob. The Java daemon has no such keys: it reads exactly one stream.
+the own account; or the file gives a rule for the streams of the account.
+``stream.<name>.<option>`` changes an option for one stream, or for all whose names match a glob. The
+Java daemon has no such keys: it reads exactly one stream.
 """
 
 from __future__ import annotations
@@ -13,18 +14,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mld.errors import MalformedData
 from mld.model.children.child_command import split_command
-from mld.model.config.keys import Key, Kind, by_rule, flag, named, own_millis, read_as, word
+from mld.model.config.keys import (
+    Key,
+    Kind,
+    by_rule,
+    flag,
+    named,
+    own_count,
+    own_millis,
+    read_as,
+    word,
+)
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.streams.stream import Stream, StreamArn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from mld.model.streams.listed_stream import ListedStream
-    from mld.model.streams.stream_selection import StreamSelection
-
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
+_FORMS = "write an ARN, account:name:epoch, or the name of a stream of this account"
 STRATEGY_KEY = "formerStreamsLeasesDeletionStrategy"
 WAIT_KEY = "formerStreamsLeasesDeletionWaitMillis"
 #: The property with the streams whose leases are deleted.
@@ -32,6 +44,90 @@ NAMED_KEY = "formerStreamsForLeaseCleanup"
 #: What names of options begin with, before the stream's name.
 OPTION_PREFIX = "stream."
 _LATEST = InitialPosition(Sentinel.LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStream:
+    """One item of ``streams``; what is None is asked from Kinesis at the start.
+
+    Attributes:
+        arn: where the item is an ARN.
+        account: 12 digits, where the item names one.
+        epoch: of ``account:name:epoch``, > 0; lease keys use it as it stands.
+    """
+
+    name: str
+    arn: StreamArn | None = None
+    account: str | None = None
+    epoch: int | None = None
+
+    def __str__(self) -> str:
+        if self.arn is not None:
+            return str(self.arn)
+        return self.name if self.epoch is None else f"{self.account}:{self.name}:{self.epoch}"
+
+
+def may_be(listed: ListedStream, stream: Stream) -> bool:
+    """Whether an item of a list may mean a stream: what the item does not say is no difference."""
+    return (
+        listed.name == stream.name
+        and listed.account in (None, stream.account)
+        and listed.epoch in (None, stream.epoch)
+    )
+
+
+def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, ...]]:
+    """Read the value of ``streams``.
+
+    Args:
+        text: items separated by commas; blanks around them do not count.
+
+    Returns:
+        The streams in their order, and what is wrong; with an error the list must not be used.
+    """
+    listed: list[ListedStream] = []
+    problems: list[Problem] = []
+    for item in (part.strip() for part in text.split(",")):
+        if not item:
+            continue
+        try:
+            stream = _parse_item(item)
+        except MalformedData as error:
+            problems.append(Problem(Severity.ERROR, str(error), _FORMS))
+            continue
+        twin = next((one for one in listed if _is_same(one, stream)), None)
+        if twin is not None:
+            what = f"{mask(str(stream))} may name the same stream as {mask(str(twin))}"
+            problems.append(Problem(Severity.ERROR, what, "keep one of them"))
+        listed.append(stream)
+    if not listed and not problems:
+        problems.append(Problem(Severity.ERROR, "names no stream", _FORMS))
+    return tuple(listed), tuple(problems)
+
+
+def _parse_item(item: str) -> ListedStream:
+    if item.startswith("arn:"):
+        arn = StreamArn.parse(item)
+        _check_name(arn.name)
+        return ListedStream(arn.name, arn=arn, account=arn.account)
+    if ":" in item:
+        stream = Stream.parse_identifier(item)
+        _check_name(stream.name)
+        return ListedStream(stream.name, account=stream.account, epoch=stream.epoch)
+    _check_name(item)
+    return ListedStream(item)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.match(name):
+        raise MalformedData(f"{mask(name)!r} is not a valid stream name")
+
+
+def _is_same(one: ListedStream, other: ListedStream) -> bool:
+    """True for one stream in two forms; without an account a name may mean the other one."""
+    if one.name != other.name:
+        return False
+    return one.account == other.account or None in (one.account, other.account)
 
 
 class FormerStrategy(StrEnum):
@@ -269,3 +365,104 @@ class StreamList:
     def program_of(self, name: str) -> StreamOption | None:
         """The line that gives a stream a program of its own, if one does."""
         return _chosen(name, self.options).get("argv")
+
+
+def is_regular(text: str) -> bool:
+    """Whether a pattern is a ``/regular expression/``."""
+    return len(text) > 2 and text.startswith("/") and text.endswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """A rule for names of streams.
+
+    Attributes:
+        compiled: matches the whole name.
+    """
+
+    text: str
+    compiled: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> NamePattern:
+        """Read ``/regular expression/``, or globs (``*``, ``?``, ``[…]``) separated by commas.
+
+        Both have to match a whole name.
+
+        Raises:
+            MalformedData: the regular expression is none, or a glob is empty.
+        """
+        if is_regular(text):
+            try:
+                return cls(text, re.compile(text[1:-1]))
+            except re.error as error:
+                raise MalformedData(f"{text!r} is not a regular expression: {error}") from None
+        globs = [glob.strip() for glob in text.split(",")]
+        if not all(globs):
+            raise MalformedData(f"{text!r} has an empty pattern")
+        return cls(text, re.compile("|".join(map(fnmatch.translate, globs))))
+
+    def matches(self, name: str) -> bool:
+        """Whether a stream of that name is meant."""
+        return self.compiled.fullmatch(name) is not None
+
+
+def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``key=value, key=value``; values may be empty and may have ``=`` in them.
+
+    Raises:
+        MalformedData: an item without ``=`` or without a key, or a key twice.
+    """
+    tags: dict[str, str] = {}
+    for item in (part.strip() for part in text.split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key:
+            raise MalformedData(f"{item!r} is not of the form key=value")
+        if key in tags:
+            raise MalformedData(f"the tag {key!r} is there twice")
+        tags[key] = value
+    return tuple(tags.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSelection:
+    """A rule that chooses streams of the own account.
+
+    Attributes:
+        names: None = any name.
+        excluded: None = none.
+        tags: key and value; empty = any tags.
+        max_streams: 0 = no limit.
+    """
+
+    # fmt: off
+    names: NamePattern | None = by_rule(None, Key("streamNamePattern", Kind.TEXT, None,
+        "read the streams of the account with such names, too: globs separated by commas, or"
+        " /regular expression/", own=True))
+    excluded: NamePattern | None = by_rule(None, Key("streamNameExcludePattern", Kind.TEXT, None,
+        "but not those with such names", own=True))
+    tags: tuple[tuple[str, str], ...] = by_rule((), Key("streamTags", Kind.TEXT, None,
+        "read the streams with all of these tags, too: key=value, separated by commas", own=True))
+    grace_s: float = own_millis("streamDiscoveryGraceMillis", 0,
+        "a stream that pattern and tags find no more leaves the list only after this", least=0)
+    max_streams: int = own_count("maxStreams", 0,
+        "upper bound of streams read because of pattern and tags; 0 = none", least=0)
+    # fmt: on
+
+    def __str__(self) -> str:
+        parts = [f"of names {self.names.text}"] if self.names is not None else []
+        if self.excluded is not None:
+            parts.append(f"not of names {self.excluded.text}")
+        if self.tags:
+            parts.append("with tags " + ", ".join(f"{key}={value}" for key, value in self.tags))
+        return "all streams " + ", ".join(parts)
+
+    def has_name(self, name: str) -> bool:
+        """Whether a stream of that name may be meant."""
+        if self.names is not None and not self.names.matches(name):
+            return False
+        return self.excluded is None or not self.excluded.matches(name)
+
+    def has_tags(self, tags: Mapping[str, str]) -> bool:
+        """Whether a stream with these tags is meant."""
+        return all(tags.get(key) == value for key, value in self.tags)

@@ -11,8 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.children.child_record import ChildRecord, Traces, read_record
-from mld.decide.children.stderr_tail import StderrTail
+from mld.decide.children.child_record import ChildRecord, StderrTail, Traces, read_record
 from mld.model.config.config import ChildLogFormat
 from mld.model.masking import mask, printable
 from mld.ports.process import CHILD_LOGGER

@@ -24,12 +24,12 @@ from mld.model.fleet.entities import (
     ENTITY_TYPE,
     LEADER_KEY,
     MIGRATION_KEY,
+    OWNER_NAME,
     TABLE_MIGRATION_KEY,
     Entity,
     entity_of,
     key_taken_by_others,
 )
-from mld.model.fleet.leader_lock_item import OWNER_NAME
 from mld.model.fleet.state_history import (
     CLIENT_VERSION,
     TABLE_STATUS,

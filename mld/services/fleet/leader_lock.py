@@ -29,9 +29,9 @@ from mld.decide.fleet.leader_lock import (
 )
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome, UnservableFleet
-from mld.model.fleet.entities import LEADER_KEY
-from mld.model.fleet.leader_lock_item import (
+from mld.model.fleet.entities import (
     IS_RELEASED,
+    LEADER_KEY,
     OWNER_NAME,
     RECORD_VERSION,
     LockItem,

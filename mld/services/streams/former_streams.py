@@ -22,14 +22,13 @@ from mld.model.metrics import (
     NON_EXISTING_STREAMS,
     STREAMS_PENDING_DELETION,
 )
-from mld.model.streams.listed_stream import may_be
 from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import FormerStrategy
+from mld.model.streams.stream_list import FormerStrategy, may_be
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.model.streams.listed_stream import ListedStream
+    from mld.model.streams.stream_list import ListedStream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.streams.stream_context import TrackerParts

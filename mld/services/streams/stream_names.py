@@ -16,7 +16,7 @@ from mld.decide.streams.existence import DELETING
 from mld.decide.streams.stream_identity import described_stream, resolved_stream
 from mld.decide.streams.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
-from mld.model.streams.listed_stream import ListedStream
+from mld.model.streams.stream_list import ListedStream
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.model.streams.stream import Stream
-    from mld.model.streams.stream_selection import StreamSelection
+    from mld.model.streams.stream_list import StreamSelection
     from mld.ports.aws import Kinesis
     from mld.ports.clock import Clock
 

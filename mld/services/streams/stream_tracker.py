@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from mld.decide.readiness import Reason
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
-from mld.model.streams.listed_stream import may_be
 from mld.model.streams.stream import Stream
+from mld.model.streams.stream_list import may_be
 from mld.services.bounded import for_each
 from mld.services.streams.stream_context import ContextLoops
 from mld.services.wakeup import Wakeup
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.model.leases.lease import Lease
-    from mld.model.streams.listed_stream import ListedStream
+    from mld.model.streams.stream_list import ListedStream
     from mld.services.streams.stream_context import Loop, StreamContext, TrackerParts
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import pytest
 
 import mld.cli.leases
 from mld.cli import dispatch
+from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems
-from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.assignment.looks import observe
-from mld.decide.fleet.assignment.workers import take_part
+from mld.decide.fleet.assignment.looks import observe, take_part
 from mld.decide.leases.discovery import look_pause_s
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups, groups_of
 from mld.decide.fleet.assignment.levelling import Levelling, Relief
-from mld.decide.fleet.assignment.looks import observe
-from mld.decide.fleet.assignment.workers import readings, take_part
+from mld.decide.fleet.assignment.looks import observe, readings, take_part
 
 if TYPE_CHECKING:
     import random

@@ -7,8 +7,8 @@ import pytest
 from mld.decide.fleet.awaited import Awaited, missing
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
+from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
-from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.fleet.fleet_events import FleetEventKind as Kind, fleet_events, silent_workers
+from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
-from mld.model.fleet.leader_lock_item import LockItem
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard

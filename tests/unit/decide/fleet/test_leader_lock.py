@@ -4,7 +4,7 @@ import pytest
 
 from mld.decide.fleet import leader_lock
 from mld.decide.fleet.leader_lock import LockEvent, LockMove, LockSighting, Phase
-from mld.model.fleet.leader_lock_item import LockItem
+from mld.model.fleet.entities import LockItem
 from mld.model.fleet.worker_metrics import WorkerMetrics
 
 LOCK = LockItem("other", 10.0, "v1")

@@ -6,8 +6,14 @@ import pytest
 
 from mld.errors import MalformedData
 from mld.model.attributes import decimal, decimal_of, rounded, text_of
-from mld.model.fleet.entities import Entity, entity_of, key_taken_by_others
-from mld.model.fleet.leader_lock_item import LockItem, lock_from_item, lock_to_item
+from mld.model.fleet.entities import (
+    Entity,
+    LockItem,
+    entity_of,
+    key_taken_by_others,
+    lock_from_item,
+    lock_to_item,
+)
 from mld.model.fleet.state_history import (
     ClientVersion,
     MigrationState,

@@ -7,9 +7,16 @@ from mld.model.config.config import KEYS
 from mld.model.config.streams import named_in
 from mld.model.findings import Severity
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.listed_stream import ListedStream, may_be, parse_streams
 from mld.model.streams.stream import Stream, StreamArn
-from mld.model.streams.stream_list import FormerPolicy, FormerStrategy, StreamOption, parse_option
+from mld.model.streams.stream_list import (
+    FormerPolicy,
+    FormerStrategy,
+    ListedStream,
+    StreamOption,
+    may_be,
+    parse_option,
+    parse_streams,
+)
 from tests.unit.model.config.test_config_build import built, config, errors, warnings
 
 ACCOUNT = "123456789012"

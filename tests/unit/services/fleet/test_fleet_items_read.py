@@ -3,8 +3,8 @@
 import pytest
 
 from mld.errors import Denied
+from mld.model.fleet.entities import LockItem, lock_to_item
 from mld.model.fleet.fleet_snapshot import FleetItems
-from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.model.leases.table_layout import Layout

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mld.errors import Denied, NotFound
-from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
+from mld.model.fleet.entities import LockItem, lock_to_item
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.leases.lease_move import staged
 from mld.model.leases.table_layout import Layout

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.fleet.assignment.workers import is_failing, is_valid, readings, utilization
+from mld.decide.fleet.assignment.looks import is_failing, is_valid, readings, utilization
 from mld.model.fleet.worker_metrics import WorkerMetrics
 
 
