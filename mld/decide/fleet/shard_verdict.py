@@ -192,6 +192,11 @@ class ShardJudge:
         moved = any(row.checkpoint != position for _, row in self._watch.rows(lease.lease_key))
         if moved and still_s < self._rules.window_s:
             return self._moving(lease)
+        tip = self._watch.last.tips.get(lease.lease_key)
+        has_tip = tip is not None and tip.position == position
+        page = shard_on_page(self._watch.last, lease)
+        if not has_tip and page is not None and page.processing_lag_s is not None:
+            return self._waited(lease, page.processing_lag_s, still_s)
         if position is not None and position.sentinel is Sentinel.LATEST:
             return self._said(
                 lease,
@@ -201,8 +206,7 @@ class ShardJudge:
                 "",
                 still_s,
             )
-        tip = self._watch.last.tips.get(lease.lease_key)
-        if tip is None or tip.position != position:
+        if tip is None or not has_tip:
             return self._said(
                 lease,
                 Verdict.NO_PROGRESS,
@@ -214,7 +218,6 @@ class ShardJudge:
         return self._still(lease, tip, still_s)
 
     def _still(self, lease: Lease, tip: TipSnapshot, still_s: float) -> Conclusion:
-        after_s = self._rules.stalled_after_s
         if tip.behind_s is None:
             return self._said(
                 lease,
@@ -236,6 +239,11 @@ class ShardJudge:
             )
         # The checkpoint is where it was when the tip was asked: that record waits on.
         waited_s = tip.behind_s + max(0.0, self._watch.last.at - tip.asked_at)
+        return self._waited(lease, waited_s, still_s)
+
+    def _waited(self, lease: Lease, waited_s: float, still_s: float) -> Conclusion:
+        """A record is known to wait behind a checkpoint that stands still."""
+        after_s = self._rules.stalled_after_s
         waits = f"a record has waited behind the checkpoint for {waited_s:.0f} s"
         if still_s >= after_s <= waited_s:
             return self._said(

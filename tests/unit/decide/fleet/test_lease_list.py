@@ -13,7 +13,7 @@ from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapsh
 from mld.model.fleet.verdict import Verdict
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 
@@ -179,13 +179,13 @@ def test_a_child_that_owes_nothing_while_records_wait_does_not_checkpoint():
     assert owner_says(page(state="INITIALIZING").shards[KEY], is_stalled=True) == ""
 
 
-def said(pages, tips=None, stalled_after_s=5.0):
-    row = lease(0, lease_owner="w1", checkpoint=AT_5)
+def said(pages, tips=None, position=AT_5):
+    row = lease(0, lease_owner="w1", checkpoint=position)
     looks = [
         look(0, row, tips=tips or {}),
         look(11, replace(row, lease_counter=1), tips=tips or {}, pages=pages),
     ]
-    (one,) = explain(looks, replace(RULES, stalled_after_s=stalled_after_s)).shards
+    (one,) = explain(looks, replace(RULES, stalled_after_s=5.0)).shards
     return one
 
 
@@ -203,6 +203,19 @@ def test_a_stuck_child_is_named_in_the_cause():
     assert "answer" not in said(()).cause
     idle = {KEY: TipSnapshot(asked_at=0.0, position=AT_5, behind_s=0.0)}
     assert said(stuck, idle).cause == "no record behind the checkpoint"
+
+
+@pytest.mark.parametrize("position", [AT_5, LATEST])
+@pytest.mark.parametrize(
+    ("lag_s", "verdict"),
+    [(None, Verdict.NO_PROGRESS), (4.0, Verdict.NO_PROGRESS), (6.0, Verdict.STALLED)],
+)
+def test_without_the_tip_the_owner_may_say_that_a_record_waits(position, lag_s, verdict):
+    one = said((page(processing_lag_s=lag_s),), position=position)
+    assert one.verdict is verdict
+    assert ("a record has waited" in one.cause) == (lag_s is not None)
+    moved = {KEY: TipSnapshot(asked_at=0.0, position=TRIM_HORIZON, behind_s=0.0)}
+    assert said((page(processing_lag_s=lag_s),), moved, position=position).verdict is verdict
 
 
 def test_a_page_that_cannot_be_read_is_a_fact():
