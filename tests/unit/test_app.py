@@ -138,6 +138,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "lease_key": FIRST,
         "stream": "orders",
         "shard_id": FIRST,
+        "records": 1,
         "checkpoint": stored,
         "state": "PROCESSING",
         "reason": None,

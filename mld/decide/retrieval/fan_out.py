@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from mld.decide.retrieval.polling import IteratorStart
     from mld.errors import MldError
-    from mld.model.config.config import RetrievalConfig
 
 #: A subscription without any event for so long is given up: the service sends empty ones, too.
 SILENCE_S = 60.0
@@ -76,28 +75,6 @@ def renewal_pause_s(
         case _:
             pause_s = _RETRY_S
     return max(distance_s, pause_s)
-
-
-def may_receive(
-    config: RetrievalConfig, events: int, size_bytes: int, records: int, *, is_wanted: bool
-) -> bool:
-    """Whether the service may push another event of a shard.
-
-    Args:
-        config: the gates in bytes and records are those of polling; ``max_pending`` 0 = no
-            read-ahead.
-        events: waiting for delivery.
-        size_bytes: payload in them.
-        records: number in them.
-        is_wanted: whether the consumer is waiting for data right now.
-    """
-    if config.max_pending == 0:
-        return is_wanted and events == 0
-    return events == 0 or (
-        events < MOST_EVENTS
-        and size_bytes < config.max_pending_bytes
-        and records < config.max_pending_records
-    )
 
 
 def expected_event_bytes(last_bytes: int | None, millis_behind_latest: int | None) -> int:

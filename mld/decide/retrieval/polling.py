@@ -151,9 +151,15 @@ def pause_s(
 
 
 def may_prefetch(
-    config: RetrievalConfig, batches: int, size_bytes: int, records: int, *, is_wanted: bool
+    config: RetrievalConfig,
+    batches: int,
+    size_bytes: int,
+    records: int,
+    *,
+    is_wanted: bool,
+    most: int | None = None,
 ) -> bool:
-    """Whether another GetRecords of a shard is allowed.
+    """Whether another batch of a shard may come.
 
     Args:
         config: the three gates; ``max_pending`` 0 = no read-ahead.
@@ -161,15 +167,14 @@ def may_prefetch(
         size_bytes: payload in them.
         records: number in them.
         is_wanted: whether the consumer is waiting for data right now.
+        most: batches that may wait; None = ``max_pending``.
     """
     if config.max_pending == 0:
         return is_wanted and batches == 0
-    if batches == 0:
-        return True
-    return (
+    return batches == 0 or (
         records < config.max_pending_records
         and size_bytes < config.max_pending_bytes
-        and batches < config.max_pending
+        and batches < (config.max_pending if most is None else most)
     )
 
 

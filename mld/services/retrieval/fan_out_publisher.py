@@ -19,23 +19,22 @@ from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.fan_out import (
     LARGEST_EVENT_BYTES,
+    MOST_EVENTS,
     SILENCE_S,
     expected_event_bytes,
-    may_receive,
     renewal_pause_s,
     starting_position,
 )
 from mld.decide.retrieval.polling import SMALLEST_ANSWER_BYTES, iterator_start
-from mld.errors import InvalidArgument, MldError, NotFound, ResourceMissing, UnknownOutcome
-from mld.model.retrieval.record import vanished
+from mld.errors import InvalidArgument, MldError, NotFound, UnknownOutcome
 from mld.model.retrieval.wire import read_event
 from mld.model.sequence import Sentinel
 from mld.services.retrieval.fetch_report import SubscriptionReport
 from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
-    OFFLOAD_BYTES,
     READING_FACTOR,
     FetchedBatch,
+    PublisherParts,
     Queued,
     RecordsPublisher,
 )
@@ -44,35 +43,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mld.decide.retrieval.polling import IteratorStart, ReadPosition
-    from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.ports.aws import Kinesis, Subscription
-    from mld.services.retrieval.byte_budget import ByteBudget, Reservation
+    from mld.ports.aws import Subscription
+    from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.consumer_registration import ConsumerRegistration
     from mld.services.retrieval.records_publisher import PublisherFactory
-    from mld.services.runtime import Runtime
-    from mld.services.shards.stream_existence import StreamExistence
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FanOutParts:
-    """What all publishers of a stream share.
+class FanOutParts(PublisherParts):
+    """Of a stream whose records are pushed."""
 
-    Attributes:
-        existence: says whether a shard that was not found has ended, or its stream is gone.
-        initial_timestamp_s: of an AT_TIMESTAMP start, else None.
-    """
-
-    kinesis: Kinesis
     registration: ConsumerRegistration
-    existence: StreamExistence
-    config: RetrievalConfig
-    budget: ByteBudget
-    runtime: Runtime
-    initial_timestamp_s: float | None = None
 
 
 def fan_out_publishers(parts: FanOutParts) -> PublisherFactory:
@@ -85,16 +70,13 @@ class FanOutPublisher(RecordsPublisher):
 
     def __init__(self, shard_id: str, parts: FanOutParts) -> None:
         self._subscriptions = SubscriptionReport(shard_id, parts.runtime.clock)
-        super().__init__(shard_id, parts.budget, self._subscriptions, self._drop_read_ahead)
+        super().__init__(shard_id, parts, self._subscriptions, self._drop_read_ahead)
         self._parts = parts
-        self._clock = parts.runtime.clock
         self._subscription: Subscription | None = None
         self._accepted_at: float | None = None
         self._expected_bytes = LARGEST_EVENT_BYTES
         self._last_record: str | None = None
-        self._not_found: NotFound | None = None
         self._consumer_arn = ""
-        self._is_confirmed = False
 
     # -- for the consumer ----------------------------------------------------------------------
 
@@ -141,29 +123,14 @@ class FanOutPublisher(RecordsPublisher):
         """Subscribe until cancelled. After the end of the shard it only waits for a rewind."""
         while True:
             await self._gate()
-            if self._parts.existence.is_gone:
+            if self._existence.is_gone:
                 await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
             error = await self._subscribe_once()
             await asyncio.sleep(self._pause_s(error))
 
-    def _may_receive(self) -> bool:
-        if self._position is None or self._has_ended:
-            return False
-        if not self._may_read_ahead and not self._is_wanted:
-            return False
-        batches = [queued.fetched.batch for queued in self._queue]
-        config = self._parts.config
-        return may_receive(
-            config,
-            len(batches),
-            sum(batch.data_bytes_at_most for batch in batches),
-            sum(batch.records_at_most(config.max_records) for batch in batches),
-            is_wanted=self._is_wanted,
-        )
-
     async def _gate(self) -> None:
-        while not self._may_receive():
+        while not self._may_come(MOST_EVENTS):
             self._share.give_back()
             self._taken.clear()
             await self._taken.wait()
@@ -192,7 +159,7 @@ class FanOutPublisher(RecordsPublisher):
                 self._subscriptions.failed(failed)
                 if isinstance(failed, InvalidArgument):
                     self._position_refused()
-                    self._parts.existence.doubt(self._shard_id, self._last_known())
+                    self._existence.doubt(self._shard_id, self._last_known())
         except Exception as unforeseen:
             self._subscriptions.count_failure()
             log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
@@ -201,27 +168,9 @@ class FanOutPublisher(RecordsPublisher):
             self._share.give_back()
         if self._not_found is not None:
             error = self._not_found
-            await self._end_if_trimmed(self._not_found, rewinds)
+            if await self._end_if_trimmed(self._not_found, rewinds):
+                self._parts.registration.doubt(self._consumer_arn)
         return error
-
-    async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> None:
-        """End a shard that is past retention; while its stream is gone, only wait."""
-        try:
-            is_trimmed = await self._parts.existence.is_trimmed(self._shard_id, self._last_known())
-        except ResourceMissing:
-            return
-        except MldError as unknown:
-            self._subscriptions.failed(unknown)
-            return
-        self._not_found = None
-        if self._rewinds != rewinds:
-            return
-        if is_trimmed:
-            log.info("%s: all of its records are past retention: %s", self._shard_id, error)
-            self._enqueue(vanished(), self._share.spend(1))
-        else:
-            self._subscriptions.failed(error)
-            self._parts.registration.doubt(self._consumer_arn)
 
     def _last_known(self) -> str | None:
         """Sequence number of the last record that this shard is known to have had."""
@@ -293,10 +242,10 @@ class FanOutPublisher(RecordsPublisher):
             return False
         reservation: Reservation | None = self._share.spend(max(1, len(body)))
         try:
-            batch = await self._read(body)
+            batch = await self._read(body, read_event)
             if not self._is_confirmed:
                 # Of the stream that it was? Every event says where to go on, an empty one too.
-                if not await self._parts.existence.confirm():
+                if not await self._existence.confirm():
                     return False
                 self._is_confirmed = True
             if self._rewinds == rewinds and reservation is not None:
@@ -306,11 +255,6 @@ class FanOutPublisher(RecordsPublisher):
             if reservation is not None:
                 reservation.release()
         return True
-
-    async def _read(self, body: bytes) -> Batch:
-        if len(body) < OFFLOAD_BYTES:
-            return read_event(body)
-        return await self._parts.runtime.offload.run(read_event, body)
 
     def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
         self._subscriptions.succeeded()

@@ -21,54 +21,37 @@ from mld.decide.retrieval.polling import (
     IteratorType,
     expected_bytes,
     iterator_start,
-    may_prefetch,
     pause_s,
 )
-from mld.errors import MldError, NotFound, ResourceMissing
+from mld.errors import MldError, NotFound
 from mld.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
-from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import read_batch
 from mld.model.sequence import Sentinel
 from mld.services.retrieval.fetch_report import FetchReport
 from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
-    OFFLOAD_BYTES,
     READING_FACTOR,
     FetchedBatch,
+    PublisherParts,
     Queued,
     RecordsPublisher,
 )
 
 if TYPE_CHECKING:
-    from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.stream import Stream
-    from mld.ports.aws import Kinesis
-    from mld.services.retrieval.byte_budget import ByteBudget, Reservation
+    from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import PublisherFactory
-    from mld.services.runtime import Runtime
-    from mld.services.shards.stream_existence import StreamExistence
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollingParts:
-    """What all publishers of a stream share.
+class PollingParts(PublisherParts):
+    """Of a stream that is polled."""
 
-    Attributes:
-        existence: says whether a shard that was not found has ended, or its stream is gone.
-        initial_timestamp_s: of an AT_TIMESTAMP start, else None.
-    """
-
-    kinesis: Kinesis
     stream: Stream
-    existence: StreamExistence
-    config: RetrievalConfig
-    budget: ByteBudget
-    runtime: Runtime
-    initial_timestamp_s: float | None = None
 
 
 def polling_publishers(parts: PollingParts) -> PublisherFactory:
@@ -82,17 +65,13 @@ class PollingPublisher(RecordsPublisher):
     def __init__(self, shard_id: str, parts: PollingParts) -> None:
         runtime = parts.runtime
         self._fetches = FetchReport(shard_id, runtime.clock, runtime.metrics)
-        super().__init__(shard_id, parts.budget, self._fetches, self._drop_read_ahead)
+        super().__init__(shard_id, parts, self._fetches, self._drop_read_ahead)
         self._parts = parts
-        self._config = parts.config
-        self._clock = runtime.clock
         self._iterator: str | None = None
         self._success_at: float | None = None
         self._behind_s: float | None = None
         self._is_first_call = True
         self._expected_bytes: int | None = None
-        self._not_found: NotFound | None = None
-        self._is_confirmed = False
 
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
@@ -130,31 +109,17 @@ class PollingPublisher(RecordsPublisher):
             await self._gate()
             if not self._is_first_call:
                 await asyncio.sleep(self._pause())
-                if not self._may_fetch():
+                if not self._may_come(self._config.max_pending):
                     continue  # somebody thought better of it meanwhile
             self._is_first_call = False
-            if self._parts.existence.is_gone:
+            if self._existence.is_gone:
                 await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
             self._success_at = self._behind_s = None
             await self._fetch_once()
 
-    def _may_fetch(self) -> bool:
-        if self._position is None or self._has_ended:
-            return False
-        if not self._may_read_ahead and not self._is_wanted:
-            return False
-        batches = [queued.fetched.batch for queued in self._queue]
-        return may_prefetch(
-            self._config,
-            len(batches),
-            sum(batch.data_bytes_at_most for batch in batches),
-            sum(batch.records_at_most(self._config.max_records) for batch in batches),
-            is_wanted=self._is_wanted,
-        )
-
     async def _gate(self) -> None:
-        while not self._may_fetch():
+        while not self._may_come(self._config.max_pending):
             self._taken.clear()
             await self._taken.wait()
 
@@ -179,11 +144,12 @@ class PollingPublisher(RecordsPublisher):
                 if self._iterator is None:
                     self._position_refused()
                 self._iterator = None
-                self._parts.existence.doubt(self._shard_id, self._last_known())
+                self._existence.doubt(self._shard_id, self._last_known())
         except Exception:
             self._fetches.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
         if self._not_found is not None:
+            self._iterator = None
             await self._end_if_trimmed(self._not_found, rewinds)
 
     async def _ask(self, rewinds: int) -> None:
@@ -191,25 +157,6 @@ class PollingPublisher(RecordsPublisher):
             await self._new_iterator()
         if self._rewinds == rewinds and self._iterator is not None:
             await self._get_records(self._iterator, rewinds)
-
-    async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> None:
-        """End a shard that is past retention; while its stream is gone, only wait."""
-        self._iterator = None
-        try:
-            is_trimmed = await self._parts.existence.is_trimmed(self._shard_id, self._last_known())
-        except ResourceMissing:
-            return
-        except MldError as unknown:
-            self._fetches.failed(unknown)
-            return
-        self._not_found = None
-        if self._rewinds != rewinds:
-            return
-        if is_trimmed:
-            log.info("%s: all of its records are past retention: %s", self._shard_id, error)
-            self._enqueue(vanished(), self._share.spend(1))
-        else:
-            self._fetches.failed(error)
 
     def _last_known(self) -> str | None:
         """Sequence number of the last record that this shard is known to have had."""
@@ -257,7 +204,7 @@ class PollingPublisher(RecordsPublisher):
                 )
                 reservation = self._share.spend(max(1, len(body)))
                 self._share.give_back()
-                batch = await self._read(body)
+                batch = await self._read(body, read_batch)
                 succeeded = True
             finally:
                 self._fetches.measure(GET_RECORDS, began, succeeded=succeeded)
@@ -273,21 +220,16 @@ class PollingPublisher(RecordsPublisher):
         """Whether an answer is of the stream that it was; asked for the first that says anything."""
         if self._is_confirmed or (batch.is_empty and not batch.is_shard_end):
             return True
-        is_ours = await self._parts.existence.confirm()
+        is_ours = await self._existence.confirm()
         if self._rewinds == rewinds:
             self._is_confirmed = is_ours
             if not is_ours:
                 self._iterator = None
         return is_ours
 
-    async def _read(self, body: bytes) -> Batch:
-        if len(body) < OFFLOAD_BYTES:
-            return read_batch(body)
-        return await self._parts.runtime.offload.run(read_batch, body)
-
     def _expectation(self) -> int:
         """Bytes to reserve for the next answer."""
-        return self._expected_bytes or self._parts.budget.expected_bytes()
+        return self._expected_bytes or self._budget.expected_bytes()
 
     def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
         now = self._clock.monotonic()
@@ -295,10 +237,9 @@ class PollingPublisher(RecordsPublisher):
         self._fetches.succeeded()
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
-        budget = self._parts.budget
-        budget.remember(batch.size_bytes)
+        self._budget.remember(batch.size_bytes)
         self._expected_bytes = expected_bytes(
-            batch.size_bytes, self._behind_s, budget.expected_bytes()
+            batch.size_bytes, self._behind_s, self._budget.expected_bytes()
         )
         iterator, self._iterator = self._iterator, batch.next_iterator
         self._queue_up(Queued(FetchedBatch(batch, reservation, now), iterator))

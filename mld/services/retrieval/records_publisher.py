@@ -16,13 +16,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.decide.retrieval.polling import LATEST_MARGIN_S, ReadPosition, begun_earlier
+from mld.decide.retrieval.polling import LATEST_MARGIN_S, ReadPosition, begun_earlier, may_prefetch
+from mld.errors import MldError, ResourceMissing
+from mld.model.retrieval.record import vanished
 
 if TYPE_CHECKING:
+    from mld.errors import NotFound
+    from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
+    from mld.ports.aws import Kinesis
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
-    from mld.services.retrieval.fetch_report import CallReport
+    from mld.services.retrieval.fetch_report import FetchReport, SubscriptionReport
+    from mld.services.runtime import Runtime
+    from mld.services.shards.stream_existence import StreamExistence
 
 log = logging.getLogger(__name__)
 #: From this size on an envelope is read away from the loop.
@@ -59,6 +66,23 @@ class Queued:
     iterator: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherParts:
+    """What all publishers of a stream share.
+
+    Attributes:
+        existence: says whether a shard that was not found has ended, or its stream is gone.
+        initial_timestamp_s: of an AT_TIMESTAMP start, else None.
+    """
+
+    kinesis: Kinesis
+    existence: StreamExistence
+    config: RetrievalConfig
+    budget: ByteBudget
+    runtime: Runtime
+    initial_timestamp_s: float | None = None
+
+
 class RecordsPublisher(ABC):
     """One shard's batches, in order, without holes.
 
@@ -70,8 +94,8 @@ class RecordsPublisher(ABC):
     def __init__(
         self,
         shard_id: str,
-        budget: ByteBudget,
-        report: CallReport,
+        parts: PublisherParts,
+        report: FetchReport | SubscriptionReport,
         drop_read_ahead: Callable[[], None],
     ) -> None:
         """Nothing comes before :meth:`start`.
@@ -80,7 +104,11 @@ class RecordsPublisher(ABC):
             drop_read_ahead: see :meth:`ByteBudget.share`.
         """
         self._shard_id = shard_id
-        self._budget = budget
+        self._existence = parts.existence
+        self._config = parts.config
+        self._budget = parts.budget
+        self._offload = parts.runtime.offload
+        self._clock = parts.runtime.clock
         self._report = report
         self._position: ReadPosition | None = None
         self._delivered: ReadPosition | None = None
@@ -93,7 +121,11 @@ class RecordsPublisher(ABC):
         self._rewinds = 0
         self._step_back_s = LATEST_MARGIN_S
         self._has_ended = False
-        self._share = budget.share(is_awaited=self._is_awaited, drop_read_ahead=drop_read_ahead)
+        self._not_found: NotFound | None = None
+        self._is_confirmed = False
+        self._share = parts.budget.share(
+            is_awaited=self._is_awaited, drop_read_ahead=drop_read_ahead
+        )
 
     # -- for the consumer ----------------------------------------------------------------------
 
@@ -198,6 +230,58 @@ class RecordsPublisher(ABC):
         """The place that follows a batch: behind its last record, if it has any."""
         last = batch.last_sequence_number
         return position if last is None else replace(position, last_received=last)
+
+    @abstractmethod
+    def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
+        """Have a batch ready, and note what it says of the next one."""
+
+    @abstractmethod
+    def _last_known(self) -> str | None:
+        """Sequence number of the last record that this shard is known to have had."""
+
+    def _may_come(self, most: int) -> bool:
+        """Whether another batch may come, so that at most so many wait."""
+        if self._position is None or self._has_ended:
+            return False
+        if not self._may_read_ahead and not self._is_wanted:
+            return False
+        batches = [queued.fetched.batch for queued in self._queue]
+        return may_prefetch(
+            self._config,
+            len(batches),
+            sum(batch.data_bytes_at_most for batch in batches),
+            sum(batch.records_at_most(self._config.max_records) for batch in batches),
+            is_wanted=self._is_wanted,
+            most=most,
+        )
+
+    async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> bool:
+        """End a shard that is past retention; while its stream is gone, only wait.
+
+        Returns:
+            True when the shard is there all the same.
+        """
+        try:
+            is_trimmed = await self._existence.is_trimmed(self._shard_id, self._last_known())
+        except ResourceMissing:
+            return False
+        except MldError as unknown:
+            self._report.failed(unknown)
+            return False
+        self._not_found = None
+        if self._rewinds != rewinds:
+            return False
+        if is_trimmed:
+            log.info("%s: all of its records are past retention: %s", self._shard_id, error)
+            self._enqueue(vanished(), self._share.spend(1))
+        else:
+            self._report.failed(error)
+        return not is_trimmed
+
+    async def _read(self, body: bytes, read: Callable[[bytes], Batch]) -> Batch:
+        if len(body) < OFFLOAD_BYTES:
+            return read(body)
+        return await self._offload.run(read, body)
 
     def _queue_up(self, queued: Queued) -> None:
         """Have a batch ready."""

@@ -12,11 +12,15 @@ from mld.decide.retrieval.fan_out import (
     ConsumerStep,
     consumer_step,
     expected_event_bytes,
-    may_receive,
     renewal_pause_s,
     starting_position,
 )
-from mld.decide.retrieval.polling import SMALLEST_ANSWER_BYTES, ReadPosition, iterator_start
+from mld.decide.retrieval.polling import (
+    SMALLEST_ANSWER_BYTES,
+    ReadPosition,
+    iterator_start,
+    may_prefetch,
+)
 from mld.errors import InUse, LimitExceeded, MalformedData, ServiceError, Throttled, UnknownOutcome
 from mld.model.config.config import RetrievalConfig
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
@@ -75,18 +79,22 @@ def test_what_load_or_data_caused_is_tried_less_and_less(error):
 
 def test_how_many_events_may_wait():
     config = RetrievalConfig()
-    assert may_receive(config, 0, 10**9, 10**9, is_wanted=False)
-    assert may_receive(config, MOST_EVENTS - 1, 0, 0, is_wanted=False)
-    assert not may_receive(config, MOST_EVENTS, 0, 0, is_wanted=True)
-    assert not may_receive(config, 1, config.max_pending_bytes, 0, is_wanted=True)
-    assert not may_receive(config, 1, 0, config.max_pending_records, is_wanted=True)
+    assert may_prefetch(config, 0, 10**9, 10**9, is_wanted=False, most=MOST_EVENTS)
+    assert may_prefetch(config, MOST_EVENTS - 1, 0, 0, is_wanted=False, most=MOST_EVENTS)
+    assert not may_prefetch(config, MOST_EVENTS, 0, 0, is_wanted=True, most=MOST_EVENTS)
+    assert not may_prefetch(
+        config, 1, config.max_pending_bytes, 0, is_wanted=True, most=MOST_EVENTS
+    )
+    assert not may_prefetch(
+        config, 1, 0, config.max_pending_records, is_wanted=True, most=MOST_EVENTS
+    )
 
 
 def test_without_read_ahead_one_comes_when_it_is_wanted():
     config = RetrievalConfig(max_pending=0)
-    assert may_receive(config, 0, 0, 0, is_wanted=True)
-    assert not may_receive(config, 0, 0, 0, is_wanted=False)
-    assert not may_receive(config, 1, 0, 0, is_wanted=True)
+    assert may_prefetch(config, 0, 0, 0, is_wanted=True, most=MOST_EVENTS)
+    assert not may_prefetch(config, 0, 0, 0, is_wanted=False, most=MOST_EVENTS)
+    assert not may_prefetch(config, 1, 0, 0, is_wanted=True, most=MOST_EVENTS)
 
 
 def test_what_an_event_is_expected_to_take():
