@@ -15,9 +15,11 @@ Nothing here is thread-safe: call the checkpointer from the thread that called y
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import os
 import re
+import signal
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -288,6 +290,10 @@ def run(
         capabilities(os.environ if environ is None else environ),
     )
     checkpointer = Checkpointer(wire)
+    if stdin is None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # The daemon sends it to a program that hangs: its log shows where.
+        faulthandler.register(signal.SIGTERM, file=2, chain=True)
+        os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     while not isinstance(message := wire.next_message(), EndOfStream):
         # The table knows no result outside a request.
         assert not isinstance(message, CheckpointResult)

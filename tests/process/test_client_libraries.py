@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import shutil
+import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.children.child_process import ProcessLauncher
+from mld.adapters.children.child_process import SHIM, ProcessLauncher
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:
@@ -112,6 +113,56 @@ async def live(
         child.kill()
         await child.wait()
     return [line.decode().removeprefix("saw: ") for line in lines if line.startswith(b"saw: ")]
+
+
+async def hang(argv: list[str], env: dict[str, str], launcher: ChildLauncher) -> str:
+    """What a child that is terminated after ``initialize`` writes to stderr."""
+    lines: list[bytes] = []
+    child = await launcher.start(argv, env, lines.append)
+    talk = Conversation(child)
+    try:
+        async with asyncio.timeout(60):
+            await talk.say(
+                action="initialize",
+                shardId="shardId-0",
+                sequenceNumber="LATEST",
+                subSequenceNumber=0,
+            )
+            await talk.done("initialize")
+            child.terminate()
+            while await child.read():
+                pass
+            assert await child.wait() == -signal.SIGTERM
+            child.read_stderr()
+    finally:
+        child.kill()
+        await child.wait()
+    return b"\n".join(lines).decode()
+
+
+RUNNER = """
+from protocol.child import RecordProcessor, run
+class App(RecordProcessor):
+    def process_records(self, batch):
+        pass
+run(App())
+"""
+
+
+@pytest.mark.parametrize("program", ["stand-in", "runner"])
+def test_a_python_program_that_is_terminated_says_where_it_was(
+    program: str, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(RUNNER)
+    env = {"PYTHONPATH": str(SHIM if program == "stand-in" else DATA.parents[1])}
+    argv = (
+        [*PYTHON, "3", "checkpoint"]
+        if program == "stand-in"
+        else [sys.executable, str(tmp_path / "app.py")]
+    )
+    said = asyncio.run(hang(argv, env, ProcessLauncher()))
+    assert "(most recent call first):" in said
+    assert "in run" in said
 
 
 @pytest.mark.parametrize("version", ["1", "2", "3"])

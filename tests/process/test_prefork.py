@@ -23,7 +23,7 @@ from mld.adapters.children.prefork import PreforkLauncher
 from mld.adapters.children.template_main import UNKNOWN_STATUS
 from tests.kclpy_cache import kclpy
 from tests.process.daemon import alive, wait_until
-from tests.process.test_client_libraries import PYTHON, live
+from tests.process.test_client_libraries import PYTHON, hang, live
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -163,6 +163,15 @@ def ends(argv: Sequence[str], env: Mapping[str, str] = SHARD, said: bytes = b"")
     return found
 
 
+def test_a_forked_child_that_is_terminated_says_where_it_was(here: Path) -> None:
+    async def forked(children: Children) -> None:
+        said = await hang([*PYTHON, "3", "checkpoint"], SHARD, children.launcher)
+        assert "(most recent call first):" in said
+        assert "in run" in said
+
+    play(forked)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -210,7 +219,7 @@ def test_a_child_finds_all_as_an_executed_one_does(
         ),
         ("raise KeyboardInterrupt", -2),
         ("os.kill(os.getpid(), 9)", -9),
-        ("os.kill(os.getpid(), 15)", -15),
+        ("os.kill(os.getpid(), 1)", -1),
         ("os.kill(os.getpid(), 2)", -2),
         ("os._exit(3)", 3),
         ("os.abort()", -6),

@@ -20,6 +20,7 @@ import ast
 import atexit
 import builtins
 import errno
+import faulthandler
 import gc
 import importlib.machinery
 import json
@@ -338,6 +339,9 @@ class ForkedChildren:
         if self._name is not None:
             with open("/proc/self/comm", "wb") as comm:
                 comm.write(os.fsencode(self._name))
+        # A child that hangs gets it: the daemon's log shows where.
+        faulthandler.register(signal.SIGTERM, file=2, chain=True)
+        os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
         if "numpy.random" in sys.modules:  # Python's own is seeded anew by itself
             sys.modules["numpy.random"].seed()
         if "multiprocessing" in sys.modules:

@@ -63,6 +63,7 @@ _PYTHON_TRACE = b"Traceback (most recent call last):"
 #: Lines that frames may follow: an error of JavaScript, .NET or Java, a panic.
 _HEADLINE = re.compile(
     rb"\b\w*(?:Error|Exception)\b|^(?:panic|thread '.*' panicked)\b|^Caused by: "
+    rb"|\(most recent call first\):$"
 )
 #: A longer trace goes on as another record.
 _MOST_LINES = 200

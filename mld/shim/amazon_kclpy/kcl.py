@@ -4,7 +4,10 @@ stdout belongs to the protocol. What a program prints there by itself reaches th
 because each message stands on a line of its own, whatever was printed before it.
 """
 
+import faulthandler
 import json
+import os
+import signal
 import sys
 import traceback
 
@@ -115,6 +118,10 @@ class KCLProcess:
 
     def run(self):
         """Serve the daemon until it closes stdin."""
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            # The daemon sends it to a program that hangs: its log shows where.
+            faulthandler.register(signal.SIGTERM, file=2, chain=True)
+            os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
         while True:
             line = self.io_handler.read_line()
             if not line:

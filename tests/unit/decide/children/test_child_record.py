@@ -87,7 +87,10 @@ JAVA = [b'Exception in thread "main" a.B: no', b"\tat a.C(D.java:1)"]
 CAUSE = [b"Caused by: a.B: no", b"\tat a.C(D.java:1)", b"\t... 3 more"]
 
 
-@pytest.mark.parametrize("trace", [PYTHON, NODE, JAVA, CAUSE])
+STACKS = [b"Current thread 0x7f (most recent call first):", b'  File "a.py", line 7 in run']
+
+
+@pytest.mark.parametrize("trace", [STACKS, PYTHON, NODE, JAVA, CAUSE])
 def test_a_trace_is_one_record_between_plain_lines(trace):
     assert joined([b"before", *trace, b"after"]) == [
         (logging.INFO, b"before"),
