@@ -3,12 +3,14 @@
 import bisect
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 from benchmarks.measure import cpu_s, wait_until
@@ -20,8 +22,10 @@ HERE = pathlib.Path(__file__).parents[2]
 APP = pathlib.Path("benchmarks", "spark", "app.py")
 MARKER = "KCL_MLD_BENCH"
 PUT = 500
-#: Commits before this share of the records are warm-up.
-WARM_UP = 0.2
+#: Records that are warm-up, or a fifth of all if that is more: a JVM compiles its first jobs.
+WARM_UP = 96_000
+#: How often the CPU of a run is looked at, in s.
+LOOK_S = 0.5
 
 PROPERTIES = """\
 executableName = {python} -m mld.spark.stub {app}
@@ -125,22 +129,98 @@ class Output:
 
 @dataclasses.dataclass
 class Outcome:
-    """One run of the pipeline."""
+    """One run, of the pipeline or of the yardstick.
+
+    Attributes:
+        records_s: behind the warm-up.
+        whole_s: from the start of the first process to the last commit.
+        ready_s: to the first one.
+        cut_to_commit_s: median time that one batch took.
+        gap_s: median time between two commits, behind the warm-up.
+        commits, files, records: in all.
+        cpu_s: by part, the start included.
+        warm_cpu_100k_s: for 100,000 records behind the warm-up.
+        pss_mib: by part, at the end.
+    """
 
     records_s: float
     whole_s: float
     ready_s: float
-    latency_p50_s: float
+    cut_to_commit_s: float
+    gap_s: float
     commits: int
     files: int
     records: int
     cpu_s: dict
+    warm_cpu_100k_s: float
     pss_mib: dict
 
     @property
     def cpu_100k_s(self):
         """CPU seconds for 100,000 records, the start included."""
         return sum(self.cpu_s.values()) / self.records * 100_000
+
+
+class CpuWatch:
+    """The CPU of a run over time, as a context manager.
+
+    Args:
+        spent: gives the CPU seconds so far.
+    """
+
+    def __init__(self, spent):
+        self._spent = spent
+        self._seen = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._is_over.wait(LOOK_S):
+            self._seen.append((time.time(), self._spent()))
+
+    def between(self, begin, end):
+        """CPU seconds between two moments, in s since 1970."""
+        return self._at(end) - self._at(begin)
+
+    def _at(self, when):
+        times = [at for at, _ in self._seen]
+        number = min(max(1, bisect.bisect(times, when)), len(times) - 1)
+        (before, low), (after, high) = self._seen[number - 1], self._seen[number]
+        share = min(1.0, max(0.0, (when - before) / (after - before)))
+        return low + share * (high - low)
+
+
+def warm_figures(steps, count, watch):
+    """What counts behind the warm-up.
+
+    Args:
+        steps: (time, records) of each commit, in order.
+        count: records in all.
+        watch: of the CPU.
+
+    Returns:
+        records/s, median seconds between commits, CPU seconds for 100,000 records.
+    """
+    total, warm_up = 0, max(count // 5, min(WARM_UP, count // 2))
+    for number, (_, gained) in enumerate(steps):  # noqa: B007 - used behind the loop
+        total += gained
+        if total >= warm_up:
+            break
+    times = [at for at, _ in steps[number:]]
+    rest, span_s = sum(gained for _, gained in steps[number + 1 :]), times[-1] - times[0]
+    if not rest:
+        return float("nan"), float("nan"), float("nan")
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    cpu = watch.between(times[0], times[-1]) / rest * 100_000
+    return rest / max(span_s, 1e-9), statistics.median(gaps), cpu
 
 
 def fill(aws, name, shards, count):
@@ -252,8 +332,7 @@ def run(aws, folder, stream, *, batch=1000, delay="1s", function="keep", extra="
         code: a checkout of the version that is measured.
 
     Returns:
-        an :class:`Outcome`; ``records_s`` is without the first 20 % and the start, ``whole_s``
-        from the start of the daemon to the last commit.
+        an :class:`Outcome`.
     """
     name = f"bench-{time.monotonic_ns()}"
     output = Output(folder / name, name, stream)
@@ -274,31 +353,32 @@ def run(aws, folder, stream, *, batch=1000, delay="1s", function="keep", extra="
     )
     log = folder / f"{name}.log"
     process, began, began_at = start(aws, properties, log, name, function=function, code=code)
+    watch = CpuWatch(lambda: cpu_of(name))
     try:
-        wait_until(output.commits, 120, process)
-        ready_s = time.monotonic() - began
-        wait_until(output.is_done, 900, process)
+        with watch:
+            wait_until(output.commits, 120, process)
+            ready_s = time.monotonic() - began
+            wait_until(output.is_done, 900, process)
+            time.sleep(2 * LOOK_S)
         parts = family(name)
         pss = {part: pss_mib(pids) for part, pids in parts.items()}
         cpu = {part: sum(cpu_s(pid) for pid in pids) for part, pids in parts.items()}
     finally:
         stop(process)
     steps = list(output.steps())
-    total, warm_at, warm = 0, None, 0
-    for at, gained in steps:
-        total += gained
-        if warm_at is None and total >= WARM_UP * stream.count:
-            warm_at, warm = at, total
+    records_s, gap_s, warm_cpu_100k_s = warm_figures(steps, stream.count, watch)
     seen, done = latencies(log), output.commits()
     return Outcome(
-        records_s=(total - warm) / max(steps[-1][0] - warm_at, 1e-9),
+        records_s=records_s,
         whole_s=steps[-1][0] - began_at,
         ready_s=ready_s,
-        latency_p50_s=statistics.median(seen) if seen else float("nan"),
+        cut_to_commit_s=statistics.median(seen) if seen else float("nan"),
+        gap_s=gap_s,
         commits=len(done),
         files=sum(each.files for each in done),
         records=stream.count,
         cpu_s=cpu,
+        warm_cpu_100k_s=warm_cpu_100k_s,
         pss_mib=pss,
     )
 
@@ -362,8 +442,12 @@ def live(aws, folder, *, shards, rate, seconds, code=HERE):
 
 
 def cpu_of(name):
-    """All that the pipeline has used, in s."""
-    return sum(cpu_s(pid) for pids in family(name).values() for pid in pids)
+    """All that the pipeline has used, in s; without processes that are gone."""
+    total = 0.0
+    for pid in itertools.chain.from_iterable(family(name).values()):
+        with contextlib.suppress(OSError):
+            total += cpu_s(pid)
+    return total
 
 
 def _waits(output, since):

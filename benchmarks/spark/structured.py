@@ -1,10 +1,12 @@
 """The yardstick: classic Structured Streaming over JSON files, same function, same batch size."""
 
 import pathlib
-import shutil
 import statistics
+import time
 
+from benchmarks.measure import cpu_s
 from benchmarks.spark.data import SCHEMA, records, wanted
+from benchmarks.spark.pipeline import LOOK_S, CpuWatch, Outcome, pss_mib, warm_figures
 
 
 def write_files(folder, count, per_file):
@@ -20,37 +22,52 @@ def write_files(folder, count, per_file):
         (folder / f"{number:06d}.json").write_bytes(b"\n".join(chunk) + b"\n")
 
 
-def run(spark, folder, count, *, per_file, files_per_batch):
-    """(records/s without the first 20 %, p50 of a micro-batch's duration in s, micro-batches)."""
-    source, target = folder / "source", folder / "target"
-    shutil.rmtree(folder, ignore_errors=True)
-    write_files(source, count, per_file)
-    query = (
-        wanted(
-            spark.readStream.schema(SCHEMA)
-            .option("maxFilesPerTrigger", files_per_batch)
-            .json(str(source))
+def run(server, spark, folder, count, *, began_at, per_file, files_per_batch):
+    """The same quantities as of the pipeline.
+
+    Args:
+        server: where it runs; all its CPU counts.
+        spark: a session of it.
+        folder: for everything; ``source`` has the files already.
+        count: of records.
+        began_at: when the server was started, in s since 1970.
+        per_file: records in a file.
+        files_per_batch: of a micro-batch.
+    """
+    target = folder / "target"
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_batch)
+    with CpuWatch(lambda: cpu_s(server.pid)) as watch:
+        query = (
+            wanted(frame.json(str(folder / "source")))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .option("path", str(target))
+            .trigger(availableNow=True)
+            .start()
         )
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .option("path", str(target))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(900)
-    done = commits(folder / "checkpoint")
+        query.awaitTermination(900)
+        time.sleep(2 * LOOK_S)
+    times = commits(folder / "checkpoint")
     per_batch = per_file * files_per_batch
-    warm = max(1, int(0.2 * len(done)))
-    times = [at for at, _ in done]
-    span = times[-1] - times[warm - 1]
-    gaps = [
-        later - earlier for earlier, later in zip(times[warm - 1 :], times[warm:], strict=False)
-    ]
-    counted = count - per_batch * warm
-    return counted / span, statistics.median(gaps), len(done)
+    steps = [(at, min(per_batch, count - n * per_batch)) for n, at in enumerate(times)]
+    records_s, gap_s, warm_cpu_100k_s = warm_figures(steps, count, watch)
+    lasted = [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress]
+    return Outcome(
+        records_s=records_s,
+        whole_s=times[-1] - began_at,
+        ready_s=times[0] - began_at,
+        cut_to_commit_s=statistics.median(lasted[1:] or lasted),
+        gap_s=gap_s,
+        commits=len(times),
+        files=len(list(target.rglob("*.parquet"))),
+        records=count,
+        cpu_s={"jvm": cpu_s(server.pid)},
+        warm_cpu_100k_s=warm_cpu_100k_s,
+        pss_mib={"jvm": pss_mib([server.pid])},
+    )
 
 
 def commits(checkpoint):
-    """(time, number) of every committed micro-batch."""
+    """When each micro-batch was committed, in s since 1970."""
     names = [one for one in pathlib.Path(checkpoint, "commits").iterdir() if one.name.isdecimal()]
-    return sorted((one.stat().st_mtime, int(one.name)) for one in names)
+    return [one.stat().st_mtime for one in sorted(names, key=lambda one: int(one.name))]

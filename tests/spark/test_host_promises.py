@@ -186,6 +186,23 @@ def test_a_wrong_token_is_one_line_before_initialize_is_answered(new_worker, on_
     assert (code, heard(child)) == (69, b"")
 
 
+@pytest.mark.proof
+def test_a_server_that_is_killed_in_a_call_costs_seconds_and_not_the_time_of_a_batch(new_worker):
+    """The host does not wait for the call, which would retry: it sees the end of the process."""
+    worker = new_worker("worker", {"spark.batch.timeout": "1h"})
+    child = busy(worker)
+    (server,) = jvms(worker)
+    kill(server)
+    code, errors = child.end(20.0)
+    assert code == 70
+    assert "was killed (signal 9)" in errors.splitlines()[-1]
+    wait_for(lambda: not marked(worker), "host and Python workers are gone", 20.0)
+    (worker.folder / "running").unlink()
+    successor = start(worker, QUICK)
+    hear_status(successor, START_S)
+    feed(successor, [1, 2, 3])
+
+
 HUNGRY = """
 import os, resource, signal
 from pathlib import Path
