@@ -67,13 +67,7 @@ def taking(lease: Lease, worker_id: str) -> LeaseWrite:
     Source: DynamoDBLeaseRefresher.takeLease, DynamoDBLeaseSerializer.getDynamoTakeLeaseUpdate.
     """
     switches = _is_switch(lease, worker_id)
-    after = replace(
-        lease,
-        lease_owner=worker_id,
-        lease_counter=lease.lease_counter + 1,
-        checkpoint_owner=None,
-        owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
-    )
+    after = _given_to(worker_id, lease)
     values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
     values[":me"] = {"S": worker_id}
     condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
@@ -173,13 +167,7 @@ def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWri
     Source: DynamoDBLeaseRefresher.assignLease, DynamoDBLeaseSerializer (3.5.1).
     """
     switches = _is_switch(lease, worker_id)
-    after = replace(
-        lease,
-        lease_owner=worker_id,
-        lease_counter=lease.lease_counter + 1,
-        checkpoint_owner=None,
-        owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
-    )
+    after = _given_to(worker_id, lease)
     values = {":new": {"S": worker_id}, ":one": integer(1)}
     condition = f"attribute_exists({LEASE_KEY}) AND " + _owners_condition(lease, values)
     if only_unchanged:
@@ -237,6 +225,18 @@ def _is_switch(lease: Lease, worker_id: str) -> bool:
     changes_owner = lease.lease_owner is not None and lease.lease_owner != worker_id
     return changes_owner or (
         lease.checkpoint_owner is not None and lease.checkpoint_owner == worker_id
+    )
+
+
+def _given_to(worker_id: str, lease: Lease) -> Lease:
+    """The row with that owner; a hand-off has ended."""
+    switches = lease.owner_switches_since_checkpoint + _is_switch(lease, worker_id)
+    return replace(
+        lease,
+        lease_owner=worker_id,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint_owner=None,
+        owner_switches_since_checkpoint=switches,
     )
 
 

@@ -25,7 +25,7 @@ from mld.decide.retrieval.fan_out import (
     renewal_pause_s,
     starting_position,
 )
-from mld.decide.retrieval.polling import SMALLEST_ANSWER_BYTES, iterator_start
+from mld.decide.retrieval.polling import iterator_start
 from mld.errors import InvalidArgument, MldError, NotFound, UnknownOutcome
 from mld.model.retrieval.wire import read_event
 from mld.model.sequence import Sentinel
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from mld.decide.retrieval.polling import IteratorStart, ReadPosition
     from mld.model.retrieval.record import Batch
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.aws import Subscription
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.consumer_registration import ConsumerRegistration
@@ -74,19 +73,10 @@ class FanOutPublisher(RecordsPublisher):
         self._parts = parts
         self._subscription: Subscription | None = None
         self._accepted_at: float | None = None
-        self._expected_bytes = LARGEST_EVENT_BYTES
         self._last_record: str | None = None
         self._consumer_arn = ""
 
     # -- for the consumer ----------------------------------------------------------------------
-
-    async def start(
-        self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
-    ) -> None:
-        """See :meth:`RecordsPublisher.start`."""
-        await super().start(position, latest_since_s)
-        if position.sentinel is Sentinel.LATEST:
-            self._expected_bytes = SMALLEST_ANSWER_BYTES
 
     @property
     def failing_since(self) -> float | None:
@@ -229,7 +219,7 @@ class FanOutPublisher(RecordsPublisher):
         Raises:
             UnknownOutcome: it ended before any came, which the service never does on purpose.
         """
-        await self._share.refill(READING_FACTOR * self._expected_bytes)
+        await self._share.refill(READING_FACTOR * (self._expected_bytes or LARGEST_EVENT_BYTES))
         if self._rewinds != rewinds:
             return False
         async with _within_silence():

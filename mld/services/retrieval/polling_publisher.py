@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.polling import (
-    SMALLEST_ANSWER_BYTES,
     IteratorType,
     expected_bytes,
     iterator_start,
@@ -26,7 +25,6 @@ from mld.decide.retrieval.polling import (
 from mld.errors import MldError, NotFound
 from mld.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 from mld.model.retrieval.wire import read_batch
-from mld.model.sequence import Sentinel
 from mld.services.retrieval.fetch_report import FetchReport
 from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
@@ -39,7 +37,6 @@ from mld.services.retrieval.records_publisher import (
 
 if TYPE_CHECKING:
     from mld.model.retrieval.record import Batch
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.stream import Stream
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import PublisherFactory
@@ -71,15 +68,6 @@ class PollingPublisher(RecordsPublisher):
         self._success_at: float | None = None
         self._behind_s: float | None = None
         self._is_first_call = True
-        self._expected_bytes: int | None = None
-
-    async def start(
-        self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
-    ) -> None:
-        """See :meth:`RecordsPublisher.start`."""
-        await super().start(position, latest_since_s)
-        if position.sentinel is Sentinel.LATEST:
-            self._expected_bytes = SMALLEST_ANSWER_BYTES
 
     def _restart(self) -> None:
         self._iterator = None

@@ -16,9 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.decide.retrieval.polling import LATEST_MARGIN_S, ReadPosition, begun_earlier, may_prefetch
+from mld.decide.retrieval.polling import (
+    LATEST_MARGIN_S,
+    SMALLEST_ANSWER_BYTES,
+    ReadPosition,
+    begun_earlier,
+    may_prefetch,
+)
 from mld.errors import MldError, ResourceMissing
 from mld.model.retrieval.record import vanished
+from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
     from mld.errors import NotFound
@@ -123,6 +130,8 @@ class RecordsPublisher(ABC):
         self._has_ended = False
         self._not_found: NotFound | None = None
         self._is_confirmed = False
+        #: Size of the next batch; None = nothing is known of it.
+        self._expected_bytes: int | None = None
         self._share = parts.budget.share(
             is_awaited=self._is_awaited, drop_read_ahead=drop_read_ahead
         )
@@ -139,6 +148,8 @@ class RecordsPublisher(ABC):
         """
         self._position = self._delivered = ReadPosition(position, latest_since_s=latest_since_s)
         self._taken.set()
+        if position.sentinel is Sentinel.LATEST:
+            self._expected_bytes = SMALLEST_ANSWER_BYTES
 
     async def next_batch(self) -> FetchedBatch | None:
         """The next batch, waiting for it; the last one says that the shard ended.
