@@ -166,26 +166,12 @@ def start(aws, folder, options):
 
 
 def keep_classes(aws, folder):
-    """Have a server write its classes into a cache, as one does by itself after 90 s."""
+    """Have the classes of a server kept in a cache."""
     from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
-    from mld.spark.server.class_archive import ClassArchive  # noqa: PLC0415
-    from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
-    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
+    from mld.spark.server.warm import warm  # noqa: PLC0415
 
-    config = read_properties({"spark.driver.memory": "1g"})
     environ = aws.environment_for_child() | {"XDG_CACHE_HOME": str(folder / "cache")}
-    server = EmbeddedServer.launch(config, folder / "classes", environ)
-    try:
-        server.wait_ready(120)
-        sessions = ConnectSessions(server.url, server.token, config, "classes")
-        frame = sessions.get().createDataFrame([(b'{"a": 1}',)], "data binary")
-        frame = frame.selectExpr("from_json(cast(data as string), 'a int') as j").where("j.a > 0")
-        frame.write.parquet(str(folder / "classes.parquet"))
-        sessions.close()
-        assert isinstance(server.archive, ClassArchive)
-        assert server.archive.write()
-    finally:
-        server.stop()
+    print(warm(read_properties({"spark.driver.memory": "1g"}), environ), file=sys.stderr)
 
 
 def live(aws, folder, options):

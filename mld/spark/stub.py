@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
 #: The options for the file, which are those of ``kcl-mld``.
 FILE_OPTIONS = ("-p", "--properties", "--properties-file")
-#: The second line of the help: what is no child.
-MORE = "       kcl-mld-spark history | optimize | vacuum | new-epoch [--help] TABLE"
+#: The other lines of the help: what is no child.
+MORE = "       kcl-mld-spark history | optimize | vacuum | new-epoch [--help] TABLE\n"
+MORE += "       kcl-mld-spark warm [--properties FILE]"
+#: Makes the file of Spark's classes.
+WARM = "warm"
 #: Words that look after a table; an app of that name is called ``./history``.
 UPKEEP = ("history", "optimize", "vacuum", "new-epoch")
 #: Our module that serves the shards; tests put theirs in its place.
@@ -52,6 +55,10 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
         sys.exit(0)
     if arguments[:1] and arguments[0] in UPKEEP:
         sys.exit(_look_after(arguments))
+    if arguments[:1] == [WARM]:
+        from mld.spark.server import warm  # noqa: PLC0415 - not for a child
+
+        sys.exit(warm.main(arguments))
     try:
         os.getcwd()
     except OSError:  # neither Java nor a relative path would work

@@ -16,7 +16,7 @@ import threading
 import pytest
 
 from mld.cli import COMMANDS
-from mld.spark.stub import UPKEEP
+from mld.spark.stub import UPKEEP, WARM
 from tests.checkout import copy_checkout, run
 from tests.kclpy_cache import kclpy
 from tests.markdown_pages import PAGES
@@ -186,7 +186,7 @@ def test_the_commands_in_help_run_as_they_stand(installed, environment, tmp_path
     helps += [f"kcl-mld {name}" for name in ("leases list", "leases describe", "leases watch")]
     helps += [f"kcl-mld {name}" for name in ("leases migrate", "workers list", "records peek")]
     helps += [f"kcl-mld conform {name}" for name in ("child", "daemon")]
-    helps += [f"kcl-mld-spark {name}".strip() for name in ("", *UPKEEP)]
+    helps += [f"kcl-mld-spark {name}".strip() for name in ("", *UPKEEP, WARM)]
     shown = set()
     for words in helps:
         program, *rest = words.split()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.server.class_archive import ClassArchive
+from mld.spark.server import warm as command
 from mld.spark.server.java import JavaHome
-from tests.spark.stubs import wait_for
+from mld.spark.server.setup import archive_options
 
-#: A program among Java's own classes; without a file it waits for its standard input.
+#: A program among Java's own classes.
 PROGRAM = "sun.security.tools.keytool.Main"
 
 
@@ -36,29 +36,24 @@ def _javas():
 
 
 @pytest.mark.parametrize("java", list(_javas()))
-def test_a_java_that_works_keeps_its_classes_and_the_next_one_has_them(java, tmp_path):
+def test_a_java_makes_the_file_of_a_list_and_the_next_one_has_the_classes(java, tmp_path):
     (tmp_path / "jars").mkdir()
     options = ["-Xmx64m", "-XX:+UseSerialGC", "--add-opens=java.base/java.nio=ALL-UNNAMED"]
-    environ = {"XDG_CACHE_HOME": str(tmp_path)}
-    archive = ClassArchive.of(java, [], options, environ, tmp_path)
     class_path = ["-cp", str(tmp_path / "jars")]
-    command = [str(java.executable), *options, *archive.options(), *class_path]
-    listed = tmp_path / "classes.list"
-    working = [*command, PROGRAM, "-printcert"]
-    with subprocess.Popen(working, stdin=subprocess.PIPE, cwd=tmp_path) as process:
-        try:
-            archive.begin(command)
-            wait_for(lambda: listed.exists() and "keytool/Main" in listed.read_text(), "the list")
-            assert archive.write()
-            assert process.poll() is None  # it works on
-        finally:
-            process.kill()
-            archive.close()
+    listed, path = tmp_path / "classes.list", tmp_path / "made.jsa"
+    listing = [f"-XX:DumpLoadedClassList={listed}", "-Xlog:cds*=off"]
+    subprocess.run(
+        [java.executable, *options, *listing, *class_path, PROGRAM, "-help"],
+        check=True,
+        cwd=tmp_path,
+    )
+    links = java.version >= 25
+    command._make([str(java.executable), *options, *class_path], listed, path, links=links)
     must = ["-Xshare:on", "-Xlog:cds*:stdout"]  # the last word on a matter wins
-    must += ["-Xlog:aot*:stdout"] if java.version >= 25 else []
-    again = [str(java.executable), *options, *archive.options(), *must, *class_path]
+    must += ["-Xlog:aot*:stdout"] if links else []
+    again = [str(java.executable), *options, *archive_options(path, java), *must, *class_path]
     done = subprocess.run(
         [*again, PROGRAM, "-help"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert archive.path.name in done.stdout
-    assert ("Using AOT-linked classes: true" in done.stdout) == (java.version >= 25)
+    assert path.name in done.stdout
+    assert ("Using AOT-linked classes: true" in done.stdout) == links

@@ -154,7 +154,7 @@ class SparkValues:
     jvm_options: str | None = _optional("jvm.options",
         "further options of the embedded server's JVM")
     has_class_archive: bool = _switch("jvm.classArchive", "true",
-        "keep Spark's classes in ~/.cache/kcl-mld (XDG_CACHE_HOME) for faster starts",
+        "whether a server uses the classes that kcl-mld-spark warm keeps in ~/.cache/kcl-mld",
         ("true", "false"), on="true")
     start_timeout_s: float = _duration("start.timeout", "2m",
         "how long the server may take to answer", least=1)

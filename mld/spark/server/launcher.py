@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _TERMINATION_GRACE_S = 2.0
 _KEPT_LINES = 60
-#: From the first call that it took; see :mod:`mld.spark.server.class_archive`.
-KEEP_CLASSES_AFTER_S = 90.0
 
 
 class EmbeddedServer:
@@ -44,7 +42,6 @@ class EmbeddedServer:
         token: what a client must present.
         java: the Java it runs on.
         directory: where its files are.
-        archive: of its classes; None if there is none.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], setup: Setup, directory: Path) -> None:
@@ -55,8 +52,6 @@ class EmbeddedServer:
         self.java = setup.java
         self._files = ServerFiles.below(directory)
         self._port: int | None = None
-        self.archive = setup.archive
-        self._is_stopped = threading.Event()
         self._has_news = threading.Condition()
         self._is_silent = False
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -93,8 +88,6 @@ class EmbeddedServer:
             raise RuntimeError("the Spark server must be launched from the main thread")
         setup = prepare(config, directory, environ, app_name=app_name)
         process = _start(setup.command, setup.environ)
-        if setup.archive is not None:
-            setup.archive.begin(setup.command_without_program)
         return cls(process, setup, directory)
 
     @property
@@ -130,11 +123,6 @@ class EmbeddedServer:
                     break
             is_ready = self._port is not None
         if is_ready:
-            if self.archive is not None and not self.archive.path.exists():
-                work = threading.Thread(
-                    target=self._keep_classes, name="class-archive", daemon=True
-                )
-                work.start()
             return
         code = self._exit_code_soon()
         self.stop()
@@ -147,7 +135,6 @@ class EmbeddedServer:
 
     def stop(self) -> None:
         """End it: SIGTERM, after two seconds SIGKILL. Callable again and again."""
-        self._is_stopped.set()
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -155,8 +142,6 @@ class EmbeddedServer:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        if self.archive is not None:
-            self.archive.close()
         self._files.properties.unlink(missing_ok=True)
         self._pump.join(timeout=0.5)
 
@@ -164,12 +149,6 @@ class EmbeddedServer:
         """The last lines that it printed, oldest first."""
         with self._has_news:
             return list(self._last_lines)
-
-    def _keep_classes(self) -> None:
-        """Once it has worked for a while, so that the classes of a job are among them."""
-        assert self.archive is not None
-        if not self._is_stopped.wait(KEEP_CLASSES_AFTER_S) and self._process.poll() is None:
-            self.archive.write()
 
     def _exit_code_soon(self) -> int | None:
         """A JVM that closed its output is about to be gone."""

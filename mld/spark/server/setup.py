@@ -7,10 +7,13 @@ directory that only we can read.
 from __future__ import annotations
 
 import glob
+import hashlib
 import importlib.util
 import logging
 import os
+import platform
 import secrets
+import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +23,12 @@ from mld.model.spark.addresses import is_local_master
 from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.model.spark.places import JARS, jar_fault
 from mld.spark.errors import MissingPart
-from mld.spark.server.class_archive import ClassArchive, has_room
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
 from mld.spark.server.memory import free_bytes
 from mld.spark.server.settings import (
     CONF_DIRECTORIES,
-    SUBMIT_CLASS,
     TOKEN_VARIABLE,
     ServerFiles,
     collector,
@@ -38,12 +39,19 @@ from mld.spark.server.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mld.spark.config import SparkConfig
     from mld.spark.server.java import JavaHome
 
 
+#: The first that links classes for such a file although Spark opens modules.
+OLDEST_LINKING = 25
+#: Options of the user's own that deal with it: ours would contradict them.
+_OWN_OPTIONS = (
+    *("-Xshare", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xlog:cds"),
+    *("-XX:DumpLoadedClassList", "-XX:SharedClassListFile", "-XX:AOT", "-Xlog:aot"),
+)
 _log = logging.getLogger(__name__)
 _MIB = 1024 * 1024
 
@@ -57,19 +65,14 @@ class Setup:
         command: line to start it with; holds nothing secret.
         environ: of the process; holds the token.
         token: what a client must present.
-        archive: of Spark's classes; None if there is none for this Java, or nobody wants it.
+        archive: where Spark's classes are kept, or could be; None = nowhere.
     """
 
     java: JavaHome
     command: list[str]
     environ: dict[str, str] = field(repr=False)
     token: str = field(repr=False)
-    archive: ClassArchive | None = None
-
-    @property
-    def command_without_program(self) -> list[str]:
-        """The command line up to its class path: Java and its options, nothing to run."""
-        return self.command[: self.command.index(SUBMIT_CLASS)]
+    archive: Path | None = None
 
 
 def prepare(
@@ -111,10 +114,9 @@ def prepare(
     _write_files(files, properties, config.log_level, repository)
     class_path = [str(home / "jars" / "*")]
     class_path += [environ[name] for name in CONF_DIRECTORIES if environ.get(name)]
-    archive = _archive(config, java, class_path, environ, directory)
-    about_classes = () if archive is None else archive.options()
+    archive = archive_path(config, java, class_path, environ)
     program = (java.executable, java.version)
-    command = server_command(program, class_path, config, files, about_classes)
+    command = server_command(program, class_path, config, files, archive_options(archive, java))
     token = secrets.token_urlsafe(32)
     ours = {
         TOKEN_VARIABLE: token,
@@ -127,21 +129,75 @@ def prepare(
     return Setup(java, command, server_environment(environ, **ours), token, archive)
 
 
-def _archive(
-    config: SparkConfig,
-    java: JavaHome,
-    class_path: Sequence[str],
-    environ: Mapping[str, str],
-    directory: Path,
-) -> ClassArchive | None:
-    """What Java keeps of Spark's classes; None if it keeps nothing, or nobody wants it."""
-    if not config.has_class_archive:
-        return None
+def archive_path(
+    config: SparkConfig, java: JavaHome, class_path: Sequence[str], environ: Mapping[str, str]
+) -> Path | None:
+    """Where the classes of this Java with these jars and options are kept; None = nowhere.
+
+    Java runs code from that file, so nobody else may be able to write it.
+
+    Args:
+        config: the options of its JVM tell one file from another.
+        java: whose it is.
+        class_path: of the server; ``…/*`` stands for the jars of a folder.
+        environ: ``XDG_CACHE_HOME`` and ``HOME`` say where caches are.
+    """
     options = [*collector(config), *jvm_options(config)]
-    found = ClassArchive.of(java, class_path, options, environ, directory)
-    if found is not None and not found.path.is_file() and not has_room(config.driver_memory_bytes):
-        return None  # a list would be for nothing
-    return found
+    if not config.has_class_archive or any(each.startswith(_OWN_OPTIONS) for each in options):
+        return None
+    if (directory := private_cache(environ)) is None:
+        return None
+    key = hashlib.sha256()
+    for word in (str(java.path), *_facts(java.path / "release"), platform.machine(), *options):
+        key.update(f"{word}\0".encode())
+    for entry in class_path:
+        for fact in _class_path_facts(entry):
+            key.update(f"{fact}\0".encode())
+    return directory / f"spark-{key.hexdigest()[:24]}.jsa"
+
+
+def archive_options(path: Path | None, java: JavaHome) -> list[str]:
+    """For a server's command line: to use the file, if it is there."""
+    if path is None or not path.is_file():
+        return []
+    # Else Java warns of a file that does not fit, and of each class that it leaves out.
+    quiet = ["-Xlog:aot*=off"] if java.version >= OLDEST_LINKING else []
+    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds*=off", *quiet]
+
+
+def private_cache(environ: Mapping[str, str]) -> Path | None:
+    """Our directory in the user's cache, made if missing; None if it is not his alone."""
+    home = environ.get("XDG_CACHE_HOME") or (
+        f"{environ['HOME']}/.cache" if environ.get("HOME") else ""
+    )
+    if not os.path.isabs(home) or any(character in home for character in " '\"\\\n"):
+        return None
+    path = Path(home) / "kcl-mld" / "classes"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except OSError:
+        return None
+    is_private = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return path if is_private and os.access(path, os.W_OK) else None
+
+
+def _class_path_facts(entry: str) -> Iterator[str]:
+    """Name, size and time of whatever an entry stands for."""
+    if entry.endswith("/*"):
+        for jar in sorted(Path(entry[:-2]).glob("*.jar")):
+            yield from _facts(jar)
+    else:
+        yield from _facts(Path(entry))
+
+
+def _facts(path: Path) -> tuple[str, ...]:
+    """Times in whole seconds, as Java compares them and layers of images keep them."""
+    try:
+        found = path.stat()
+    except OSError:
+        return (str(path),)
+    return (str(path), str(found.st_size), str(int(found.st_mtime)))
 
 
 def _spark_home() -> Path:

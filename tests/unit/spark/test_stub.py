@@ -71,6 +71,12 @@ def test_the_help_of_looking_after_a_table_needs_no_deltalake(command, tmp_path,
     assert helped.stdout.startswith(f"usage: kcl-mld-spark {command}".encode())
 
 
+def test_keeping_classes_is_a_command():
+    helped = run(stub.WARM, "--help")
+    assert (helped.returncode, helped.stderr) == (0, b"")
+    assert helped.stdout.startswith(b"usage: kcl-mld-spark warm")
+
+
 def test_a_missing_app_is_named_by_its_full_path(tmp_path):
     code, errors = run_stub("none.py", cwd=os.getcwd())
     assert code == 2

@@ -116,20 +116,11 @@ def test_the_client_alone_has_no_server(prepared, monkeypatch, tmp_path):
         prepared()
 
 
-def test_java_25_lists_its_classes_where_memory_is_left_and_uses_what_is_kept(
-    prepared, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: JAVA_25)
+def test_a_server_uses_the_classes_that_are_kept(prepared, tmp_path):
     environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    monkeypatch.setattr("mld.spark.server.setup.has_room", lambda more: more == 1024**3)
     first = prepared(environ=environ)
-    assert f"-XX:DumpLoadedClassList={tmp_path / 'classes.list'}" in first.command
-    alone = first.command_without_program
-    assert alone[-2] == "-cp"
-    assert first.command[: len(alone)] == alone
-    monkeypatch.setattr("mld.spark.server.setup.has_room", lambda _: False)
-    assert prepared(environ=environ).archive is None
-    first.archive.path.touch()
+    assert not [word for word in first.command if "Shared" in word]
+    first.archive.touch()
     used = prepared(environ=environ)
-    assert f"-XX:SharedArchiveFile={used.archive.path}" in used.command
+    assert f"-XX:SharedArchiveFile={used.archive}" in used.command
     assert prepared({"spark.jvm.classArchive": "false"}, environ).archive is None
