@@ -7,6 +7,7 @@ from benchmarks.failover import failover_beside_java, failover_rows
 from benchmarks.fan_out import fan_out_rows
 from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
+from benchmarks.metrics import metrics_rows
 from benchmarks.prefork import prefork_rows
 from benchmarks.renewals import renewal_rows
 from benchmarks.requests import request_rows
@@ -20,6 +21,7 @@ PARTS = {
     "prefork": prefork_rows,
     "throughput": throughput_rows,
     "renewals": renewal_rows,
+    "metrics": metrics_rows,
     "events": event_rows,
     "fan-out": fan_out_rows,
     "failover": failover_rows,

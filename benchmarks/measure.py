@@ -90,7 +90,7 @@ regionName = us-east-1
 initialPositionInStream = TRIM_HORIZON
 kinesisEndpoint = {aws.kinesis_url}
 dynamoDBEndpoint = {table_url or aws.moto_url}
-metricsLevel = NONE
+{"" if "metricsLevel" in extra else "metricsLevel = NONE"}
 retrievalMode = {mode}
 {extra}
 """
@@ -98,7 +98,17 @@ retrievalMode = {mode}
 
 @contextlib.contextmanager
 def daemon(  # noqa: PLR0913
-    aws, folder, *, stream, app, child, extra="", mode="POLLING", table_url=None, stderr=None
+    aws,
+    folder,
+    *,
+    stream,
+    app,
+    child,
+    extra="",
+    mode="POLLING",
+    table_url=None,
+    stderr=None,
+    arguments=(),
 ):
     """``kcl-mld`` on a properties file; stopped gracefully at the end. Yields (process, Progress).
 
@@ -112,6 +122,7 @@ def daemon(  # noqa: PLR0913
         mode: how it gets records.
         table_url: of another DynamoDB than the embedded one.
         stderr: a file for its log; None = ours.
+        arguments: more of its command line.
     """
     out = folder / f"out-{app}-{time.monotonic_ns()}"
     out.mkdir()
@@ -128,7 +139,10 @@ def daemon(  # noqa: PLR0913
         )
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "mld", "--properties", str(properties), "--log-level", "WARNING"],
+        [
+            *(sys.executable, "-m", "mld", "--properties", str(properties)),
+            *("--log-level", "WARNING", *arguments),
+        ],
         env=aws.environment_for_child() | compiled(folder) | {"BENCH_OUT": str(out)},
         stderr=stderr,
     )

@@ -30,7 +30,7 @@ from mld.model.credentials import CredentialChain, CredentialSource, CredentialS
 from mld.model.leases.lease import Lease
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
-from mld.ports.metrics import NoMetrics
+from mld.ports.metrics import AllMetrics
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 
@@ -107,7 +107,9 @@ async def measure(aws, rounds):
                 hash_range=HashRange(number, number + 1),
             )
         )
-    renewer = LeaseRenewer(store, config, WORKER, clock, random.Random(0), RandomIds(), NoMetrics())
+    renewer = LeaseRenewer(
+        store, config, WORKER, clock, random.Random(0), RandomIds(), AllMetrics(())
+    )
     await renewer.adopt_own()
     dynamodb.done.clear()
     async with asyncio.TaskGroup() as group:

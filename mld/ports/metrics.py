@@ -43,7 +43,7 @@ class Metrics(ABC):
 
 
 class AllMetrics(Metrics):
-    """Several sinks as one."""
+    """Several sinks as one; without any, nobody wants metrics."""
 
     def __init__(self, sinks: Sequence[Metrics]) -> None:
         """Each gets everything."""
@@ -72,17 +72,3 @@ class MetricSender:
 
     send: Callable[[Sequence[FamilyValues]], Awaitable[None]]
     interval_s: float
-
-
-class NoMetrics(Metrics):
-    """Drops everything: where nobody wants metrics, and tests that do not look."""
-
-    def add(
-        self,
-        metric: Metric,
-        value: float,
-        *,
-        shard_id: str | None = None,
-        stream_id: str | None = None,
-    ) -> None:
-        """Do nothing."""

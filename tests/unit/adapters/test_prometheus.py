@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 
 import pytest
 
-from mld.decide.metric_readings import Distribution, FamilyValues
-from mld.model.metrics import BUCKETS, LEASES, PROCESS_RECORDS, READY, RECORDS
+from mld.adapters.system_clock import SystemClock
+from mld.decide.metric_readings import Distribution, FamilyValues, WorkerFacts, observed
+from mld.decide.readiness import WorkerSnapshot
+from mld.model.children.consumer_status import ConsumerStatus
+from mld.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS
+from mld.services.metric_store import MetricStore
 
 prometheus = pytest.importorskip("mld.adapters.prometheus")
 parser = pytest.importorskip("prometheus_client.parser")
+PROMTOOL = shutil.which("promtool")
 
 
 def parsed(text):
@@ -59,6 +66,35 @@ def test_the_text_has_kinds_helps_labels_and_values():
 
 def test_it_has_what_prometheus_client_says_of_a_process():
     assert "process_cpu_seconds" in parsed(prometheus.exposition([]))
+
+
+@pytest.mark.skipif(not PROMTOOL, reason="there is no promtool: apt-get install prometheus")
+def test_promtool_finds_nothing_to_complain_about():
+    shard = ConsumerStatus(
+        lease_key="a",
+        shard_id="a",
+        stream="s",
+        state="PROCESSING",
+        millis_behind_latest=1,
+        reading_lag_s=1.0,
+        child_pid=1,
+    )
+    facts = WorkerFacts(
+        snapshot=WorkerSnapshot(state="running", shards=(shard,)),
+        about={"application": "app"},
+        max_age_s=None,
+        unreadable=0,
+        left_free=0,
+        dropped_messages=0,
+        resident_bytes=lambda _pid: 1,
+    )
+    store = MetricStore(SystemClock(), "s", by_shard=False)
+    text = prometheus.exposition([*observed(facts, by_shard=False), *store.readings(())])
+    assert text.count(b"# TYPE kcl_") == len(FAMILIES)
+    done = subprocess.run(
+        [PROMTOOL, "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 class Clock:

@@ -11,7 +11,7 @@ from mld.errors import ResourceMissing
 from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
-from mld.ports.metrics import NoMetrics
+from mld.ports.metrics import AllMetrics
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import DOUBT_S, GIVE_UP_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
@@ -47,7 +47,7 @@ def test_a_worker_is_wired_from_its_configuration(client_version, mode):
                 clock=world.clock,
                 rng=random.Random(1),
                 ids=CountingIds(),
-                metrics=NoMetrics(),
+                metrics=AllMetrics(()),
                 offload=Inline(),
             ),
             Conditions(),

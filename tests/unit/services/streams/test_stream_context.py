@@ -7,7 +7,7 @@ import pytest
 from mld.errors import LeaseLost
 from mld.model.metrics import RECORDS_PROCESSED
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import NoMetrics
+from mld.ports.metrics import AllMetrics
 from mld.services.streams.stream_context import StreamContext, StreamRegistry, metrics_of
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import ShardWorld, simulated
@@ -59,5 +59,5 @@ def test_metrics_of_one_of_several_streams_name_it():
 
 
 def test_metrics_of_a_single_stream_are_javas():
-    sink = NoMetrics()
+    sink = AllMetrics(())
     assert metrics_of(Stream("s"), sink) is sink
