@@ -144,7 +144,6 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "reason": None,
         "millis_behind_latest": 0,
         "child_pid": 1000,
-        "records": 1,
         "blocked_by": None,
         "restarts": 0,
         "child_failures": 0,
