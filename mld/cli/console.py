@@ -198,7 +198,7 @@ def console(
 ) -> int:
     """Serve a page that shows the fleet of the properties FILE, and print its address.
 
-    It reads what kcl-mld explain reads, again and again, and changes nothing. What it has seen is
+    It reads what the command explain reads, again and again, and changes nothing. What it has seen is
     kept in memory, so it knows no more than since it was started. The address has a token, without
     which nothing is served. Ends with Ctrl-C or SIGTERM.
     """

@@ -14,7 +14,7 @@ from mld.cli.arguments import Finite
 from mld.cli.explain_report import VERSION, as_json, as_text
 from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
 from mld.cli.loading import build
-from mld.cli.options import choose_properties_file
+from mld.cli.options import takes_file_and_names
 from mld.decide.fleet.explain import explain as explained
 from mld.errors import ConfigError, NotFound, ResourceMissing
 
@@ -30,17 +30,7 @@ DAY_S = 86_400.0
 
 
 @click.command("explain")
-@click.argument("words", nargs=-1, metavar="[FILE] [SHARD]...", type=click.Path())
-@click.option(
-    "-p",
-    "--properties",
-    "--properties-file",
-    "properties",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(),
-    help="Properties file; every other word is a shard then.",
-)
+@takes_file_and_names("[SHARD]...")
 @looks_at_fleet()
 @click.option(
     "--for",
@@ -60,9 +50,9 @@ DAY_S = 86_400.0
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def explain(
-    words: tuple[str, ...],
-    properties: tuple[str, ...],
+    file: str,
     *,
+    names: tuple[str, ...],
     tip: bool,
     once: bool,
     urls: tuple[str, ...],
@@ -79,31 +69,17 @@ def explain(
     """
     if once and for_s is not None:
         raise click.UsageError("--once and --for exclude each other")
-    file, shards = file_and_names(words, properties)
     config = build(file, worker_id="nobody").require()
     rules = rules_of(config, stalled_after_s)
     span_s = 0.0 if once else for_s or config.leases.failover_s
     looks = asyncio.run(_looks(config, span_s, tip=tip, urls=urls))
-    told = chosen(explained(looks, rules), shards)
+    told = chosen(explained(looks, rules), names)
     table = config.leases.table_name
     if output == "json":
         click.echo(json.dumps({"version": VERSION, **as_json(table, told)}, indent=2))
     else:
         click.echo(as_text(table, told))
     return NEEDS_A_PERSON if told.needs_a_person else 0
-
-
-def file_and_names(
-    words: tuple[str, ...], properties: tuple[str, ...]
-) -> tuple[str, tuple[str, ...]]:
-    """The properties file, plain or behind ``-p``, and the other words.
-
-    Raises:
-        click.UsageError: there is no file, or more than one.
-    """
-    plain, names = ((), words) if properties else (words[:1], words[1:])
-    file, _warnings = choose_properties_file(properties, plain)
-    return file, names
 
 
 async def _looks(

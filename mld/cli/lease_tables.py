@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mld.model.fleet.verdict import Explanation
 
 COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
-#: Digits of a checkpoint that a table shows: those that change.
-_DIGITS = 12
 
 
 def table_of(rows: Sequence[ListedLease]) -> tuple[list[Column], Callable[[ListedLease], TableRow]]:
@@ -169,14 +167,6 @@ def renewed(one: ListedLease) -> str:
     return "unknown" if one.still_s is None else f"> {one.still_s:.0f} s"
 
 
-def _position(one: ListedLease) -> str:
-    text = str(one.lease.checkpoint or "-")
-    number_text, slash, sub = text.partition("/")
-    if terminal() is not None and len(number_text) > _DIGITS and number_text.isdigit():
-        return f"…{number_text[-_DIGITS:]}{slash}{sub}"
-    return text
-
-
 def _call(one: ListedLease) -> str:
     if one.page is None or one.page.call is None:
         return "-"
@@ -209,7 +199,10 @@ _CELLS: tuple[tuple[Column, Callable[[ListedLease], str]], ...] = (
     (Column("verdict"), lambda one: str(one.said.verdict)),
     (Column("state", rank=6), lambda one: one.state),
     (Column("renewed"), renewed),
-    (Column("checkpoint"), _position),
+    (
+        Column("checkpoint", least=13, keeps_end=True),
+        lambda one: str(one.lease.checkpoint or "-"),
+    ),
     (Column("lag", is_number=True), lambda one: seconds(one.lag_s)),
     (Column("records/s", is_number=True, rank=3), lambda one: number(one.records_per_s)),
     (Column("call", rank=3), _call),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.explain import chosen, file_and_names, is_named, look, paused
+from mld.cli.explain import chosen, is_named, look, paused
 from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
 from mld.cli.fleet_documents import fleet_document, lease_as_json
 from mld.cli.lease_options import STALLED_AFTER_S, LeaseChoice, selects_leases
 from mld.cli.lease_tables import described, listed
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
-from mld.cli.options import takes_properties_file
+from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.watch_leases import watch
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
@@ -89,30 +89,19 @@ def list_command(
 
 
 @leases.command("describe")
-@click.argument("words", nargs=-1, metavar="[FILE] LEASE...", type=click.Path())
-@click.option(
-    "-p",
-    "--properties",
-    "--properties-file",
-    "properties",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(),
-    help="Properties file; every other word is a lease then.",
-)
+@takes_file_and_names("LEASE...")
 @looks_at_fleet()
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def describe(
-    words: tuple[str, ...],
-    properties: tuple[str, ...],
+    file: str,
     *,
+    names: tuple[str, ...],
     tip: bool,
     once: bool,
     urls: tuple[str, ...],
     output: str,
 ) -> int:
     """Print all that is known of each LEASE, a shard id or a lease key, and of its relatives."""
-    file, names = file_and_names(words, properties)
     if not names:
         raise click.UsageError("Name a shard id or a lease key behind the properties file")
     config = build(file, worker_id="nobody").require()

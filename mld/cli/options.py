@@ -150,6 +150,36 @@ def takes_properties_file(
     return decorate
 
 
+def takes_file_and_names(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the parameters ``file``, plain or behind ``-p``, and ``names``, all other words.
+
+    Args:
+        what: the names are, for the usage.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.argument("words", nargs=-1, metavar=f"[FILE] {what}", type=click.Path())
+        @click.option(
+            *_FILE_OPTIONS,
+            "properties",
+            multiple=True,
+            metavar="FILE",
+            type=click.Path(),
+            help=f"Properties file; every other word is a {what.strip('[].').lower()} then.",
+        )
+        @functools.wraps(command)
+        def with_names(
+            *args: Any, words: tuple[str, ...], properties: tuple[str, ...], **options: Any
+        ) -> Any:
+            plain, names = ((), words) if properties else (words[:1], words[1:])
+            file, _warnings = choose_properties_file(properties, plain)
+            return command(*args, file=file, names=names, **options)
+
+        return with_names
+
+    return decorate
+
+
 def _run(
     properties: tuple[str, ...],
     files: tuple[str, ...],

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup, WholeNumber
-from mld.cli.explain import file_and_names, is_named
+from mld.cli.explain import is_named
 from mld.cli.explain_report import VERSION
 from mld.cli.fleet_access import open_access
 from mld.cli.lease_tables import seconds
 from mld.cli.loading import build
+from mld.cli.options import takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.errors import ConfigError, NotFound, ResourceMissing
 from mld.model.masking import printable
@@ -37,17 +38,7 @@ def records() -> None:
 
 
 @records.command("peek")
-@click.argument("words", nargs=-1, metavar="[FILE] SHARD", type=click.Path())
-@click.option(
-    "-p",
-    "--properties",
-    "--properties-file",
-    "properties",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(),
-    help="Properties file; the other word is the shard then.",
-)
+@takes_file_and_names("SHARD")
 @click.option(
     "--count",
     type=WholeNumber(1, _MOST),
@@ -59,9 +50,9 @@ def records() -> None:
 @click.option("--data", "with_data", is_flag=True, help="Show the payloads, too.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table")
 def peek_command(
-    words: tuple[str, ...],
-    properties: tuple[str, ...],
+    file: str,
     *,
+    names: tuple[str, ...],
     count: int,
     with_data: bool,
     output: str,
@@ -71,7 +62,6 @@ def peek_command(
     Changes nothing: the checkpoint stays where it is. Each read is one of the five a second that a
     shard has for all its consumers by polling; usually one is enough.
     """
-    file, names = file_and_names(words, properties)
     if len(names) != 1:
         raise click.UsageError("Name one shard id or lease key behind the properties file")
     config = build(file, worker_id="nobody").require()
@@ -174,7 +164,7 @@ def _text(lease: Lease, found: Peek, why: str | None, *, with_data: bool) -> str
     if why is not None:
         return "\n".join([*lines, why])
     columns = [
-        Column("sequence number"),
+        Column("sequence number", least=13, keeps_end=True),
         Column("sub", is_number=True),
         Column("partition key", least=8),
         Column("arrived", rank=1),

@@ -28,12 +28,14 @@ class Column:
         least: characters below which it is left out rather than cut; 0 = it is never cut.
         rank: where a terminal is too narrow, columns with the highest rank are left out first;
             0 = never.
+        keeps_end: of a cell that is cut the end is shown, not the beginning.
     """
 
     name: str
     is_number: bool = False
     least: int = 0
     rank: int = 0
+    keeps_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +138,17 @@ def _rich(columns: Sequence[Column], sections: Sequence[Section], console: Conso
                     width=widths[number],
                 )
             for row in one.rows:
-                table.add_row(*(Text(row.cells[n]) for n in kept), style=row.color)
+                cells = [_cut(columns[n], row.cells[n], widths[n]) for n in kept]
+                table.add_row(*map(Text, cells), style=row.color)
             console.print(table)
     left_out = [column.name for number, column in enumerate(columns) if number not in kept]
     text = shown.get().rstrip("\n")
     return f"{text}\n(no room for: {', '.join(left_out)})" if left_out else text
+
+
+def _cut(column: Column, cell: str, width: int) -> str:
+    """At its beginning, where the end says more; rich cuts the others."""
+    return f"…{cell[len(cell) - width + 1 :]}" if column.keeps_end and len(cell) > width else cell
 
 
 def _kept(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

@@ -60,6 +60,14 @@ def test_a_table_fits_the_terminal(width, owner, left_out):
     assert width < 18 or "shardId-10" in body
 
 
+def test_of_a_long_number_the_end_is_shown():
+    console = Console(file=io.StringIO(), width=20, markup=False, highlight=False)
+    columns = [Column("shard"), Column("checkpoint", least=8, keeps_end=True)]
+    rows = (TableRow(("shard-1", "4" * 20 + "0123456789")), TableRow(("shard-2", "-")))
+    lines = as_table(columns, [Section("", rows)], console).splitlines()
+    assert [line.split()[-1] for line in lines] == ["checkpoint", "…0123456789", "-"]
+
+
 def test_rich_is_for_terminals_that_have_it(monkeypatch):
     assert terminal() is None
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
