@@ -122,13 +122,7 @@ async def hang(argv: list[str], env: dict[str, str], launcher: ChildLauncher) ->
     talk = Conversation(child)
     try:
         async with asyncio.timeout(60):
-            await talk.say(
-                action="initialize",
-                shardId="shardId-0",
-                sequenceNumber="LATEST",
-                subSequenceNumber=0,
-            )
-            await talk.done("initialize")
+            await talk.begin()
             child.terminate()
             while await child.read():
                 pass

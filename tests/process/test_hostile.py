@@ -153,13 +153,21 @@ def end(runs: Mapping[str, Running]) -> None:
         assert run.ends() == 0, run.output
 
 
-def test_a_leader_that_stood_still_for_longer_than_the_failover_time_finds_another_one(
+def reading_fleet(
     new_app: Callable[..., Application],
-) -> None:
+) -> tuple[Application, dict[str, Running], list[str]]:
+    """A fleet of two that has read what was put, and that."""
     app = new_app(shards=SHARDS, **QUICK)
     put = app.put(100)
     runs = fleet_of_two(app)
     all_read(runs, put)
+    return app, runs, put
+
+
+def test_a_leader_that_stood_still_for_longer_than_the_failover_time_finds_another_one(
+    new_app: Callable[..., Application],
+) -> None:
+    app, runs, put = reading_fleet(new_app)
     frozen = leader_of(app)
     (other,) = set(runs) - {frozen}
     runs[frozen].signal(signal.SIGSTOP)
@@ -183,10 +191,7 @@ def test_a_leader_that_stood_still_for_longer_than_the_failover_time_finds_anoth
 def test_a_table_that_throttles_every_request_for_longer_than_the_failover_time_loses_nothing(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=SHARDS, **QUICK)
-    put = app.put(100)
-    runs = fleet_of_two(app)
-    all_read(runs, put)
+    app, runs, put = reading_fleet(new_app)
     code = "ProvisionedThroughputExceededException"
     app.aws.control(faults=[{"service": "dynamodb", "contains": f'"{app.name}"', "code": code}])
     put += app.put(100)

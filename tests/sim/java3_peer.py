@@ -358,12 +358,9 @@ class Java3Peer(JavaPeer):
     async def _refused(self, held: Held) -> None:
         """Handed over, or lost."""
         try:
-            answer = await self._dynamodb.get_item(
-                TableName=TABLE, Key={"leaseKey": {"S": held.key}}
-            )
+            item = await self._row(held)
         except AwsError:
             return
-        item = answer.get("Item")
         new = text_of(item, "leaseOwner")
         if held.next_owner is None and text_of(item, "checkpointOwner") is not None:
             if worker_of(item) != self.worker_id or new == self.worker_id:

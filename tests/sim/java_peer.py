@@ -273,15 +273,16 @@ class JavaPeer(TaskOwner):
         held.counter += 1
         held.stamp_s = self._now()
 
+    async def _row(self, held: Held) -> dict[str, Any] | None:
+        answer = await self._dynamodb.get_item(TableName=TABLE, Key={"leaseKey": {"S": held.key}})
+        return answer.get("Item")
+
     async def _maybe_lost(self, held: Held) -> None:
         """A success whose answer was lost looks like a loss: read."""
         try:
-            answer = await self._dynamodb.get_item(
-                TableName=TABLE, Key={"leaseKey": {"S": held.key}}
-            )
+            item = await self._row(held)
         except AwsError:
             return
-        item = answer.get("Item")
         if (
             item is not None
             and text_of(item, "leaseOwner") == self.worker_id

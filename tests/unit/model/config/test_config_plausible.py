@@ -3,15 +3,9 @@
 import pytest
 
 from mld.model.config.build import build_config
+from tests.unit.model.config.test_config_build import BASE as ENOUGH
 
-BASE = {
-    "executableName": "app.py",
-    "applicationName": "app",
-    "streamName": "str",
-    "AwsCredentialsProvider": "DefaultCredentialsProvider",
-    "regionName": "us-east-1",
-    "retrievalMode": "POLLING",
-}
+BASE = {**ENOUGH, "retrievalMode": "POLLING"}
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/abc"
 ROLE = "StsAssumeRoleCredentialsProvider|arn:aws:iam::%s:role/reader|session"
 
