@@ -1,9 +1,8 @@
-"""Calls that may never return, and the clock of this process."""
+"""Calls that may never return."""
 
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,14 +35,6 @@ class Overdue(Exception):
 
 class GivenUp(Exception):
     """Nobody waits for this call any more, or nobody may: it must not go on to its next step."""
-
-
-class SystemMonotonicClock:
-    """The real one; implements ``ports.MonotonicClock``."""
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
 
 
 def raise_if_abandoned() -> None:

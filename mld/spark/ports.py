@@ -141,10 +141,3 @@ class CancelsCommits(Protocol):
 
     def cancel(self, batches: Sequence[ShardBatch]) -> None:
         """Interrupt the commit of batches, if there is one; from another thread, perhaps twice."""
-
-
-class MonotonicClock(Protocol):
-    """Time for the batcher and for deadlines."""
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""

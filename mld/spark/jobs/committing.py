@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.submitted_batch import SubmittedBatch
     from mld.spark.model import ShardKey
-    from mld.spark.ports import CommitOutcome, MonotonicClock, Sink
+    from mld.spark.ports import CommitOutcome, Sink
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,9 @@ class JobCommitter:
         name: of the job, for the threads.
     """
 
-    def __init__(self, sink: Sink, config: SparkConfig, clock: MonotonicClock, name: str) -> None:
+    def __init__(
+        self, sink: Sink, config: SparkConfig, clock: Callable[[], float], name: str
+    ) -> None:
         self._sink = sink
         self._timeout_s = config.batch_timeout_s
         self._clock = clock
@@ -71,7 +73,7 @@ class JobCommitter:
             GivenUp: a shard was lost before it began.
             Exception: of the sink.
         """
-        left_s = deadline - self._clock.monotonic()
+        left_s = deadline - self._clock()
         seconds = max(left_s, min(LEAST_S, self._timeout_s))
         batches = [one.batch for one in submitted]
         is_over = threading.Event()

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
-from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
 from mld.spark.jobs.cut_schedule import CutSchedule
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.cut_schedule import BatchSource
     from mld.spark.model import ShardKey
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import DeadLetterStore, MonotonicClock, Sessions, Sink
+    from mld.spark.ports import DeadLetterStore, Sessions, Sink
 
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
@@ -67,11 +67,11 @@ class Engine:
         caller: FunctionCaller,
         config: SparkConfig,
         *,
-        clock: MonotonicClock | None = None,
+        clock: Callable[[], float] | None = None,
         letters: DeadLetterStore | None = None,
         pause_s: float = 0.5,
     ) -> None:
-        self._clock = clock or SystemMonotonicClock()
+        self._clock = clock or time.monotonic
         self._window_s = config.coalesce_window_s
         self._schedule: CutSchedule[BatchSource] = CutSchedule(self._window_s)
         self._delivery_budget: DeliveryBudget[BatchSource] = DeliveryBudget(HELD_BYTES)
@@ -108,7 +108,7 @@ class Engine:
         """A batch of a shard that has joined is due: cut all as soon as a job may begin."""
         with self._changed:
             if work.has_asked:  # or another shard's moment was faster
-                self._schedule.ask(work, self._clock.monotonic())
+                self._schedule.ask(work, self._clock())
                 self._fail_if_closed()
                 self._start_runner()
                 self._changed.notify_all()
@@ -124,7 +124,7 @@ class Engine:
         """
         with self._changed:
             held = self._schedule.held_bytes
-            now = self._clock.monotonic()
+            now = self._clock()
             is_admitted = self._closed.is_set() or self._delivery_budget.admit(
                 work, expected_bytes, held, now
             )
@@ -245,7 +245,7 @@ class Engine:
                 if not ready:
                     self._changed.wait(until_cut)
                     continue
-                patience = self._window_s - (self._clock.monotonic() - ready[0].submitted_at)
+                patience = self._window_s - (self._clock() - ready[0].submitted_at)
                 if patience > 0:
                     self._changed.wait(patience)
                     continue
@@ -274,7 +274,7 @@ class Engine:
 
     def _until_cut(self) -> float | None:
         """How long until all are cut, in s; None while nobody asks or batches wait."""
-        return None if self._queue else self._schedule.patience_s(self._clock.monotonic())
+        return None if self._queue else self._schedule.patience_s(self._clock())
 
     def _ready(self) -> list[SubmittedBatch]:
         """The oldest batch of each shard, as many as one job may hold."""

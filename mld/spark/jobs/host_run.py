@@ -39,7 +39,7 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import bad_record_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.submitted_batch import SubmittedBatch
     from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.plans.one_call import FunctionCaller, Packed
-    from mld.spark.ports import MonotonicClock, Sessions, Sink
+    from mld.spark.ports import Sessions, Sink
 
 _log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
@@ -86,7 +86,7 @@ class HostRun:
         sink: Sink,
         caller: FunctionCaller,
         config: SparkConfig,
-        clock: MonotonicClock,
+        clock: Callable[[], float],
         progress: Progress,
         stop: threading.Event,
         pause_s: float,
@@ -273,7 +273,7 @@ class HostRun:
             BatchFailed: the commit goes on, and whether it will stand is not known.
             Exception: another try may follow: had a commit stood, that one would be fenced.
         """
-        began = self._clock.monotonic()
+        began = self._clock()
         session = self._calls.session()
 
         def write() -> Any:
@@ -296,7 +296,7 @@ class HostRun:
             raise
         finally:
             self._caller.release(whole)
-        written = self._clock.monotonic()
+        written = self._clock()
         try:
             if not all(each.is_wanted() for each in group):
                 raise GivenUp
@@ -304,7 +304,7 @@ class HostRun:
             outcomes = self._committer.commit_all(staged, group, began + self._timeout_s)
         finally:
             self._committer.discard(staged)
-            self._progress.spent(written - began, self._clock.monotonic() - written)
+            self._progress.spent(written - began, self._clock() - written)
         self._answer(group, outcomes)
 
     def _keep_letters(self, session: SparkSession, group: Sequence[SubmittedBatch]) -> None:
@@ -328,7 +328,7 @@ class HostRun:
             GivenUp: the others are to be written again, without those that are lost.
             SinkUnavailable: all are to be written again.
         """
-        now = self._clock.monotonic()
+        now = self._clock()
         for one in group:
             match outcomes[one.shard]:
                 case CommitOutcome.STANDS:

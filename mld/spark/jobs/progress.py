@@ -8,8 +8,9 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.spark.model import ShardBatch
-    from mld.spark.ports import MonotonicClock
 
 _log = logging.getLogger(__name__)
 _EVERY_S = 10.0
@@ -18,10 +19,10 @@ _EVERY_S = 10.0
 class Progress:
     """Counts what was committed since the last line. Safe to call from any thread."""
 
-    def __init__(self, clock: MonotonicClock) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._since = clock.monotonic()
+        self._since = clock()
         #: The first job's end is a line of its own: a stream may have no second one for hours.
         self._next_line_at = self._since
         self._latencies: list[float] = []
@@ -52,7 +53,7 @@ class Progress:
         """A Spark job is over: time for a line, perhaps."""
         with self._lock:
             self._jobs += 1
-            now = self._clock.monotonic()
+            now = self._clock()
             if now < self._next_line_at or not self._latencies:
                 return
             elapsed = max(now - self._since, 0.001)

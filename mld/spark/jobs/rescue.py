@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.calling import JobCalls
     from mld.spark.model import Row, ShardBatch
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import DeadLetterStore, MonotonicClock
+    from mld.spark.ports import DeadLetterStore
 
 _log = logging.getLogger(__name__)
 #: How many records of a batch may be set aside; more, and the function itself is wrong.
@@ -64,7 +64,7 @@ class Rescue:
         self,
         caller: FunctionCaller,
         letters: DeadLetterStore,
-        clock: MonotonicClock,
+        clock: Callable[[], float],
         timeout_s: float,
     ) -> None:
         self._caller = caller
@@ -99,11 +99,11 @@ class Rescue:
             Exception: another fault came between.
         """
         records = [(part, row) for part in whole.parts for row in part.rows]
-        ends_at = self._clock.monotonic() + self._timeout_s
+        ends_at = self._clock() + self._timeout_s
         errors: dict[int, str] = {}
 
         def failure_of(part: MicroBatch) -> Exception | None:
-            left_s = ends_at - self._clock.monotonic()
+            left_s = ends_at - self._clock()
             return self._failure_of(part, calls, session, left_s, is_wanted)
 
         def fails(begin: int, end: int) -> bool:

@@ -1,7 +1,8 @@
 """What an embedded server is given before it starts: its Java, its files, its environment.
 
 What the texts say is decided in :mod:`mld.spark.server.settings`; here they are written, into a
-directory that only we can read.
+directory that only we can read. Whether a standalone cluster's master is there is seen before:
+Spark asks three times and gives up after a minute, with the traces of three exceptions.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import logging
 import os
 import platform
 import secrets
+import socket
 import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.model.spark.addresses import is_local_master
+from mld.model.spark.addresses import addresses_of, is_local_master
 from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.model.spark.places import JARS, jar_fault
-from mld.spark.errors import MissingPart
-from mld.spark.server.files import ivy_text, log4j_text, properties_text
+from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 from mld.spark.server.java import find_java
-from mld.spark.server.masters import require_master
 from mld.spark.server.memory import free_bytes
 from mld.spark.server.settings import (
     CONF_DIRECTORIES,
+    SERVER_CLASS,
     TOKEN_VARIABLE,
     ServerFiles,
     collector,
@@ -39,11 +40,10 @@ from mld.spark.server.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mld.spark.config import SparkConfig
     from mld.spark.server.java import JavaHome
-
 
 #: The first that links classes for such a file although Spark opens modules.
 OLDEST_LINKING = 25
@@ -234,3 +234,120 @@ def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+_PROBE_TIMEOUT_S = 3.0
+
+
+def require_master(
+    master: str, connect: Callable[..., socket.socket] = socket.create_connection
+) -> None:
+    """Return if one of a standalone cluster's masters answers, or if it is no such cluster.
+
+    Args:
+        master: of ``spark.master``.
+        connect: opens a connection; takes an address and a time-out in s.
+
+    Raises:
+        SparkConfigError: the URL is none.
+        SparkUnreachable: none answers within 3 s each.
+    """
+    failures = []
+    try:
+        addresses = addresses_of(master)
+    except ValueError as error:
+        raise SparkConfigError(f"spark.master={master} {error}") from error
+    for address in addresses:
+        try:
+            connect(address, _PROBE_TIMEOUT_S).close()
+        except OSError as error:
+            failures.append(f"{address[0]}:{address[1]}: {error}")
+        else:
+            return
+    if failures:
+        raise SparkUnreachable(
+            f"no Spark master answers at spark.master={master} ({'; '.join(failures)}): "
+            f"start it, or correct the property"
+        )
+
+
+_LOG4J = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="console" target="SYSTEM_ERR">
+      <PatternLayout pattern="%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{8}}"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Root level="{level}"><AppenderRef ref="console"/></Root>
+    <Logger name="{server_class}" level="INFO"/>
+    <Logger name="org.apache.hadoop.util.NativeCodeLoader" level="ERROR"/>
+    <Logger name="org.apache.parquet.hadoop.MemoryManager" level="ERROR"/>
+    <Logger name="org.apache.spark.util.Utils" level="ERROR"/>
+{silenced}
+  </Loggers>
+</Configuration>
+"""
+#: Loggers that repeat the errors that clients get anyway, with values of the data in them.
+_TALKATIVE = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.connect.utils.ErrorUtils",
+)
+_IVY = """\
+<ivysettings>
+  <settings defaultResolver="{name}"/>
+  <resolvers>
+    <ibiblio name="{name}" m2compatible="true"{root}/>
+  </resolvers>
+</ivysettings>
+"""
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """A Java properties file, whatever characters the values hold."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _escaped(text: str) -> str:
+    written = []
+    for character in text:
+        if character in " \\:=#!":
+            written.append("\\" + character)
+        elif " " < character <= "~":
+            written.append(character)
+        else:
+            units = character.encode("utf-16-be")
+            pairs = (units[at : at + 2].hex() for at in range(0, len(units), 2))
+            written.extend(f"\\u{pair}" for pair in pairs)
+    return "".join(written)
+
+
+def log4j_text(level: str) -> str:
+    """A log configuration that writes to the standard error only.
+
+    Failed tasks and calls are not logged, except with ``DEBUG``: their messages quote the data.
+    The client gets them, and says what is fit for a log (``mld.spark.failures.describe``).
+
+    Args:
+        level: of ``spark.log.level``.
+    """
+    names = () if level == "DEBUG" else _TALKATIVE
+    silenced = "\n".join(f'    <Logger name="{name}" level="OFF"/>' for name in names)
+    return _LOG4J.format(level=level, server_class=SERVER_CLASS, silenced=silenced)
+
+
+def ivy_text(repository: str | None) -> str:
+    """Ivy settings with one repository, and no other before or behind it.
+
+    Spark's own look into the local Maven cache first, which may hold a package's ``.pom`` without its
+    ``.jar``: Ivy then takes it for found there, and fails.
+
+    Args:
+        repository: URL of a Maven repository; None = Maven Central, which Ivy knows by itself.
+    """
+    if repository is None:
+        return _IVY.format(name="central", root="")
+    escaped = repository.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return _IVY.format(name="named", root=f' root="{escaped.rstrip("/")}/"')

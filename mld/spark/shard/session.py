@@ -1,24 +1,26 @@
 """One shard's conversation with the daemon, from ``initialize`` to the end of its pipe.
 
 The child may only speak while a message is outstanding, so everything happens in the thread that
-reads, before the status is said: see :mod:`mld.spark.shard.pump`. When more records arrive than Spark
-takes, the status is withheld, and the daemon stops reading the shard.
+reads, before the status is said: take what is over, checkpoint what is durable, ask for what is
+due. What has to be waited for is waited for there, with a keep-alive to the daemon whenever one is
+due. When more records arrive than Spark takes, the status is withheld, and the daemon stops reading
+the shard.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from concurrent.futures import wait
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
-from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
+from mld.spark.jobs.delivery_budget import GRANT_S
 from mld.spark.keep_alive import KeepAlive
 from mld.spark.model import Position, ShardKey, position_text
 from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.pump import Pump
 from mld.spark.shard.resume import resume_at_checkpoint, resume_at_mark
 from mld.spark.shard.storing import LeaseStorage
 from mld.spark.shard.wire import ChildWire
@@ -36,13 +38,147 @@ from protocol import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts, ShardGate
     from mld.spark.jobs.engine import Engine
-    from mld.spark.ports import MonotonicClock, Sink
+    from mld.spark.model import Row
+    from mld.spark.ports import Sink
     from mld.spark.shard.resume import Resume
     from protocol import DaemonMessage
     from protocol.child import Readable, Writable
+
+
+class Pump:
+    """The moves of one hold of a shard; used by the thread that serves it.
+
+    Args:
+        name: of the shard, for messages.
+        work: its batches.
+        storage: takes its checkpoints.
+        clock: for the ages of records and for deadlines.
+        keep_alive: starts the daemon's time-out for the outstanding message again.
+        wake: set, by any thread, when a batch is over or nobody listens any more.
+        is_over: True if nobody listens any more.
+        keep_alive_s: how often a keep-alive is due, in s.
+
+    Attributes:
+        work: its batches.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: ShardWork,
+        storage: LeaseStorage,
+        *,
+        clock: Callable[[], float],
+        keep_alive: Callable[[], None],
+        wake: threading.Event,
+        is_over: Callable[[], bool],
+        keep_alive_s: float,
+    ) -> None:
+        self._name = name
+        self.work = work
+        self._storage = storage
+        self._clock = clock
+        self._keep_alive = keep_alive
+        self._wake = wake
+        self._is_over = is_over
+        self._sign_s = keep_alive_s
+
+    def accept(self, rows: Sequence[Row], millis_behind: int | None) -> None:
+        """Accept a delivery, and return when there is room for the next one.
+
+        Args:
+            rows: of the delivery; none if the daemon only gives a turn.
+            millis_behind: how far the delivery is behind the tip of the shard, in ms; None =
+                unknown.
+
+        Raises:
+            SparkChildError: a batch or a checkpoint failed.
+        """
+        if self.work.is_open:
+            self.work.add(rows, self._clock(), millis_behind)
+        reason = FlushReason.FLOWING if rows else FlushReason.IDLE
+        self._move(reason)
+        while self._moves and self.work.is_backed_up:
+            self._wait(self._sign_s)
+            self._move(reason)
+        self.wait_for_room(reason)
+
+    def wait_for_room(self, reason: FlushReason) -> None:
+        """Return when the host has room for the next delivery, or when the shard is lost.
+
+        Raises:
+            SparkChildError: a batch or a checkpoint failed.
+        """
+        since = self._clock()
+        while self._moves and not self.work.has_room():
+            if self._wake.wait(min(self._sign_s, GRANT_S)):
+                self._wake.clear()
+            now = self._clock()
+            if now - since >= self._sign_s and not self._is_over():
+                self._keep_alive()
+                since = now
+            self._move(reason)
+
+    def drain(self, reason: FlushReason, patience_s: float | None = None) -> bool:
+        """Make everything durable and checkpoint it.
+
+        Args:
+            reason: why; decides whether a tail is cut.
+            patience_s: for how long, in s; None = as long as it takes.
+
+        Returns:
+            False if the time was over first; True also if the shard was lost meanwhile.
+
+        Raises:
+            SparkChildError: a batch or a checkpoint failed.
+        """
+        self.work.arrived()
+        deadline = None if patience_s is None else self._clock() + patience_s
+        while True:
+            self._move(reason)
+            if self.work.is_idle or not self._moves:
+                return True
+            longest_s = self._sign_s
+            if deadline is not None:
+                longest_s = min(longest_s, deadline - self._clock())
+                if longest_s <= 0:
+                    return False
+            self._wait(longest_s)
+
+    @property
+    def _moves(self) -> bool:
+        """False once the shard is lost, a batch has failed or nobody listens."""
+        return self.work.is_open and not self._is_over()
+
+    def _move(self, reason: FlushReason) -> None:
+        """Take, checkpoint and ask until nothing is left to do now."""
+        took = True
+        while self._moves and took:
+            took = self.work.collect()
+            self._checkpoint()
+            self.work.ask_if_due(self._clock(), reason)
+
+    def _checkpoint(self) -> None:
+        position = self.work.due_checkpoint
+        if position is None:
+            return
+        if self._storage.checkpoint(self._name, position):
+            self.work.checkpointed(position)
+        else:
+            self.work.close()
+
+    def _wait(self, seconds: float) -> None:
+        """Until a batch is over; if none is in that time, the daemon hears that we are alive."""
+        if self._wake.wait(seconds):
+            self._wake.clear()
+        elif not self._is_over():
+            self._keep_alive()
+
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +213,7 @@ class ShardSession:
         sink: Sink,
         config: SparkConfig,
         gate: ShardGate,
-        clock: MonotonicClock | None = None,
+        clock: Callable[[], float] | None = None,
         shutdown_s: float = 15.0,
         pause_s: float = 0.5,
     ) -> None:
@@ -87,7 +223,7 @@ class ShardSession:
         self._sink = sink
         self._config = config
         self._gate = gate
-        self._clock = clock or SystemMonotonicClock()
+        self._clock = clock or time.monotonic
         self._shutdown_s = shutdown_s
         self._storage = LeaseStorage(
             self._wire, pause_s, lambda: self._is_abandoned, keep_alive_s=facts.keep_alive_s

@@ -4,7 +4,7 @@ The function returns None when its rows are durable; nothing is left to do. It m
 with the same records: after a failed try, and after a crash between its write and the checkpoint.
 
 Which records a batch has is not kept anywhere, so after a crash they come in other batches: the
-function keeps the marks of the shards with its own data (:mod:`mld.spark.function_marks`), or
+function keeps the marks of the shards with its own data (:mod:`mld.spark.batch_context`), or
 writes by the records' own identity.
 """
 

@@ -147,7 +147,7 @@ class HandClock:
     def __init__(self):
         self.now = 0.0
 
-    def monotonic(self):
+    def __call__(self):
         return self.now
 
 
@@ -309,7 +309,7 @@ class QueuedEngine(Engine):
 
     def submit(self, batch, fence, hold=None):
         with self._changed:
-            one = SubmittedBatch(batch, fence, Future(), self._clock.monotonic(), hold)
+            one = SubmittedBatch(batch, fence, Future(), self._clock(), hold)
             self._queue.append(one)
             self._fail_if_closed()
             self._start_runner()

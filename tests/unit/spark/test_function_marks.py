@@ -8,9 +8,8 @@ import sqlite3
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.spark.batch_context import context_of
+from mld.spark.batch_context import context_of, covered, stored_text
 from mld.spark.errors import BatchFailed
-from mld.spark.function_marks import covered, stored_text
 from mld.spark.model import MicroBatch, Position, ShardKey
 from tests.unit.spark.batches import batch
 

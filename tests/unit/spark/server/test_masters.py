@@ -6,7 +6,7 @@ import pytest
 
 from mld.model.spark.addresses import addresses_of
 from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.server.masters import require_master
+from mld.spark.server.setup import require_master
 
 
 @pytest.mark.parametrize(

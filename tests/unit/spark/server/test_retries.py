@@ -10,14 +10,13 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql.connect.client import SparkConnectClient
 
-from mld.spark.server import retries
-from mld.spark.server.retries import retry_shortly, waits_s
-from mld.spark.server.sessions import hang_up
+from mld.spark.server import sessions
+from mld.spark.server.sessions import hang_up, retry_shortly, waits_s
 
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    retries._warn_once.cache_clear()
+    sessions._warn_once.cache_clear()
 
 
 def client_of_nobody():

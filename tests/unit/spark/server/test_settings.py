@@ -10,7 +10,6 @@ import pytest
 from mld.model.spark.needs import REFUSED_CONF
 from mld.spark.config import read_properties
 from mld.spark.errors import SparkConfigError
-from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.settings import (
     ServerFiles,
     around_proxies,
@@ -20,6 +19,7 @@ from mld.spark.server.settings import (
     server_environment,
     server_properties,
 )
+from mld.spark.server.setup import ivy_text, log4j_text, properties_text
 
 _FILES = ServerFiles.below(Path("/private"))
 

@@ -7,8 +7,8 @@ import pytest
 from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardKey
 from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.pump import Pump
 from mld.spark.shard.resume import Resume
+from mld.spark.shard.session import Pump
 from mld.spark.shard.work import ShardWork
 from tests.unit.spark.shard_kit import HandClock
 
