@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import sys
 from collections import deque
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -97,15 +98,21 @@ def watch(
 
 @contextmanager
 def _screen(*, is_drawn: bool) -> Iterator[None]:
-    """A screen of its own; what was on the terminal before comes back."""
+    """A screen of its own; what was on the terminal before comes back, after SIGTERM, too."""
     if not is_drawn:
         yield
         return
+    before = signal.signal(signal.SIGTERM, _end)
     click.echo(_OTHER_SCREEN, nl=False)
     try:
         yield
     finally:
         click.echo(_OWN_SCREEN, nl=False)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 class _Watching:

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import botocore.session
 import pytest
+from botocore.config import Config
 
+from tests.emulators import DYNAMODB_LOCAL, Emulator
 from tests.fakes.aggregate import aggregate
 from tests.process.daemon import CHECKPOINT, STATUS, Application, shard_id, wait_until
 from tests.process.test_daemon_watched import free_address, get
@@ -114,6 +117,36 @@ def test_a_table_of_java_workers_with_relatives(new_app: Callable[..., Applicati
     ]
     (parent,) = document(app, "leases", "describe", shard_id(0), "--once")["leases"]
     assert [kin["lease"] for kin in parent["child_leases"]] == [shard_id(2), shard_id(3)]
+
+
+def test_a_table_in_dynamodb_local(new_app: Callable[..., Application]) -> None:
+    if reason := DYNAMODB_LOCAL.missing():
+        pytest.skip(reason)
+    app = new_app(2)
+    app.put(20)
+    with Emulator(DYNAMODB_LOCAL) as emulator:
+        environment = app.aws.environment_for_child()
+        app.dynamodb = botocore.session.Session().create_client(
+            "dynamodb",
+            region_name=app.aws.region,
+            endpoint_url=emulator.url,
+            # It has tables of their own for each key.
+            aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+            config=Config(proxies={}),
+        )
+        app.create_table()
+        row(app, 0, **owned_by("w1"), **at(numbers(app, 0)[1]))
+        row(app, 1, **owned_by("w1"), leaseCounter=None)
+        there: dict[str, str | None] = {"dynamoDBEndpoint": emulator.url}
+        listed = document(app, "leases", "list", "--tip", **there)
+        (one,) = listed["leases"]
+        assert (one["owner"], one["state"], one["lag_s"] > 0) == ("w1", "expired", True)
+        assert [other["verdict"] for other in listed["without_lease"]] == ["UNREADABLE_ROW"]
+        (worker,) = document(app, "workers", "list", **there)["workers"]
+        assert (worker["worker"], worker["lives"]) == ("w1", False)
+        found = document(app, "records", "peek", shard_id(0), "--count", "2", **there)
+        assert len(found["records"]) == 2
 
 
 def test_events_of_a_worker_that_comes_and_goes(new_app: Callable[..., Application]) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -133,6 +135,19 @@ def test_a_screen_has_what_matters_most_first(properties, opened, capsys, on_ter
     first = next(line.strip() for line in shown[-1] if "shardId-" in line)
     assert first.startswith(silent.shard_id)
     assert any(line.startswith("… and ") for line in shown[-1])
+
+
+def test_after_sigterm_the_terminal_is_as_it_was(properties, opened, capsys, on_terminal):
+    on_terminal()
+    opened((FIRST,))
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    with pytest.raises(SystemExit) as ended:
+        dispatch(["leases", "watch", properties, "--every", "0.1"])
+    timer.join()
+    assert ended.value.code == 143
+    assert screens(capsys.readouterr().out)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_screen_without_leases(properties, opened, capsys, on_terminal):
