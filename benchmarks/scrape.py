@@ -42,7 +42,6 @@ def main() -> None:
     facts = WorkerFacts(
         snapshot=WorkerSnapshot(state="running", shards=statuses),
         about={"application": "app", "worker_id": "w1", "version": "0"},
-        max_age_s=None,
         unreadable=0,
         left_free=0,
         dropped_messages=0,

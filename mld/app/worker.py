@@ -61,6 +61,7 @@ class Worker:
             scan_age_s=None if scan is None else self.ports.clock.monotonic() - scan.finished_at,
             scan_interval_s=self.config.leases.taker_interval_s,
             left_free=self._why_free(self.left_free()),
+            max_age_s=self.config.metrics.max_age_s,
         )
 
     def readiness(self, max_age_s: float | None = None) -> Readiness:
@@ -69,7 +70,7 @@ class Worker:
         Args:
             max_age_s: None = that of the file.
         """
-        return readiness(self.snapshot(), max_age_s or self.config.metrics.max_age_s)
+        return readiness(self.snapshot(), max_age_s)
 
     def readings(self) -> list[FamilyValues]:
         """All metrics now; none of those that are counted where nobody asked for them."""
@@ -81,7 +82,6 @@ class Worker:
                 "worker_id": self.config.worker_id,
                 "version": __version__,
             },
-            max_age_s=self.config.metrics.max_age_s,
             unreadable=len(self.unreadable()),
             left_free=len(self.left_free()),
             dropped_messages=self.ports.dropped_messages(),

@@ -73,7 +73,6 @@ class WorkerFacts:
 
     Attributes:
         about: labels of ``kcl_worker_info``.
-        max_age_s: that of ``/readyz``.
         unreadable: rows of the lease table.
         left_free: leases.
         dropped_messages: of the log, since the start.
@@ -82,7 +81,6 @@ class WorkerFacts:
 
     snapshot: WorkerSnapshot
     about: Mapping[str, str]
-    max_age_s: float | None
     unreadable: int
     left_free: int
     dropped_messages: int
@@ -108,7 +106,7 @@ def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:
         by_shard: a series for each shard, instead of the greatest value or the sum of all.
     """
     worker = facts.snapshot
-    is_ready = readiness(worker, facts.max_age_s).is_ready
+    is_ready = readiness(worker).is_ready
     states = Counter(map(health_of, worker.shards))
     return [
         _single(catalogue.WORKER_INFO, 1, tuple(facts.about.items())),

@@ -100,6 +100,8 @@ class WorkerSnapshot:
         conditions: what its services reported and have not taken back.
         scan_age_s: since the last complete scan of the lease table; None before the first.
         scan_interval_s: how often a scan is due.
+        max_age_s: how far behind a shard may be, and how long it may be without a finished batch;
+            None = as far and as long as it likes.
         left_free: why leases have no owner and get none, in words; empty while all is well.
     """
 
@@ -109,6 +111,7 @@ class WorkerSnapshot:
     scan_age_s: float | None = None
     scan_interval_s: float = 0.0
     left_free: str = ""
+    max_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +157,9 @@ def readiness(worker: WorkerSnapshot, max_age_s: float | None = None) -> Readine
     """Judge a worker.
 
     Args:
-        max_age_s: how far behind a shard may be, and how long it may be without a finished batch;
-            None = as far and as long as it likes.
+        max_age_s: asked for instead of the worker's own limit; None = that one.
     """
+    limit_s = worker.max_age_s if max_age_s is None else max_age_s
     judged = [(shard, health_of(shard)) for shard in worker.shards]
     counts = Counter(health for _, health in judged)
     failing = tuple(
@@ -171,7 +174,7 @@ def readiness(worker: WorkerSnapshot, max_age_s: float | None = None) -> Readine
         against = [
             *_table_silent(worker),
             *_all_fail(failing, len(due)),
-            *(_too_old(due, max_age_s) if max_age_s is not None else ()),
+            *(_too_old(due, limit_s) if limit_s is not None else ()),
         ]
     return Readiness(
         worker.state,

@@ -82,7 +82,6 @@ def test_promtool_finds_nothing_to_complain_about():
     facts = WorkerFacts(
         snapshot=WorkerSnapshot(state="running", shards=(shard,)),
         about={"application": "app"},
-        max_age_s=None,
         unreadable=0,
         left_free=0,
         dropped_messages=0,

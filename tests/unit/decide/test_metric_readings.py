@@ -28,7 +28,6 @@ def read(
         **{
             "snapshot": WorkerSnapshot(state="running", shards=shards),
             "about": {"application": "app", "worker_id": "w1"},
-            "max_age_s": None,
             "unreadable": 1,
             "left_free": 2,
             "dropped_messages": 3,
@@ -105,8 +104,11 @@ def test_a_shard_that_waits_is_not_late_and_has_no_child():
 
 
 def test_ready_goes_by_the_age_of_the_file():
-    assert read(BUSY, max_age_s=10.0)["kcl_worker_ready"] == {(): 1.0}
-    assert read(BUSY, max_age_s=3.0)["kcl_worker_ready"] == {(): 0.0}
+    def ready(max_age_s):
+        snapshot = WorkerSnapshot(state="running", shards=(BUSY,), max_age_s=max_age_s)
+        return read(snapshot=snapshot)["kcl_worker_ready"]
+
+    assert (ready(10.0), ready(3.0)) == ({(): 1.0}, {(): 0.0})
 
 
 @pytest.mark.parametrize(("key", "stream"), [("a-0", "s"), ("123:orders:17:a-0", "123:orders:17")])

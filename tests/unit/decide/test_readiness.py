@@ -158,3 +158,9 @@ def test_an_age_limit_that_is_exceeded_is_told_with_the_worst_shard():
         "shardId-2 finished no batch for 30 s, the limit is 10 s",
     ]
     assert {one.reason for one in answer.reasons} == {Reason.TOO_OLD}
+
+
+def test_who_asks_with_a_limit_of_its_own_does_not_get_that_of_the_worker():
+    old = worker(shard(reading_lag_s=90.0), max_age_s=60.0)
+    assert [one.reason for one in readiness(old).reasons] == [Reason.TOO_OLD]
+    assert readiness(old, 100.0).is_ready
