@@ -321,7 +321,6 @@ def chosen_publishers(
     Args:
         parts: what both ways need.
         application: names the consumer of enhanced fan-out, unless the configuration does.
-        conditions: for ``/readyz``.
     """
     if parts.config.mode is RetrievalMode.POLLING:
         return polling_publishers(parts)

@@ -49,8 +49,6 @@ class ConsoleWatch:
     """What one console has seen, and what it serves of it; bounded.
 
     Args:
-        config: of the file.
-        rules: of its verdicts.
         interval_s: between two looks, shown on the page.
     """
 

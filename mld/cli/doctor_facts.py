@@ -64,9 +64,7 @@ class AwsExamination:
         """Ask nothing yet.
 
         Args:
-            config: of the file.
             region: of clients whose region the file does not set.
-            pool: where calls block.
         """
         self._config = config
         self._region = region
@@ -291,11 +289,7 @@ def endpoint_origin(service: str, environ: Mapping[str, str] = os.environ) -> st
 
 
 async def try_child(config: Config) -> ChildTrial:
-    """Start the program, send it ``initialize`` and ``leaseLost``, and see it end.
-
-    Args:
-        config: of the file; of many streams the program of all is started.
-    """
+    """Start the program, send it ``initialize`` and ``leaseLost``, and see it end."""
     own = config.child.answer_timeout_s
     limit_s = _CHILD_S if own is None else min(own, _CHILD_S)
     facts = _child_facts(config, limit_s)

@@ -181,7 +181,6 @@ def open_fleet(
     """A reader of the application that a file describes; closed on exit.
 
     Args:
-        config: of the file.
         tips: ask shards for their lag.
         urls: of workers that serve ``/leases``.
 

@@ -21,8 +21,6 @@ def fleet_document(table: str, look: FleetSnapshot, told: Explanation) -> dict[s
     """What is said of a fleet beside its rows.
 
     Args:
-        table: its name.
-        look: the newest.
         told: what it and those before it show.
     """
     return {
@@ -88,7 +86,6 @@ def worker_as_json(
     """One worker.
 
     Args:
-        one: as the table shows it.
         host: where it runs; None = not known.
         page: what it says of itself; None = it was not asked.
         records_per_s: of all its shards; None = not known.

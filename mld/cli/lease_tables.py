@@ -53,9 +53,6 @@ def listed(
     """What ``list`` prints.
 
     Args:
-        table: its name.
-        rows: those to show.
-        look: the newest.
         told: what it and those before it show.
         by: what rows are grouped by.
         most: ``maxLeasesForWorker``.

@@ -55,7 +55,6 @@ class Check:
 
     Attributes:
         subject: what was looked at, one or two words.
-        severity: how much it matters.
         text: what is so, a clause without a full stop.
         todo: what a person does; "" = nothing.
     """
@@ -71,7 +70,6 @@ class Identity:
     """Whose credentials one property gives.
 
     Attributes:
-        key: the property.
         provider: botocore's name of what has them; None = nothing has any.
         arn: by STS; None = STS did not say.
         why: why there are none, or why STS did not say.
@@ -89,7 +87,6 @@ class EndpointFact:
 
     Attributes:
         service: e.g. ``kinesis``.
-        url: of the client.
         origin: what overrides the address of AWS, e.g. ``property kinesisEndpoint``; None = nothing.
         is_of_file: the properties file does, so that it holds for every worker.
     """
@@ -120,9 +117,7 @@ class StreamFacts:
     """What Kinesis says of one stream.
 
     Attributes:
-        name: of the stream.
         summary: ``StreamDescriptionSummary``; None = not known.
-        error: why it isn't.
         consumer: status of the consumer of enhanced fan-out; "" = there is none yet, None = none is
             needed, or it was not asked for.
     """
@@ -138,9 +133,7 @@ class TableFacts:
     """What DynamoDB says of the lease table.
 
     Attributes:
-        name: of the table.
         table: as DescribeTable shows it; None = not known.
-        error: why it isn't.
         is_assigned: a leader assigns the leases, so workers find theirs by the index.
     """
 

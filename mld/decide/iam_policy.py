@@ -92,8 +92,6 @@ def least_policy(config: Config, role: Role, scope: PolicyScope) -> tuple[Policy
     """What a role needs, and nothing else.
 
     Args:
-        config: of the application.
-        role: who acts.
         scope: see :class:`PolicyScope`.
     """
     streams, tables = _Streams(config, scope), _Tables(config, scope)

@@ -28,7 +28,6 @@ class Metrics(ABC):
         """Add one value.
 
         Args:
-            metric: of the catalogue.
             value: in its unit.
             shard_id: bare; of metrics of a shard.
             stream_id: ``account:name:epoch``; multi-stream mode only.

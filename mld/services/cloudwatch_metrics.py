@@ -61,11 +61,9 @@ class CloudWatchMetrics(Metrics):
         """Nothing is sent before :meth:`run` or :meth:`close`.
 
         Args:
-            cloudwatch: the client.
             config: level, dimensions, period and queue length.
             namespace: the application name.
             worker_id: value of the dimension ``WorkerIdentifier``.
-            clock: spaces the warnings.
         """
         self._cloudwatch = cloudwatch
         self._level = Level[config.level.upper()]

@@ -67,9 +67,7 @@ class ChildProcess:
     """A running child; satisfies :class:`mld.ports.children.Child`. Made by the launchers only.
 
     Args:
-        pid: leader of a session.
         reaped: has its exit status as soon as it is reaped, negative = signal number.
-        pipes: our ends.
         keeper: was told of it.
     """
 
@@ -225,7 +223,6 @@ class ProcessLauncher:
         """Start a program, found by PATH, without a shell; a file without ``#!`` runs in one.
 
         Args:
-            argv: program and arguments.
             env: added to (and overriding) the daemon's own environment.
             on_stderr: called with each line of its stderr, without the line end, from birth on.
 

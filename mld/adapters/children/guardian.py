@@ -38,9 +38,6 @@ class Guardian:
     once, or the next session does if it comes first; another one is started and told of everything.
     Whoever notices, one that ends all the time is started only once in ``_REST_S``. Without it the
     daemon works on, with one warning.
-
-    Args:
-        python: interpreter for it.
     """
 
     def __init__(self, python: str = sys.executable) -> None:

@@ -80,7 +80,6 @@ class PreforkLauncher:
     """Starts children; satisfies :class:`mld.ports.children.ChildLauncher`.
 
     Args:
-        keeper: told of every session.
         preload: modules that templates import besides.
         shim: folder appended to PYTHONPATH, or None.
     """
@@ -157,14 +156,7 @@ def _command_of(argv: list[str], env: Mapping[str, str]) -> PythonCommand | str:
 
 
 class _Template:
-    """The template of one command line, and the one after it if it ends.
-
-    Args:
-        command: of the children.
-        environment: of the process.
-        preload: modules to import besides.
-        keeper: told of the sessions.
-    """
+    """The template of one command line, and the one after it if it ends."""
 
     def __init__(
         self,

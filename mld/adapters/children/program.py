@@ -42,7 +42,6 @@ class StartPlace:
 
     Attributes:
         environ: environment; only PATH matters.
-        folder: working directory.
     """
 
     environ: Mapping[str, str]
@@ -65,7 +64,6 @@ def examine_child(argv: Sequence[str], around: StartPlace) -> tuple[Problem, ...
 
     Args:
         argv: program and arguments, not empty.
-        around: where it would be started.
     """
     words = _after_env([*map(system_text, argv)])
     if _is_daemon(words, around):

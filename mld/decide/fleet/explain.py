@@ -29,7 +29,6 @@ def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
 
     Args:
         looks: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
-        rules: of this application.
     """
     watch = Snapshots(tuple(looks))
     shards = _Shards(watch, rules).judged()

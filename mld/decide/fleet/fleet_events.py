@@ -56,7 +56,6 @@ class FleetEvent:
 
     Attributes:
         time_s: epoch seconds of the look that shows it, by the clock of the service where known.
-        kind: what happened.
         subject: lease key, worker id or ``fleet``, see the kinds.
         before: owner or checkpoint before; None = none.
         after: the same after it.

@@ -127,7 +127,6 @@ class FleetHistory:
         """Take one look.
 
         Args:
-            look: the newest.
             told: what it and those before it show.
         """
         is_first = not self._points

@@ -52,7 +52,6 @@ def fleet_workers(look: FleetSnapshot, told: Explanation) -> tuple[WorkerState, 
     """All that own a lease, write metrics or lead; the silent first, then by their names.
 
     Args:
-        look: the newest.
         told: what it and those before it show.
     """
     metrics: dict[str, WorkerMetrics] = {}

@@ -31,8 +31,6 @@ class ListedLease:
     """One row.
 
     Attributes:
-        lease: of the last look.
-        said: the verdict.
         stream: its stream's name; None = not known.
         state: a ``LeaseState``, or ``expired``.
         renewed_within_s: its counter was seen to move: the renewal is not longer ago than this.
@@ -145,7 +143,6 @@ def matches(
     """Whether a row is among those that are asked for; without a condition each is.
 
     Args:
-        one: a row.
         workers: ids; in a hand-off both owners count.
         groups: ``workerGroup`` of owners.
         streams: names, or ``account:name:epoch``.

@@ -38,8 +38,6 @@ class ShardJudge:
     """Judges the rows of one watch.
 
     Args:
-        watch: the looks.
-        rules: see there.
         parent: what is said of another row, for those that wait for it.
     """
 
@@ -427,8 +425,6 @@ def gap_severity(since_s: float, watch: Snapshots, rules: ExplainRules) -> Verdi
 
     Args:
         since_s: for how long it was seen.
-        watch: the looks.
-        rules: see there.
     """
     if since_s >= rules.window_s:
         return VerdictSeverity.CRITICAL

@@ -89,12 +89,9 @@ class ChildExchange:
         """Nothing is said before :meth:`run`.
 
         Args:
-            child: a process that runs.
             connection: its state of the protocol; its ``shard_id`` names the child in the log.
-            config: time-outs and graces.
             checkpointer: answers its requests; None = none is possible.
             child_log: gets its lines that are no messages.
-            clock: for warnings, and for how long the child has been idle.
             on_exception: called with the action and what the child said of an exception that its
                 processor raised and with which it goes on; what this raises fails the action.
         """
@@ -241,7 +238,6 @@ class ChildExchange:
         """Write a line, answer requests, and wait for the status.
 
         Args:
-            action: what the line is.
             contents: the line; the list is emptied so that nobody keeps the bytes.
             on_written: called when the pipe has taken all of it, or never will.
 

@@ -97,10 +97,7 @@ class RecordProcessor:
 
         Args:
             shard_id: bare shard id, told to the child.
-            config: command, time-outs and graces.
-            launcher: starts it.
             checkpointer: answers its requests; None for a child that gets no records.
-            clock: for the log's rate limit and warnings.
             env: added to the child's environment.
             extras: further keys of ``initialize``.
             on_exception: called with the action and what the child said of an exception that its
@@ -181,7 +178,6 @@ class RecordProcessor:
 
         Args:
             group: its stdout is read in a task of this group, until :meth:`stop` or :meth:`kill`.
-            position: where its records begin.
             leaving: returns once the shard is given up; a child that has not begun by then, and
                 shows that it waits for something else, is ended and fails. None = never.
         """

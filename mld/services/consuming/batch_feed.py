@@ -70,7 +70,6 @@ class BatchFeed:
     """
 
     def __init__(self, context: ConsumerContext) -> None:
-        """There is no child before :meth:`start`."""
         self._context = context
         self._parts = context.parts
         self._clock = context.parts.runtime.clock

@@ -55,9 +55,6 @@ class ShardCheckpointer:
 
         Args:
             held: the lease; its token guards every write.
-            renewer: writes.
-            clock: bounds the repetitions.
-            rng: spreads them.
             metrics: ``UpdateLease``.
             on_stored: called after each successful write.
             on_lost: called when a write found the lease lost.

@@ -115,7 +115,6 @@ class ConsumerMetrics:
     """One per consumer."""
 
     def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
-        """Report about a shard to a sink."""
         self._shard_id = shard_id
         self._clock = clock
         self._metrics = metrics
@@ -185,8 +184,6 @@ class ConsumerContext:
 
     Attributes:
         held: the lease as it was when the hold began; :meth:`current` has the newest.
-        stream_context: what belongs to the lease's stream.
-        shutdown: whether and why the consumer ends.
         last_error: the last failure, one sentence.
     """
 
@@ -200,7 +197,6 @@ class ConsumerContext:
         """Begin at the lease's checkpoint.
 
         Args:
-            held: the lease.
             parts: what it shares with other consumers.
             on_shutdown: called after every request to end.
             on_stored: called after each successful checkpoint.

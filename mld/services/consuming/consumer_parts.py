@@ -54,7 +54,6 @@ class ChildStarts:
     """Shared by all consumers of a worker. Use: ``async with starts.place(): ...``."""
 
     def __init__(self, clock: Clock) -> None:
-        """All places are free."""
         self._clock = clock
         self._turn = asyncio.Lock()
         self._freed = Wakeup()
@@ -89,7 +88,6 @@ class LineWriter:
         """Use this place for large work.
 
         Args:
-            offload: where large batches are converted.
             even_if_empty: ``callProcessRecordsEvenForEmptyRecordList``.
             schemas: knows the schemas of framed records; None = frames are left alone.
         """
@@ -177,7 +175,6 @@ class ConsumerParts:
     """What all consumers of a process share; make it once.
 
     Attributes:
-        streams: finds the stream of a lease.
         pid: process id of the daemon, for children that outlive it if they don't look.
         schemas: the schema registry; None = frames are left alone.
         starts: made here, because all children share its places.

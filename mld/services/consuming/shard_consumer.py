@@ -63,7 +63,6 @@ class ShardClosing:
     """
 
     def __init__(self, context: ConsumerContext, feed: BatchFeed) -> None:
-        """Nothing happens yet."""
         self._context = context
         self._feed = feed
         self._told = ("", 0.0)

@@ -92,14 +92,12 @@ class Holding:
 
     Attributes:
         lease: the row as we last wrote it.
-        token: names this holding.
         valid_until: reading of ``Clock.monotonic`` at which belief ends.
         last_success: reading before the last successful request was sent.
         renew_at: reading at which the next renewal is due while the table is well.
         not_before: reading before which none is tried again after a failure.
         ended: True when it isn't held any more.
         lapsed: True when it ended because its time was up.
-        window: what its child received.
     """
 
     lease: Lease
@@ -128,7 +126,6 @@ class HeldLeases:
     """The holdings of one worker, at most one a lease."""
 
     def __init__(self, config: LeaseConfig, clock: Clock, ids: IdSource) -> None:
-        """Hold nothing yet."""
         self._config = config
         self._clock = clock
         self._ids = ids

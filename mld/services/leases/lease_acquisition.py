@@ -28,9 +28,7 @@ class LeaseAcquisition(ABC):
     assigned to it (:class:`~mld.services.leases.lease_discoverer.LeaseDiscoverer`).
 
     Args:
-        store: the table.
         renewer: holds what is gained.
-        failing: told whether leases can be gained.
     """
 
     def __init__(

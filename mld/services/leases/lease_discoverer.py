@@ -83,14 +83,10 @@ class LeaseDiscoverer(LeaseAcquisition):
         """Know nothing of the table yet.
 
         Args:
-            store: the table.
             renewer: holds what is found.
             config: section ``leases``.
-            worker_id: who is meant.
-            clock: paces the looks.
             metrics: gets Java's ``LeaseDiscovery`` data.
             is_read: leases for which it is False are left alone: of streams that are gone.
-            failing: told whether leases can be gained.
         """
         super().__init__(store, renewer, failing)
         self._config = config

@@ -39,11 +39,6 @@ class LeaseMigration:
 
     It may be ended at any moment: every write is conditional, and a plan made from the rows that
     are then there goes on.
-
-    Args:
-        dynamodb: where the table is.
-        table_name: of the lease table.
-        rng: spreads repeated requests.
     """
 
     def __init__(self, dynamodb: DynamoDb, table_name: str, rng: random.Random) -> None:

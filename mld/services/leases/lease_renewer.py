@@ -77,7 +77,6 @@ class RenewalRound:
         renewed: leases whose counter moved.
         lost: leases that turned out not to be ours any more, since the round before.
         unsure: leases that could not be renewed; held ones are believed until their time is up.
-        took_s: length of the round.
     """
 
     renewed: int
@@ -292,7 +291,6 @@ class LeaseRenewer:
         """Store a position; it counts as a heartbeat.
 
         Args:
-            lease_key: whose row.
             token: of the holding that processed up to the position.
             position: not below the last one; the caller guards that.
             child_shard_ids: written too unless empty.

@@ -174,9 +174,6 @@ class UnreadableRows:
         """All rows can be read so far.
 
         Args:
-            table_name: of the lease table.
-            conditions: for ``/readyz``.
-            clock: measures the distance of two lines.
             metrics: gets ``UnreadableLeases`` of ``TakeLeases`` at every scan that meets one, and
                 a last zero.
         """

@@ -82,9 +82,6 @@ class LeaseStore:
         """Use the table ``config.table_name``.
 
         Args:
-            dynamodb: where it is.
-            config: names the table.
-            clock: for the age of scans.
             unreadable: told of what each scan could not read.
             is_multi_stream: lease keys name their stream; None = rows of any application will do.
         """
@@ -351,7 +348,6 @@ class LeaseStore:
         """Store the children of a closed shard in its row.
 
         Args:
-            lease_key: whose row.
             child_shard_ids: not empty.
 
         Returns:

@@ -48,7 +48,6 @@ class LeaseTable:
     """Creates the table when it is absent and waits until it can be used."""
 
     def __init__(self, dynamodb: DynamoDb, config: LeaseConfig, clock: Clock) -> None:
-        """Look after ``config.table_name``."""
         self._dynamodb = dynamodb
         self._config = config
         self._clock = clock
@@ -209,8 +208,6 @@ class OwnerIndex:
         """Ask nothing yet.
 
         Args:
-            dynamodb: where the table is.
-            table_name: the lease table.
             table_doubted: woken when it was not found.
         """
         self._dynamodb = dynamodb

@@ -101,15 +101,10 @@ class LeaseTaker(LeaseAcquisition):
         """Know nothing of the table yet.
 
         Args:
-            store: the table.
             renewer: holds what is taken.
             config: section ``leases``.
-            worker_id: who takes.
-            clock: measures when counters stand still.
-            rng: chooses.
             metrics: gets Java's ``TakeLeases`` data.
             is_read: leases for which it is False are no leases here: of streams that are gone.
-            failing: told whether leases can be gained.
         """
         super().__init__(store, renewer, failing)
         self._config = config
