@@ -134,7 +134,7 @@ function draw() {
 
 function drawCounts(fleet) {
   const counts = Object.fromEntries(WORDS.map((word) => [word, 0]));
-  for (const one of fleet.shards) counts[one.severity] += 1;
+  for (const one of [...fleet.fleet, ...fleet.shards]) counts[one.severity] += 1;
   fill("counts", counts, () => WORDS.filter((word) => counts[word] || word === "critical")
     .map((word) => el("span", { class: counts[word] ? `severity ${word}` : "dim" },
       `${counts[word].toLocaleString("en")} ${word}`)));
