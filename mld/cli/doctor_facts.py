@@ -323,7 +323,7 @@ async def try_child(config: Config) -> ChildTrial:
 
 
 def _child_facts(config: Config, limit_s: float) -> ChildFacts:
-    """What a child of the first shard is told."""
+    """What a child of the first shard learns."""
     name, identifier, arn = config.stream.name, None, None
     if config.streams is not None:
         account = "0" * 12

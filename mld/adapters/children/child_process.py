@@ -154,7 +154,7 @@ class ChildProcess:
         return False
 
     def _note_exit(self, reaped: asyncio.Future[int]) -> None:
-        self._stderr.catch_up()  # whoever waits for the exit may end the daemon next
+        self._stderr.catch_up()  # the code that waits for the exit may end the daemon next
         self._exit.set_result(reaped.result())
         if self._has_leftovers():
             self._loop.call_later(LEFTOVER_TERM_S, self.terminate)
@@ -206,7 +206,7 @@ class ProcessLauncher:
     keeps Ctrl-C away.
 
     Args:
-        keeper: told of every session; None = nobody ends the children of a killed daemon.
+        keeper: learns of every session; None = nobody ends the children of a killed daemon.
         shim: folder appended to PYTHONPATH, or None.
     """
 

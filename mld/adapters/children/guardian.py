@@ -35,7 +35,7 @@ class Guardian:
     """Starts the process, tells it of sessions; satisfies ``SessionKeeper`` of the launcher.
 
     The process starts with the first session. If somebody ends it, a running event loop notices at
-    once, or the next session does if it comes first; another one is started and told of everything.
+    once, or the next session does if it comes first; another one is started and gets the whole state.
     Whoever notices, one that ends all the time is started only once in ``_REST_S``. Without it the
     daemon works on, with one warning.
     """
@@ -100,7 +100,7 @@ class Guardian:
             return None
 
     def _next(self) -> None:
-        """There is none, or it ended: the only way to another one, whoever noticed.
+        """There is none, or it ended: the only way to another one.
 
         It comes at once, or after a rest if many in a row had short lives.
         """

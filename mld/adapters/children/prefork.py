@@ -1,7 +1,7 @@
 """Children that are forked from a template of their program, with what it imports in memory.
 
 The template is :mod:`mld.adapters.children.template_main`, one process for a command line. All
-that keeps a program from having one leads to an ordinary start, and is told once. If a template
+that keeps a program from having one leads to an ordinary start, and is logged once. If a template
 ends, its children go on, and another one is started.
 """
 
@@ -384,7 +384,7 @@ class _Template:
             if not asked.done():
                 asked.set_exception(TemplateFailed(message["failed"]))
             return
-        if asked.done() or not descriptors:  # whoever asked has gone, or no descriptor is left
+        if asked.done() or not descriptors:  # the caller has gone, or no descriptor is left
             for pidfd in descriptors:
                 os.close(pidfd)
             with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,6 @@
 """From several looks at a fleet to a verdict for each shard and for the fleet.
 
-Pure, and without memory: what it is told is all that it knows. A verdict is true of a moment between
+Pure, and without memory: its arguments are all that it knows. A verdict is true of a moment between
 the first look and the last; what looks can't show it says.
 
 Sources of the rules: status by a window of looks as in Burrow; the failover time is KCL's own.

@@ -39,7 +39,7 @@ _AFTER_S = 0.01
 UNSETTLED_SHARE = 2.0
 #: Distance of looks at one lease that its old owner is about to let go.
 WATCH_S = 0.25
-#: Up to so many leases a scan is one request as well and costs little more, and whoever follows knows
+#: Up to so many leases a scan is one request as well and costs little more, and a follower knows
 #: when counters moved: which leases are about to be given away, or expired, should it have to lead.
 SMALL_TABLE = 500
 

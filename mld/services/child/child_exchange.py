@@ -152,7 +152,7 @@ class ChildExchange:
     async def listen(self) -> None:
         """Read its stdout for its whole life, and notice its end; a task of its own.
 
-        Cancellation: what was read stays; whoever sees the child off reads the rest.
+        Cancellation: what was read stays; the code that ends the child reads the rest.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read())

@@ -296,7 +296,7 @@ class RecordProcessor:
             self._log.close()
 
     async def _stop_listening(self) -> None:
-        """Leave stdout to whoever sees the child off."""
+        """Leave stdout to the code that ends the child."""
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.cancel()

@@ -216,7 +216,7 @@ class BatchFeed:
         log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
 
     def interrupt(self) -> None:
-        """Whoever waits for a batch looks whether there is a reason to end."""
+        """Wake the task that waits for a batch: there is a reason to end."""
         if self._pipeline is not None:
             self._pipeline.publisher.interrupt()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How long throttled writes are repeated before the child is told.
+#: How long throttled writes are repeated before the child gets an error.
 RETRY_S = 2.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 0.8

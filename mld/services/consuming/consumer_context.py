@@ -47,7 +47,7 @@ class ConsumerShutdown:
         """No reason yet.
 
         Args:
-            on_request: called after every request, so that whoever waits for data or parents looks.
+            on_request: called after every request, so that waits for data or parents end.
         """
         self._on_request = on_request
         self._reason: ShutdownReason | None = None

@@ -71,7 +71,7 @@ class ShardClosing:
         """The lease is given up: the child may checkpoint a last time.
 
         A next owner that waits gets the lease with the child's answer, before the child has ended:
-        whoever has answered does nothing more for this shard.
+        a child that has answered does nothing more for this shard.
         """
         await self._feed.stop_fetching()
         if (processor := self._feed.listener) is not None:
@@ -139,7 +139,7 @@ class ShardClosing:
             return await self._repeat_end(error)
         if not context.checkpointer.has_ended:
             if context.current() is None:
-                return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child is told
+                return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child gets it
             await self._tell_end()
         await self._feed.end_child()
         if not context.checkpointer.has_ended:
@@ -231,7 +231,7 @@ class ShardConsumer:
         self._parents_wakeup.wake()
 
     def _end_waits(self) -> None:
-        """There is a reason to end: whoever waits for parents or data must look at it."""
+        """There is a reason to end: wake what waits for parents or data."""
         self._parents_wakeup.wake()
         self._feed.interrupt()
 

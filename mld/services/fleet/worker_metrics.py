@@ -150,7 +150,7 @@ class WorkerMetricsReporter:
             find_load: finds what measures this worker's load. Where there is nothing, the worker
                 is judged by what it reads.
             others: the metrics of all workers; without them no figures are reported.
-            on_first: told when the first report is in the table: the worker can be given leases.
+            on_first: called when the first report is in the table: the worker can be given leases.
             failover_s: of the fleet. A second report follows the first so soon that a leader that
                 lets newcomers wait for one failover time knows then that this one lives; None =
                 none does.

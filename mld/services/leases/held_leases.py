@@ -1,6 +1,6 @@
 """Which leases this worker believes to hold, under which tokens, and until when.
 
-No input or output happens here. Whoever writes to a lease holds its lock meanwhile, the taker
+No input or output happens here. A writer to a lease holds its lock meanwhile, the taker
 included; so a holding can only end, never change, under somebody who holds the lock.
 """
 
@@ -333,7 +333,7 @@ class HeldLeases:
         """Note a write that was answered, whose condition was that the lease is ours.
 
         An answer that comes after we had stopped believing can't revive the holding, because its
-        consumer has been told to stop. The lease is then picked up again like any lapsed one.
+        consumer has been asked to stop. The lease is then picked up again like any lapsed one.
         """
         if not self.has_lapsed(holding) and not holding.ended:
             if lease.is_handed_over and not holding.lease.is_handed_over:

@@ -101,7 +101,7 @@ class LeaseMigration:
 
         Args:
             steps: of one plan, in its order.
-            on_step: told of each step that is done.
+            on_step: called after each step.
 
         Raises:
             WorkersAlive: a row is no longer what the plan was made from; nothing was written to it.

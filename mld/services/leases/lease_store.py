@@ -82,7 +82,7 @@ class LeaseStore:
         """Use the table ``config.table_name``.
 
         Args:
-            unreadable: told of what each scan could not read.
+            unreadable: receives what each scan could not read.
             is_multi_stream: lease keys name their stream; None = rows of any application will do.
         """
         self._dynamodb = dynamodb
@@ -104,7 +104,7 @@ class LeaseStore:
 
         self._scanner = TableScanner(dynamodb, config, clock, find_conflict)
         self._unreadable = unreadable
-        #: The latest finished scan, whoever asked for it.
+        #: The latest finished scan, for whatever purpose.
         self.last_scan: TableScan | None = None
         #: Woken after every scan; waited for by the fleet watch.
         self.scanned = Wakeup()
