@@ -1,4 +1,4 @@
-"""What ``kcl-mld explain`` says of a fleet at random moments was true between its looks."""
+"""What is said of a fleet at random moments was true between the looks: verdicts and events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.decide.fleet.explain import explain
+from mld.decide.fleet.fleet_events import FleetEvent, FleetEventKind, fleet_events
 from mld.decide.fleet.watching import ExplainRules
 from mld.errors import MldError
+from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.leases.table_layout import Layout
@@ -36,7 +38,6 @@ from tests.sim.stream import STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
     from mld.model.streams.shard import Shard
 
@@ -135,6 +136,18 @@ class Explained(Fleet):
             except MldError:
                 continue  # no table yet
             self._check(looks, explain(looks, rules))
+            for number in range(2, len(looks) + 1):
+                self._check_events(looks[:number])
+
+    def _check_events(self, looks: list[FleetSnapshot]) -> None:
+        before, last = looks[-2:]
+        seen = self.moments(before.began_at - STALE_S, last.at)
+        calm = self.moments(last.began_at - self.plan.failover_s + STALE_S, last.began_at - STALE_S)
+        for event in fleet_events(looks, self.plan.failover_s):
+            self.said[event.kind] += 1
+            if not has_happened(event, seen, calm, last):
+                at_s = f"{before.began_at:.1f} to {last.at:.1f} s"
+                self.false.append(f"seed {self.plan.seed}, {at_s}: {event}")
 
     def _check(self, looks: list[FleetSnapshot], told: Explanation) -> None:
         first_s, last = looks[0].began_at - STALE_S, looks[-1]
@@ -208,6 +221,44 @@ def is_true(
             return is_unknown or one.verdict is Verdict.NO_METRICS
 
 
+def has_happened(
+    event: FleetEvent, seen: list[dict[str, Any]], calm: list[dict[str, Any]], last: FleetSnapshot
+) -> bool:
+    """Whether an event lies between two looks.
+
+    Args:
+        event: what was said.
+        seen: states of the table from the one to the other.
+        calm: those within the last failover time.
+        last: the second look.
+    """
+    key, kinds = event.subject, FleetEventKind
+    rows = [state[key] for state in seen if key in state]
+    match event.kind:
+        case kinds.LEASE_TAKEN | kinds.HANDED_OVER | kinds.LEASE_RELEASED:
+            found = {event.before, event.after} <= {row.actual_owner for row in rows}
+        case kinds.HAND_OFF_BEGUN:
+            found = any(
+                (row.checkpoint_owner, row.lease_owner) == (event.before, event.after)
+                for row in rows
+            )
+        case kinds.SHARD_FINISHED:
+            found = {row.is_finished for row in rows} == {False, True}
+        case kinds.LEASE_CREATED | kinds.LEASE_DELETED:
+            found = {key in state for state in seen} == {False, True}
+        case kinds.CHECKPOINT_REWOUND:
+            found = len({str(row.checkpoint) for row in rows}) > 1
+        case kinds.WORKER_SILENT:
+            owned = [k for k, row in last.leases.items() if row.actual_owner == key]
+            counters = [{s[k].lease_counter for s in calm if k in s} for k in owned]
+            found = all(len(known) <= 1 for known in counters)
+        case kinds.LEADER_CHANGED:
+            found = len({str(state.get("Leader")) for state in seen}) > 1
+        case kinds.WORKER_APPEARED | kinds.SHARD_APPEARED:
+            found = True  # that somebody new is there is what the look itself shows
+    return found
+
+
 def covers(state: dict[str, Any], shard: Shard) -> bool:
     """Whether unfinished leases cover the keys of a shard; looked at key by key."""
     ranges = [
@@ -242,8 +293,28 @@ def test_a_verdict_is_true_of_a_moment_between_its_looks() -> None:
         Verdict.OWNER_SILENT,
         Verdict.FINISHED,
         Verdict.UNKNOWN,
+        FleetEventKind.LEASE_TAKEN,
+        FleetEventKind.LEASE_RELEASED,
+        FleetEventKind.LEASE_CREATED,
+        FleetEventKind.SHARD_FINISHED,
+        FleetEventKind.WORKER_SILENT,
     }
     assert usual <= said.keys(), said
+
+
+def test_an_event_that_never_happened_is_seen() -> None:
+    row = lease(0, lease_owner="w1")
+    states: list[dict[str, Any]] = [
+        {row.lease_key: replace(row, lease_counter=number)} for number in (1, 2)
+    ]
+    look = FleetSnapshot(began_at=0.0, at=0.0, wall_s=0.0, leases=states[-1])
+    for kind in set(FleetEventKind) - {
+        FleetEventKind.WORKER_APPEARED,
+        FleetEventKind.SHARD_APPEARED,
+    }:
+        subject = "w1" if kind is FleetEventKind.WORKER_SILENT else row.lease_key
+        wrong = FleetEvent(time_s=0.0, kind=kind, subject=subject, before="w1", after="w2")
+        assert not has_happened(wrong, states, states, look), kind
 
 
 def test_a_verdict_that_was_never_true_is_seen() -> None:
