@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
-    from mld.spark.pipeline import Pipeline
     from mld.spark.ports import Address
+    from mld.spark.registration import Pipeline
 
 _log = logging.getLogger(__name__)
 

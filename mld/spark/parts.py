@@ -13,7 +13,7 @@ from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
 from mld.spark.rows.decode import decoder_conf
 from mld.spark.server.settings import around_proxies
-from mld.spark.table.s3_look import require_buckets
+from mld.spark.table.s3_access import require_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
-    from mld.spark.pipeline import Pipeline
     from mld.spark.ports import Address, DeadLetterStore
+    from mld.spark.registration import Pipeline
     from mld.spark.server.launcher import EmbeddedServer
     from mld.spark.shard.pipes import ShardInput, ShardOutput
     from mld.spark.shard.session import ShardSession

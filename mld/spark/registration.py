@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mld.spark.errors import SparkConfigError
-from mld.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +26,26 @@ if TYPE_CHECKING:
 #: Decoders and policies that :func:`run` takes; the table of keys has the same words.
 DECODERS = ("raw", "json", "csv", "avro")
 POLICIES = ("fail", "null", "deadletter")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What an app registered.
+
+    Attributes:
+        function: called once a batch, for all shards.
+        schema: columns of the decoded data as DDL, or an Avro schema in JSON; None = the
+            property ``spark.decoder.schema``.
+        decoder: ``raw``, ``json``, ``csv`` or ``avro``; None = the property ``spark.decoder``.
+        on_error: ``fail``, ``null`` or ``deadletter``; None = the property ``spark.decoder.onError``.
+        is_rowwise: the function treats each record by itself.
+    """
+
+    function: Callable[[DataFrame, BatchContext], DataFrame | None]
+    schema: str | None = None
+    decoder: str | None = None
+    on_error: str | None = None
+    is_rowwise: bool = False
 
 
 class _Registered(BaseException):

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed
 from mld.spark.facts import Facts
 from mld.spark.parts import SparkService
-from mld.spark.pipeline import Pipeline
+from mld.spark.registration import Pipeline
 from mld.spark.table.marked_table import MarkedTable
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, submit

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.facts import Facts
 from mld.spark.parts import SparkService
-from mld.spark.pipeline import Pipeline
+from mld.spark.registration import Pipeline
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, submit
 from tests.unit.spark.shard_kit import WAIT_S

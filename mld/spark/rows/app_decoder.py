@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import ShardBatch
-    from mld.spark.pipeline import Pipeline
+    from mld.spark.registration import Pipeline
 
 
 #: Names the folders, and is a column of whoever reads them: ``ctx.batch_id``. Readers such as

@@ -13,9 +13,9 @@ from mld.spark.facts import Facts, ShardGate
 from mld.spark.jobs.engine import Engine
 from mld.spark.jobs.submitted_batch import SubmittedBatch
 from mld.spark.model import Position
-from mld.spark.pipeline import Pipeline
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.ports import CommitOutcome
+from mld.spark.registration import Pipeline
 from mld.spark.rows.app_decoder import AppDecoder
 from mld.spark.shard.session import ShardSession
 from protocol import (

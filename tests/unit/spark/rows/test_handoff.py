@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from mld.spark.config import read_properties
 from mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
-from mld.spark.pipeline import Pipeline
 from mld.spark.plans.one_call import FunctionCaller
+from mld.spark.registration import Pipeline
 from mld.spark.rows.app_decoder import AppDecoder, named_table
 from mld.spark.rows.handoff import HandOff, shared_out
 

@@ -12,7 +12,7 @@ from mld.spark.model import DeadLetter, Row
 from mld.spark.sinks import make_sink
 from mld.spark.table import s3_store, upkeep
 from mld.spark.table.dead_letters import DeadLetters
-from mld.spark.table.s3_look import require_buckets
+from mld.spark.table.s3_access import require_buckets
 from tests.unit.spark.s3_kit import BUCKET, S3
 from tests.unit.spark.table_kit import at, batch, commit, expected, frame, shard
 
