@@ -92,6 +92,7 @@ class Watched:
             app.put(50)  # a finished row goes once its children have begun
             wait_until(lambda: "shardId-000000000000" not in app.items(), "the row is deleted")
         if self.values["metricsLevel"] != "NONE":
+            wait_until(lambda: self.has_asked("dynamodb:Query"), "the index is asked")
             wait_until(lambda: self.has_asked("cloudwatch:PutMetricData"), "metrics are sent")
         assert run.stop() == 0, run.output
 
