@@ -92,7 +92,9 @@ class Watched:
             app.put(50)  # a finished row goes once its children have begun
             wait_until(lambda: "shardId-000000000000" not in app.items(), "the row is deleted")
         if self.values["metricsLevel"] != "NONE":
-            wait_until(lambda: self.has_asked("dynamodb:Query"), "the index is asked")
+            second = app.start(worker="w2", environment=self.environment, **self.values)
+            wait_until(lambda: self.has_asked("dynamodb:Query"), "a follower asks the index")
+            assert second.stop() == 0, second.output
             wait_until(lambda: self.has_asked("cloudwatch:PutMetricData"), "metrics are sent")
         assert run.stop() == 0, run.output
 

@@ -19,7 +19,6 @@ from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.config.settings import resolve
 from mld.model.spark import keys
 from mld.model.streams.stream_list import parse_option
-from mld.ports import aws
 from mld.spark import errors
 from mld.spark.batch_context import BatchContext
 from tests.generated_docs import SECTIONS, section
@@ -59,7 +58,7 @@ def test_every_exit_code_of_the_daemon_is_a_row_of_both_tables():
     found = inspect.getmembers(mld.errors, inspect.isclass)
     codes = {str(one.exit_code) for _, one in found if issubclass(one, mld.errors.MldError)}
     short = dict(re.findall(r"^\| ([\d, ]+) \| ([^|]+) \|$", README, re.MULTILINE))
-    operations = (ROOT / "docs/operations.md").read_text("utf-8")
+    operations = (ROOT / "docs/running.md").read_text("utf-8")
     long = dict(re.findall(r"^\| ([\d, ]+) \| ([^|]+) \| [^|]+ \|$", operations, re.MULTILINE))
     assert short
     assert codes <= set(short)
@@ -67,17 +66,9 @@ def test_every_exit_code_of_the_daemon_is_a_row_of_both_tables():
 
 
 def test_every_reason_of_readyz_and_every_field_of_leases_is_a_row():
-    named = set(page("docs/operations.md").inline_code)
+    named = set(page("docs/running.md").inline_code)
     assert {reason.value for reason in Reason} <= named
     assert {field.name for field in dataclasses.fields(ConsumerStatus)} <= named
-
-
-def test_every_action_that_is_asked_of_aws_is_among_the_permissions():
-    ports = (aws.DynamoDb, aws.Kinesis, aws.CloudWatch, aws.Glue)
-    actions = {name for port in ports for name in vars(port) if not name.startswith("_")}
-    named = set(page("docs/operations.md").inline_code)
-    assert actions
-    assert {name.title().replace("_", "") for name in actions} <= named
 
 
 def test_every_operation_of_the_embedded_kinesis_is_listed():

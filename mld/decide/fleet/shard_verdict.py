@@ -30,6 +30,7 @@ RISK = 0.8
 _STEADY = 0.1
 #: What the page of its owner may explain.
 _EXPLAINED_BY_PAGES = frozenset({Verdict.STALLED, Verdict.NO_PROGRESS, Verdict.FALLING_BEHIND})
+_RAISED = "look for the exception in the log of its owner: its records count as processed"
 #: Owners in a row that are too many for one window.
 _THRASHING = 3
 
@@ -144,12 +145,15 @@ class ShardJudge:
         return self._waiting(lease) or self._with_page(lease, self._progress(lease))
 
     def _with_page(self, lease: Lease, one: Conclusion) -> Conclusion:
-        """With what the owner itself says of a checkpoint that stands still or lags."""
-        if one.verdict not in _EXPLAINED_BY_PAGES:
-            return one
+        """With what the owner itself says: of a checkpoint that stands still or lags, of exceptions."""
         page = shard_on_page(self._watch.last, lease)
+        if page is None or (one.verdict not in _EXPLAINED_BY_PAGES and not page.child_exceptions):
+            return one
         says = owner_says(page, is_stalled=one.verdict is Verdict.STALLED)
-        return replace(one, cause=f"{one.cause}; {says}") if says else one
+        one = replace(one, cause=f"{one.cause}; {says}") if says else one
+        if page.child_exceptions and one.severity < VerdictSeverity.WARNING:
+            return replace(one, severity=VerdictSeverity.WARNING, todo=_RAISED)
+        return one
 
     def _unowned(self, lease: Lease) -> Conclusion:
         since_s = self._row_holds_s(lease, lambda row: row.actual_owner is None)
@@ -263,11 +267,7 @@ class ShardJudge:
         )
 
     def _moving(self, lease: Lease) -> Conclusion:
-        known = {
-            tip.asked_at: tip.behind_s
-            for look in self._watch.looks
-            if (tip := look.tips.get(lease.lease_key)) and tip.behind_s is not None
-        }
+        known = self._lags(lease)
         times = sorted(known)
         if len(times) < 2 or known[times[-1]] <= self._rules.failover_s:
             return self._said(
@@ -281,13 +281,28 @@ class ShardJudge:
                 Verdict.FALLING_BEHIND,
                 VerdictSeverity.WARNING,
                 f"its lag rises: {lag}",
-                "its consumer is too slow: add workers, make it faster, or split the shard",
+                "its consumer is too slow: add workers, speed up the program, or split the shard",
             )
         if -grown_s > _STEADY * took_s:
             return self._said(
                 lease, Verdict.CATCHING_UP, VerdictSeverity.INFO, f"its lag falls: {lag}"
             )
         return self._said(lease, Verdict.READING, VerdictSeverity.OK, f"its lag is steady: {lag}")
+
+    def _lags(self, lease: Lease) -> dict[float, float]:
+        """Lag by the time at which it was known: of the tips, else as the owner reports it."""
+        of_tips = {
+            tip.asked_at: tip.behind_s
+            for look in self._watch.looks
+            if (tip := look.tips.get(lease.lease_key)) and tip.behind_s is not None
+        }
+        if len(of_tips) > 1:
+            return of_tips
+        return {
+            look.at: page.lag_s
+            for look in self._watch.looks
+            if (page := shard_on_page(look, lease)) and page.lag_s is not None
+        }
 
     # -- what may be besides -----------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Conclusion:
     @property
     def link(self) -> str:
         """Where the documentation says more."""
-        return f"docs/operations.md#{self.verdict.lower()}"
+        return f"docs/running.md#{self.verdict.lower()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.decide.iam_policy import PolicyScope, Role, least_policy, policy_document
+from mld.ports import aws
 from tests.unit.model.config.test_config_build import ARN, config
 from tests.unit.model.streams.test_stream_list import many
 
@@ -139,6 +140,21 @@ def test_streams_that_a_rule_finds(rule, names, asks_tags):
     assert found["FindStreams"].resources == ("*",)
     pushed = many(rule, "stream.orders-1.retrievalMode = FANOUT", POLLING, streams="own").require()
     assert f"{OF_STREAM}/{names[0]}/consumer/app:*" in statements(pushed)["FanOut"].resources
+
+
+def test_every_action_of_the_ports_is_of_a_worker_that_uses_all():
+    ports = (aws.DynamoDb, aws.Kinesis, aws.CloudWatch, aws.Glue)
+    asked = {
+        name.title().replace("_", "")
+        for port in ports
+        for name in vars(port)
+        if not name.startswith("_")
+    }
+    scope = PolicyScope(region="r", has_old_tables=True)
+    on = ["leaseTablePitrEnabled = true", "glueSchemaRegistry.enabled = true", "streamTags = a=b"]
+    found = statements(many("retrievalMode = FANOUT", *on).require(), scope=scope).values()
+    named = {action.partition(":")[2] for one in found for action in one.actions}
+    assert asked - named == {"TransactWriteItems"}  # it has no permission of its own
 
 
 def test_a_viewer_reads_and_an_operator_changes_rows():

@@ -223,3 +223,42 @@ def test_a_page_that_cannot_be_read_is_a_fact():
     fact = "Can't be read: http://a/leases: refused"
     assert failures([failed, page()]) == (fact,)
     assert explain([look(0, OWNED, pages=(failed,))], RULES).facts[0] == fact
+
+
+# -- what pages change in a verdict ---------------------------------------------------------------
+
+
+def reading_with(*fields, until_s=20.0):
+    """A verdict of looks at a checkpoint that moves, with pages of the owner."""
+    looks = []
+    for number, one in enumerate(fields):
+        at_s = until_s * number / (len(fields) - 1)
+        position = ExtendedSequenceNumber(str(5 + number))
+        row = replace(OWNED, lease_counter=number, checkpoint=position)
+        looks.append(look(at_s, row, pages=(page(at_s, **one),) if one is not None else ()))
+    return explain(looks, RULES).shards[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "verdict"),
+    [
+        (None, {}, Verdict.READING),
+        ({"processing_lag_s": 20.0}, {"processing_lag_s": 35.0}, Verdict.FALLING_BEHIND),
+        ({"processing_lag_s": 35.0}, {"processing_lag_s": 20.0}, Verdict.CATCHING_UP),
+        ({"processing_lag_s": 20.0}, {"processing_lag_s": 20.5}, Verdict.READING),
+        ({"reading_lag_s": 0.1}, {"reading_lag_s": 8.0}, Verdict.READING),
+    ],
+)
+def test_without_tips_the_lag_is_as_the_owner_says(first, last, verdict):
+    assert reading_with(first, last).verdict is verdict
+
+
+def test_an_exception_that_a_program_survived_needs_a_person():
+    one = reading_with({}, {"child_exceptions": 2})
+    assert (one.verdict, one.severity.word) == (Verdict.READING, "warning")
+    assert one.cause.endswith("its processor raised 2 exceptions and went on")
+    assert "log of its owner" in one.todo
+    rises = ({"processing_lag_s": 20.0}, {"processing_lag_s": 35.0, "child_exceptions": 1})
+    one = reading_with(*rises)
+    assert (one.verdict, one.severity.word) == (Verdict.FALLING_BEHIND, "warning")
+    assert "add workers" in one.todo
