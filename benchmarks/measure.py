@@ -45,7 +45,7 @@ class Progress:
         return sum(int(path.read_text() or 0) for path in self.folder.iterdir())
 
 
-def wait_until(condition, timeout_s, process):
+def wait_until(condition, timeout_s, process, pause_s=0.005):
     """Poll a condition; the process must stay alive.
 
     Raises:
@@ -57,7 +57,7 @@ def wait_until(condition, timeout_s, process):
             raise SystemExit(f"{process.args} ended with {process.returncode}")
         if time.monotonic() > deadline:
             raise SystemExit(f"{process.args}: not done after {timeout_s} s")
-        time.sleep(0.005)
+        time.sleep(pause_s)
 
 
 @contextlib.contextmanager
@@ -145,6 +145,8 @@ def daemon(  # noqa: PLR0913
         ],
         env=aws.environment_for_child() | compiled(folder) | {"BENCH_OUT": str(out)},
         stderr=stderr,
+        # As a service has it: the kernel shares the processors among sessions first.
+        start_new_session=True,
     )
     try:
         yield process, Progress(out)

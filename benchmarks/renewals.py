@@ -13,7 +13,6 @@ import random
 
 from mld.adapters.aws.clients import (
     CONTROL_THREADS,
-    LEASE_THREADS,
     RETRIEVAL_THREADS,
     ClientSettings,
     make_client,
@@ -84,12 +83,12 @@ async def measure(aws, rounds):
     clock, config = SystemClock(), LeaseConfig(table_name="renewals")
     interval_s = max(calm_periods_s(config))
     pools = [
-        CallPool("leases", LEASE_THREADS),
+        CallPool("leases", 24),
         CallPool("control", CONTROL_THREADS),
         CallPool("retrieval", RETRIEVAL_THREADS),
     ]
     dynamodb = TimedDynamoDb(
-        BotocoreDynamoDb(client(aws, "dynamodb", aws.moto_url, LEASE_THREADS), pools[0]), clock
+        BotocoreDynamoDb(client(aws, "dynamodb", aws.moto_url, 24), pools[0]), clock
     )
     kinesis = BotocoreKinesis(
         client(aws, "kinesis", aws.kinesis_url, RETRIEVAL_THREADS), pools[1], pools[2]

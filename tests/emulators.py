@@ -127,6 +127,7 @@ class Emulator:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         deadline = time.monotonic() + _START_TIMEOUT_S
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -25,6 +26,13 @@ R = TypeVar("R")
 #: Virtual size of a thread's stack. botocore, TLS and msgspec were seen to fit in half of it;
 #: untouched pages cost nothing, and musl's default of 128 KiB is too small.
 STACK_BYTES = 1 << 20
+
+#: An outcome that the loop takes so soon shows that there is processor time for everything.
+PROMPT_S = 0.02
+#: What is known of that is forgotten after so long without another outcome.
+RECENT_S = 2.0
+#: So many calls are made at a time however little processor time there is.
+FEWEST_CALLS = 2
 
 _starting = threading.Lock()
 
@@ -50,6 +58,18 @@ def start_thread(work: Callable[[], None], name: str) -> None:
             threading.stack_size(before)
 
 
+def calls_at_once(threads: int, delay_s: float) -> int:
+    """How many calls a pool makes at a time while outcomes of a more urgent one are late.
+
+    Args:
+        threads: of the pool; so many while nothing is late.
+        delay_s: how late they are.
+    """
+    if delay_s <= PROMPT_S:
+        return threads
+    return min(threads, max(FEWEST_CALLS, int(threads * PROMPT_S / delay_s)))
+
+
 class PoolClosed(RuntimeError):
     """Work was handed to a pool after its end; nothing of it was started."""
 
@@ -61,12 +81,20 @@ class _Outcomes:
         self.loop = loop
         self._ready: deque[tuple[_Job, object, BaseException | None]] = deque()
         self._is_woken = False
+        self._woken_at = self._taken_at = 0.0
+        self._delay_s = 0.0
+
+    @property
+    def delay_s(self) -> float:
+        """How long outcomes have waited for the loop of late: the worst, halved with each later one."""
+        is_recent = time.monotonic() - self._taken_at < RECENT_S
+        return self._delay_s if is_recent else 0.0
 
     def tell(self, job: _Job, result: object, error: BaseException | None) -> None:
         """From any thread: let the loop know how a job ended."""
         self._ready.append((job, result, error))
         if not self._is_woken:
-            self._is_woken = True
+            self._is_woken, self._woken_at = True, time.monotonic()
             # The loop may be gone by then, and the result with it: nobody's loss.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._hand_out)
@@ -74,6 +102,8 @@ class _Outcomes:
     def _hand_out(self) -> None:
         # Before looking: what is added from now on wakes the loop again.
         self._is_woken = False
+        self._taken_at = time.monotonic()
+        self._delay_s = max(self._taken_at - self._woken_at, self._delay_s / 2)
         for _ in range(len(self._ready)):
             job, result, error = self._ready.popleft()
             job.settle(result, error)
@@ -151,13 +181,16 @@ class CallPool:
     Args:
         name: shown in thread names and in /proc.
         threads: upper bound, >= 1.
+        yields_to: while outcomes of that pool wait for the loop, because the processor has too much
+            to do, fewer calls are made at a time here.
     """
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, yields_to: CallPool | None = None) -> None:
         if threads < 1:
             raise ValueError(f"pool {name}: needs at least one thread, not {threads}")
         self.name = name
         self.threads = threads
+        self._yields_to = yields_to
         self._outcomes: _Outcomes | None = None
         self._lock = threading.Lock()  # guards everything below
         self._jobs: deque[_Job] = deque()
@@ -184,12 +217,15 @@ class CallPool:
         with self._lock:
             if self._closed:
                 raise PoolClosed(f"pool {self.name} is closed")
-            if self._idle:
-                self._idle.pop().give(job)
-            elif not self._start_thread(job):
-                self._jobs.append(job)
+            self._jobs.append(job)
+            self._hand_to_threads()
         result: R = await job.future
         return result
+
+    @property
+    def delay_s(self) -> float:
+        """How late the loop takes outcomes of late."""
+        return 0.0 if self._outcomes is None else self._outcomes.delay_s
 
     def close(self) -> None:
         """Refuse further work; queued work is still done, calls under way are not waited for."""
@@ -198,15 +234,28 @@ class CallPool:
             while self._idle:
                 self._idle.pop().give(None)
 
-    def _start_thread(self, job: _Job) -> bool:
-        """Have another thread do it; False when those that there are must."""
-        if self._started >= self.threads:
-            return False
+    def _hand_to_threads(self) -> None:
+        """Wake or start threads for what waits, as many as may be at work."""
+        while self._jobs and self._started - len(self._idle) < self._most_at_work():
+            if self._idle:
+                self._idle.pop().give(self._jobs.popleft())
+            elif not self._start_thread():
+                return
+
+    def _most_at_work(self) -> int:
+        delay_s = 0.0 if self._yields_to is None else self._yields_to.delay_s
+        return calls_at_once(self.threads, delay_s)
+
+    def _start_thread(self) -> bool:
+        """Have another thread do what waits longest; False when those that there are must."""
+        job = self._jobs.popleft()
+        worker = _Worker(job)
         try:
-            start_thread(partial(self._serve, _Worker(job)), f"{self.name}-{self._started}")
+            start_thread(partial(self._serve, worker), f"{self.name}-{self._started}")
         except ThreadRefused:
             if not self._started:
                 raise
+            self._jobs.appendleft(job)
             return False
         self._started += 1
         return True
@@ -216,9 +265,11 @@ class CallPool:
             result, error = job.execute()
             # First, so that who hears of the result finds this thread idle.
             with self._lock:
-                if self._jobs:
+                if self._jobs and self._started - len(self._idle) <= self._most_at_work():
                     worker.give(self._jobs.popleft())
+                    self._hand_to_threads()
                 elif self._closed:
+                    self._started -= 1
                     worker.give(None)
                 else:
                     self._idle.append(worker)

@@ -65,10 +65,10 @@ class _Opened:
         self._sessions = AwsSessions(region)
         self._closing = closing
         self.control = self.pool("control", clients.CONTROL_THREADS)
-        self._leases = self.pool("leases", clients.LEASE_THREADS)
+        self.leases = self.pool("leases", clients.lease_threads(config))
 
-    def pool(self, name: str, threads: int) -> CallPool:
-        made = CallPool(name, threads)
+    def pool(self, name: str, threads: int, yields_to: CallPool | None = None) -> CallPool:
+        made = CallPool(name, threads, yields_to)
         self._closing.callback(made.close)
         return made
 
@@ -84,7 +84,7 @@ class _Opened:
 
     def dynamodb(self, settings: clients.ClientSettings) -> BotocoreDynamoDb:
         chain = self._config.aws.dynamodb_credentials
-        return BotocoreDynamoDb(self.client(settings, chain, f"{_KEY}DynamoDB"), self._leases)
+        return BotocoreDynamoDb(self.client(settings, chain, f"{_KEY}DynamoDB"), self.leases)
 
     def children(self) -> ChildLauncher:
         launcher, child = self._launcher(), self._config.child
@@ -169,7 +169,7 @@ def real_ports(
     region = resolve_region(config.aws.kinesis_region or config.stream.region)
     with ExitStack() as closing:
         opened = _Opened(config, region, closing)
-        retrieval = opened.pool("retrieval", clients.RETRIEVAL_THREADS)
+        retrieval = opened.pool("retrieval", clients.RETRIEVAL_THREADS, yields_to=opened.leases)
         kinesis = opened.client(clients.kinesis_settings(config))
         subscribing = None
         if config.may_fan_out:

@@ -198,14 +198,22 @@ async def caller_identity(client: BaseClient, pool: CallPool) -> dict[str, Any]:
     return await Caller(client, pool).read("get_caller_identity", {})
 
 
-#: Threads of each pool. Leases: enough for a renewal round; retrieval: grows by need up to this.
-LEASE_THREADS = 8
+#: Threads of each pool, which grows by need up to this.
 CONTROL_THREADS = 4
 RETRIEVAL_THREADS = 64
 GLUE_THREADS = 4
 #: Connections of subscriptions that ended as they should, kept for the next ones. urllib3 warns of
 #: each that it closes beyond that.
 SUBSCRIPTIONS_KEPT = 512
+
+
+#: Threads for calls on the table beside the renewals: scans, takes, checkpoints.
+_OTHER_LEASE_CALLS = 4
+
+
+def lease_threads(config: Config) -> int:
+    """Threads of the pool ``leases``: one a renewal in flight, and some for what comes beside."""
+    return config.leases.renewal_threads + _OTHER_LEASE_CALLS
 
 
 def kinesis_settings(config: Config) -> ClientSettings:
@@ -235,7 +243,7 @@ def dynamodb_settings(config: Config) -> ClientSettings:
         service="dynamodb",
         region=config.aws.dynamodb_region or config.stream.region,
         endpoint=config.aws.dynamodb_endpoint,
-        threads=LEASE_THREADS,
+        threads=lease_threads(config),
         connect_timeout_s=config.leases.connect_timeout_s,
         read_timeout_s=config.leases.read_timeout_s,
         use_fips=config.aws.use_fips,

@@ -20,6 +20,7 @@ ahead is never granted beyond the limit.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 from collections import deque
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 from mld.decide.retrieval.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mld.ports.clock import Clock
 
@@ -50,6 +51,9 @@ PATIENCE_S = 2.0
 STALL_S = 5.0
 #: How often it is looked whether children got stuck while somebody waits.
 LOOK_S = 1.0
+#: So often children that are slow or stuck are looked for while there are none: a look is at every
+#: shard, and many shards may wait.
+LOOK_FOR_SLOW_S = 0.1
 #: One warning about stuck children in so many seconds.
 _WARN_EVERY_S = 60.0
 #: So many answers of the process make the expectation for shards that had none yet.
@@ -185,6 +189,9 @@ class ByteBudget:
         self._peak = 0
         self._holders: dict[BudgetShare, None] = {}
         self._waiting: deque[_Request] = deque()
+        #: No request that waits is smaller.
+        self._least = 0
+        self._looks_for_slow_at = -math.inf
         self._is_looking = False
         self._timer: asyncio.TimerHandle | None = None
         self._moved_at = clock.monotonic()
@@ -239,6 +246,7 @@ class ByteBudget:
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         request = _Request(share, size_bytes, self.now(), turn)
+        self._least = min(self._least, size_bytes) if self._waiting else size_bytes
         self._waiting.append(request)
         self.look_again()
         self._look_later()
@@ -265,7 +273,7 @@ class ByteBudget:
 
     def look_again(self) -> None:
         """Admit waiting shares that fit now; call it when one of them has become urgent."""
-        if self._is_looking or not self._waiting:
+        if self._is_looking or not self._waiting or not self._may_any_fit():
             return
         self._is_looking = True  # what is granted or taken back moves bytes, too
         try:
@@ -275,26 +283,39 @@ class ByteBudget:
 
     # -- who is let in -------------------------------------------------------------------------
 
-    def _in_turn(self) -> list[_Request]:
+    def _in_turn(self) -> Iterator[_Request]:
         """Those whose child waits, then those who read ahead, in the order of asking."""
-        open_requests = [request for request in self._waiting if not request.turn.done()]
-        return sorted(open_requests, key=lambda request: not request.share.is_awaited())
+        asked = tuple(self._waiting)
+        for is_urgent in (True, False):
+            for request in asked:
+                if not request.turn.done() and request.share.is_awaited() is is_urgent:
+                    yield request
+
+    def _may_any_fit(self) -> bool:
+        """Whether a look may find one; hundreds may wait, and look whenever something moves."""
+        has_room = self._used == 0 or self._used + self._least <= self._limit
+        return has_room or self.now() >= self._looks_for_slow_at
 
     def _let_in_all(self) -> None:
         now = self.now()
+        looks_for_slow = now >= self._looks_for_slow_at
+        if looks_for_slow and not self._unserved(SLOW_S):
+            looks_for_slow, self._looks_for_slow_at = False, now + LOOK_FOR_SLOW_S
         too_much = math.inf  # what did not fit, a larger one does not fit either
         for request in self._in_turn():
-            if request.size_bytes < too_much and self._fits(request):
+            if request.size_bytes < too_much and self._fits(request, looks_for_slow=looks_for_slow):
                 self._let_in(request)
                 continue
             too_much = min(too_much, request.size_bytes)
-            if now - request.asked_at >= PATIENCE_S:
+            if too_much <= self._least or now - request.asked_at >= PATIENCE_S:
                 return
 
-    def _fits(self, request: _Request) -> bool:
+    def _fits(self, request: _Request, *, looks_for_slow: bool) -> bool:
         size = request.size_bytes
         if self._used == 0 or self._used + size <= self._limit:
             return True
+        if not looks_for_slow:
+            return False
         if not request.share.is_unserved(SLOW_S) and self._reclaim(size):
             return True
         if not request.share.is_awaited():
@@ -335,7 +356,7 @@ class ByteBudget:
         self.look_again()
         if self.now() - self._moved_at >= STALL_S:
             # Perhaps nobody: who is being cancelled waits no more, and is taken out a moment later.
-            for request in self._in_turn()[:1]:
+            for request in itertools.islice(self._in_turn(), 1):
                 if request.share.is_awaited():
                     self._warn()
                     self._let_in(request)

@@ -6,12 +6,13 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.calls import CallPool, PoolClosed
+from mld.adapters.calls import FEWEST_CALLS, PROMPT_S, CallPool, PoolClosed, calls_at_once
 from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
@@ -299,3 +300,30 @@ def test_the_interpreter_ends_while_a_call_hangs() -> None:
         [sys.executable, "-c", code], capture_output=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"ended\n", b"")
+
+
+def test_a_pool_makes_fewer_calls_while_outcomes_of_the_one_it_yields_to_are_late() -> None:
+    assert [calls_at_once(64, delay_s) for delay_s in (0.0, PROMPT_S, 0.1, 1.0, 60.0)] == [
+        *(64, 64, 12, FEWEST_CALLS, FEWEST_CALLS)
+    ]
+    assert calls_at_once(1, 60.0) == 1
+
+    async def scene() -> None:
+        urgent = CallPool("urgent", 1)
+        pool, gate = CallPool("yielding", 8, yields_to=urgent), Gate()
+        answered = urgent.run(time.sleep, 0.01)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(answered)
+            await asyncio.sleep(0)
+            time.sleep(1.0)  # noqa: ASYNC251 - the loop is what is late
+            await asyncio.sleep(0.01)
+            assert urgent.delay_s > 0.5
+            for _ in range(8):
+                tasks.create_task(pool.run(gate.pass_through))
+            await asyncio.sleep(0.01)
+            assert len(names("yielding-")) == FEWEST_CALLS
+            gate.end.set()
+        pool.close()
+        urgent.close()
+
+    bounded(scene())

@@ -477,3 +477,31 @@ def test_a_shard_that_is_stuck_itself_takes_nothing_from_others():
             ahead.cancel()
 
     in_budget(test)
+
+
+def test_a_thousand_shards_that_wait_are_not_all_looked_at_when_something_moves():
+    shards, moves, looked = 1000, 100, 0
+
+    async def test(budget):
+        nonlocal looked
+        held = await reserve(budget, 100)
+
+        def is_awaited():
+            nonlocal looked
+            looked += 1
+            return True
+
+        async with asyncio.TaskGroup() as group:
+            waiting = [
+                group.create_task(budget.share(is_awaited=is_awaited).refill(60))
+                for _ in range(shards)
+            ]
+            await asyncio.sleep(LOOK_S / 10)
+            looked = 0
+            for number in range(moves):
+                held.resize(99 - number % 2)
+            assert looked < moves
+            for task in waiting:
+                task.cancel()
+
+    in_budget(test)

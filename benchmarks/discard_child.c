@@ -1,0 +1,51 @@
+/* A child that reads nothing: it answers every line at once and keeps no record.
+ *
+ * With $BENCH_OUT it makes a file there named after its shard when it is given its first record.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *ACTIONS[] = {
+    "initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested",
+};
+
+static void note_read(void)
+{
+    const char *folder = getenv("BENCH_OUT"), *shard = getenv("KCL_SHARD_ID");
+    char path[4096];
+    if (folder == NULL || shard == NULL)
+        return;
+    snprintf(path, sizeof path, "%s/%s", folder, shard);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+}
+
+int main(void)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    int is_read = 0;
+    while ((length = getline(&line, &size, stdin)) > 0) {
+        char head[48];
+        const char *action = NULL;
+        size_t kept = (size_t)length < sizeof head - 1 ? (size_t)length : sizeof head - 1;
+        memcpy(head, line, kept);
+        head[kept] = 0;
+        for (size_t i = 0; i < sizeof ACTIONS / sizeof *ACTIONS; i++)
+            if (strstr(head, ACTIONS[i]) != NULL)
+                action = ACTIONS[i];
+        if (action == NULL)
+            return 1;
+        if (strcmp(action, "processRecords") == 0 && strstr(line, "\"data\"") != NULL && !is_read) {
+            is_read = 1;
+            note_read();
+        }
+        printf("{\"action\":\"status\",\"responseFor\":\"%s\"}\n", action);
+        fflush(stdout);
+    }
+    return 0;
+}
