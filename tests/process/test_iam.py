@@ -27,6 +27,7 @@ ACCOUNT, OTHER = "123456789012", "210987654321"
 UNUSED = {
     "kms:Decrypt": "Kinesis asks KMS in the name of the reader",
     "glue:GetSchemaVersion": "the embedded AWS has no Glue; see test_daemon_schemas",
+    "dynamodb:Query": "a table as small as these is scanned; the doctor asks the index",
     "dynamodb:ConditionCheckItem": "for a fleet of KCL 3.0 to 3.4, see tests of table migration",
 }
 FAST = {
@@ -92,9 +93,6 @@ class Watched:
             app.put(50)  # a finished row goes once its children have begun
             wait_until(lambda: "shardId-000000000000" not in app.items(), "the row is deleted")
         if self.values["metricsLevel"] != "NONE":
-            second = app.start(worker="w2", environment=self.environment, **self.values)
-            wait_until(lambda: self.has_asked("dynamodb:Query"), "a follower asks the index")
-            assert second.stop() == 0, second.output
             wait_until(lambda: self.has_asked("cloudwatch:PutMetricData"), "metrics are sent")
         assert run.stop() == 0, run.output
 
@@ -206,7 +204,7 @@ def test_a_worker_asks_for_what_its_policy_allows_and_for_all_of_it(
     used = set().union(*(one for one, _ in found))
     listed = set().union(*(one for _, one in found))
     assert listed - used <= set(UNUSED)
-    assert not found[1][0] & {"dynamodb:Query", "dynamodb:UpdateTable"}  # of 3.x alone
+    assert "dynamodb:UpdateTable" in found[0][0] - found[1][0]  # the index is of 3.x alone
 
 
 def test_what_is_not_in_a_policy_is_seen(watched: Callable[..., Watched]) -> None:
