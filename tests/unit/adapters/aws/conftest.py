@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.adapters.aws.renewals import renewals_end
+from tests.unit.adapters.aws.sessions import renewals_end
 
 PROFILE_SECRET = "profile-secret-geheim"
 

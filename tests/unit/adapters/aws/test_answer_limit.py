@@ -8,7 +8,6 @@ import threading
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-import botocore.session
 import pytest
 from botocore.exceptions import BotoCoreError
 
@@ -18,6 +17,7 @@ from mld.adapters.aws.prepared import PreparedOperation
 from mld.adapters.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
 from mld.adapters.calls import CallPool
 from mld.errors import UnknownOutcome
+from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,8 +91,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[BaseClient]:
-    session = botocore.session.Session()
-    session.set_credentials("AKIDEXAMPLE", "secret")
+    session = quick_session()
     settings = ClientSettings(
         service="dynamodb",
         region="eu-west-1",

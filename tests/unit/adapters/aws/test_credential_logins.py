@@ -19,7 +19,7 @@ from mld.adapters.aws import credential_renewal
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.model.credentials import parse_chain
 from tests.fakes.http import Replies, served
-from tests.unit.adapters.aws.renewals import renewals_end
+from tests.unit.adapters.aws.sessions import renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
-from tests.unit.adapters.aws.renewals import NOWHERE, renewals_end
+from tests.unit.adapters.aws.sessions import NOWHERE, renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

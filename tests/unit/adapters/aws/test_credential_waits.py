@@ -23,7 +23,7 @@ from mld.adapters.aws.clients import Caller, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
-from tests.unit.adapters.aws.renewals import NOWHERE, PATIENCE_S
+from tests.unit.adapters.aws.sessions import NOWHERE, PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,7 +200,7 @@ def test_a_process_ends_while_a_program_still_makes_keys(program: Program) -> No
 import sys
 from mld.adapters.aws.credentials import make_session
 from mld.model.credentials import parse_chain
-from tests.unit.adapters.aws.renewals import PATIENCE_S
+from tests.unit.adapters.aws.sessions import PATIENCE_S
 session = make_session(parse_chain("DefaultCredentialsProvider")[0], "us-east-1")
 credentials = session.get_credentials()
 open(sys.argv[1], "w").close()

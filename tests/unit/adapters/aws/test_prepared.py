@@ -42,6 +42,7 @@ from mld.adapters.aws.prepared import (
     request_ids,
 )
 from mld.adapters.aws.whole_answers import BrokenAnswer, limit_answers
+from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,8 +179,7 @@ class Calls:
         signed: bool = True,
         timeout_s: float = 5.0,
     ) -> None:
-        session = botocore.session.Session()
-        session.set_credentials("AKIDEXAMPLE", "secret")
+        session = quick_session()
         self.credentials: Any = session.get_credentials()
         self.client = make_client(
             session,

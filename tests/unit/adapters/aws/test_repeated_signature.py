@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import botocore.auth
-import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.exceptions import NoCredentialsError
 
 from mld.adapters.aws import prepared
 from mld.adapters.aws.prepared import RepeatedSignature, RequestTemplate
+from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
@@ -31,8 +31,7 @@ class Requests:
     """One template, its credentials, and how often botocore signed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, url: str = URL) -> None:
-        session = botocore.session.Session()
-        session.set_credentials("AKIDEXAMPLE", "secret/+ü", "token==")
+        session = quick_session("secret/+ü", "token==")
         self.credentials: Any = session.get_credentials()
         client = session.create_client("kinesis", region_name="eu-west-1")
         self.signer: Any = client._request_signer

@@ -22,7 +22,7 @@ from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
 from mld.services.conditions import remedy
 from tests.fakes.http import Replies, served
-from tests.unit.adapters.aws.renewals import NOWHERE, renewals_end
+from tests.unit.adapters.aws.sessions import NOWHERE, renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
-import botocore.session
 import pytest
 
 from mld import errors
 from mld.adapters.aws.clients import ClientSettings, make_client
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
+from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,10 +58,8 @@ class Server:
         self.thread.start()
 
     def client(self) -> Any:
-        session = botocore.session.Session()
-        session.set_credentials("AKIDEXAMPLE", "secret")
         return make_client(
-            session,
+            quick_session(),
             ClientSettings(
                 service="dynamodb",
                 region="eu-west-1",

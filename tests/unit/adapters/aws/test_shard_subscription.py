@@ -10,7 +10,6 @@ import time
 import zlib
 from contextlib import contextmanager
 
-import botocore.session
 import pytest
 from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, strategies as st
@@ -20,6 +19,7 @@ from mld.adapters.aws.clients import ClientSettings, make_client
 from mld.adapters.aws.kinesis import BotocoreKinesis, BrokenFrame, next_payload, read_frame
 from mld.adapters.calls import CallPool
 from tests.fakes.event_stream import INITIAL, EventStreamServer, event, exception, frame
+from tests.unit.adapters.aws.sessions import quick_session
 from tests.unit.adapters.aws.test_prepared import certificate
 
 REQUEST = {
@@ -38,8 +38,6 @@ def server():
 
 @contextmanager
 def kinesis_at(url, silence_s=5.0):
-    session = botocore.session.Session()
-    session.set_credentials("AKIDEXAMPLE", "secret")
     settings = ClientSettings(
         service="kinesis",
         region="us-east-1",
@@ -50,7 +48,7 @@ def kinesis_at(url, silence_s=5.0):
     )
     control, retrieval = CallPool("control", 1), CallPool("retrieval", 1)
     try:
-        yield BotocoreKinesis(make_client(session, settings), control, retrieval)
+        yield BotocoreKinesis(make_client(quick_session(), settings), control, retrieval)
     finally:
         control.close()
         retrieval.close()

@@ -1,7 +1,10 @@
-"""The threads that ask for new keys, as tests wait for them."""
+"""What tests of credentials and clients share."""
 
+import functools
 import threading
 import time
+
+import botocore.session
 
 from mld.adapters.aws.clients import ClientSettings
 
@@ -23,3 +26,16 @@ def renewals_end() -> None:
     while any(thread.name == "credentials" for thread in threading.enumerate()):
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@functools.cache
+def _loader() -> object:
+    return botocore.session.Session().get_component("data_loader")
+
+
+def quick_session(secret: str = "secret", token: str | None = None) -> botocore.session.Session:
+    """A session with keys; botocore reads its data files once for all of them."""
+    session = botocore.session.Session()
+    session.register_component("data_loader", _loader())
+    session.set_credentials("AKIDEXAMPLE", secret, token)
+    return session
