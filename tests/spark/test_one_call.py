@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession, functions as f
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_deterministic
 from mld.spark.model import MicroBatch
-from mld.spark.plans.answers import FunctionFailed
+from mld.spark.plans.one_call import FunctionFailed
 from mld.spark.rows.handoff import HandOff
 from mld.spark.server.sessions import ConnectSessions
 from tests.spark.conftest import spark_config

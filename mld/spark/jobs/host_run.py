@@ -13,7 +13,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
+from mld.spark.calls import GivenUp, JobCalls, Overdue, call_within, raise_if_abandoned
 from mld.spark.errors import (
     BatchFailed,
     Fenced,
@@ -30,7 +30,6 @@ from mld.spark.failures import (
     is_session_lost,
     is_worker_gone,
 )
-from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.committing import JobCommitter
 from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
 from mld.spark.jobs.submitted_batch import first_records

@@ -21,7 +21,7 @@ from mld.spark.calls import Overdue
 from mld.spark.errors import BatchFailed, RecordRefused
 from mld.spark.failures import describe, is_deterministic, is_worker_gone
 from mld.spark.model import DeadLetter, MicroBatch
-from mld.spark.plans.answers import FunctionFailed
+from mld.spark.plans.one_call import FunctionFailed
 from mld.spark.rows.decode import bad_record_in
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.jobs.calling import JobCalls
+    from mld.spark.calls import JobCalls
     from mld.spark.model import Row, ShardBatch
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import DeadLetterStore

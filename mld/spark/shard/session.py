@@ -22,8 +22,7 @@ from mld.spark.keep_alive import KeepAlive
 from mld.spark.model import Position, ShardKey, position_text
 from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import resume_at_checkpoint, resume_at_mark
-from mld.spark.shard.storing import LeaseStorage
-from mld.spark.shard.wire import ChildWire
+from mld.spark.shard.storing import ChildWire, LeaseStorage
 from mld.spark.shard.work import ShardWork
 from protocol import (
     EndOfStream,

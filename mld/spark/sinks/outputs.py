@@ -24,9 +24,9 @@ from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, Staged
 from mld.spark.table.data_files import DataFile
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.epoch import NEW_EPOCH
-from mld.spark.table.manifest import Manifest, Manifests, Step
+from mld.spark.table.manifest import Manifest, Step
 from mld.spark.table.marks import BITS, Judgement
-from mld.spark.table.stepped_table import SteppedTable
+from mld.spark.table.stepped_table import Manifests, SteppedTable
 from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:

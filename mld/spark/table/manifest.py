@@ -1,4 +1,4 @@
-"""What one micro-batch adds to several tables, written down before the first of them.
+"""What one micro-batch adds to several tables, written down before the first of them. Pure.
 
 A manifest names the shards with the positions they reach, and for each table the files, and the
 guards behind which they are added. Its *first* step has no files: the table of positions. That
@@ -6,10 +6,6 @@ commit decides. While the guards there are as they were, nothing has happened, a
 of the shards by another batch makes this one void for ever, because no guard comes back. Once the
 guard of one of its shards there is the manifest's own identity, its files belong to all tables, and
 whoever owns one of its shards next adds them where they are missing, before it begins.
-
-Manifests lie in a place that all workers' hosts see. A manifest's name is its identity, so the
-guard of a shard in the table of positions names the one that moved it last. It is there, durably,
-before that commit, and goes when all tables have it.
 """
 
 from __future__ import annotations
@@ -20,15 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import Position, ShardKey
 from mld.spark.table.data_files import DataFile
 from mld.spark.table.marks import Judgement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from mld.spark.table.store import Store
+    from collections.abc import Mapping, Sequence
 
 _FORMAT = 1
 
@@ -132,95 +125,3 @@ def next_move(verdict: Judgement, *, decides: bool) -> Move:
     if verdict is Judgement.REPEAT:
         return Move.COMMIT
     return Move.VOID if decides and verdict is Judgement.LOST else Move.GO_ON
-
-
-_SUFFIX = ".json"
-
-
-class Manifests:
-    """The open manifests of several tables. Safe to use from any thread.
-
-    Args:
-        store: where they are.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def prepare(self) -> None:
-        """Make the place."""
-        self._store.make()
-
-    def keep(self, manifest: Manifest) -> None:
-        """Make a manifest durable.
-
-        Raises:
-            OSError: it may be there or not; nothing was committed.
-        """
-        self._store.put(_name(manifest.identity), manifest.encode().encode())
-
-    def get(self, identity: int) -> Manifest | None:
-        """An open manifest; None if there is none, so that all tables have what it named.
-
-        Raises:
-            SinkRefused: the file is broken.
-            SinkUnavailable: it can't be read.
-        """
-        return self._read(_name(identity))
-
-    def all(self) -> Iterator[Manifest]:
-        """Every open manifest, of whatever shard.
-
-        Raises:
-            SinkRefused: a file is broken.
-            SinkUnavailable: one can't be read.
-        """
-        for name in self._store.names(_SUFFIX):
-            if (found := self._read(name)) is not None:
-                yield found
-
-    def old(self) -> set[int]:
-        """The identities of those that were made a week ago or before.
-
-        Raises:
-            SinkRefused: a file is broken.
-            SinkUnavailable: one can't be read.
-            OSError: the store does not answer.
-        """
-        if not (names := self._store.old_names(_SUFFIX)):
-            return set()
-        return {each.identity for each in self.all() if _name(each.identity) in names}
-
-    def remove(self, manifest: Manifest) -> None:
-        """All tables have it, or none ever will; quiet if it is gone."""
-        self._store.drop(_name(manifest.identity))
-
-    def named(self, table: str) -> set[str]:
-        """Paths of the files that somebody may still add to a table, from its directory on."""
-        return {
-            file.path
-            for manifest in self.all()
-            for step in manifest.steps
-            if step.table == table
-            for file in step.files
-        }
-
-    def path(self, identity: int) -> str:
-        """Where a manifest is, or would be."""
-        return f"{self._store.name}/{_name(identity)}"
-
-    def _read(self, name: str) -> Manifest | None:
-        try:
-            text = self._store.get(name)
-            return None if text is None else Manifest.decode(text)
-        except OSError as error:
-            raise SinkUnavailable(f"{self._store.name}/{name} can't be read: {error}") from error
-        except ValueError as error:
-            raise SinkRefused(
-                f"{self._store.name}/{name} says which files belong to a batch, and can't be read: {error}. Use the "
-                f"release that wrote it, or choose a new spark.sink.epoch"
-            ) from error
-
-
-def _name(identity: int) -> str:
-    return f"{identity:016x}{_SUFFIX}"

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+from mld.spark import calls
 from mld.spark.calls import call_within
 from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
-from mld.spark.jobs import calling
 from protocol import ShardEnded
 from tests.unit.spark.shard_kit import Bench, Frame, MemorySink, record
 
@@ -83,7 +83,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_ends_the_shard_with_a_clear_error_and_without_a_checkpoint(name, monkeypatch):
-    monkeypatch.setattr(calling, "call_within", partial(call_within, grace_s=0.01))
+    monkeypatch.setattr(calls, "call_within", partial(call_within, grace_s=0.01))
     function, errors, more, text = CASES[name]
     sink = MemorySink()
     properties = {key: value for key, value in more.items() if key != "sink"}

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from mld.spark import calls
 from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
 from mld.spark.errors import BatchFailed
-from mld.spark.jobs import calling, committing
+from mld.spark.jobs import committing
 from mld.spark.jobs.submitted_batch import SubmittedBatch
 from mld.spark.model import ShardKey
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
@@ -23,7 +24,7 @@ def bench(monkeypatch):
     def quick(seconds, work, *, grace_s=0.02, **more):
         return call_within(seconds, work, grace_s=grace_s, **more)
 
-    for module in (calling, committing):
+    for module in (calls, committing):
         monkeypatch.setattr(module, "call_within", quick)
 
     def make(*args, **properties):
@@ -143,7 +144,7 @@ def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
 
 def test_a_server_that_gives_no_session_is_told_and_the_runner_goes_on(bench, monkeypatch):
     """It accepts connections and says nothing, as one does whose memory is full."""
-    monkeypatch.setattr(calling, "SESSION_S", 0.02)
+    monkeypatch.setattr(calls, "SESSION_S", 0.02)
     answers = threading.Event()
     b = bench(retry__attempts="2")
     get = b.sessions.get
@@ -151,12 +152,12 @@ def test_a_server_that_gives_no_session_is_told_and_the_runner_goes_on(bench, mo
     error = outcome(b.engine.submit(batch("a"), always))
     assert "gave up, all tries have failed: the Spark server gives no session" in str(error)
     answers.set()
-    monkeypatch.setattr(calling, "SESSION_S", WAIT_S)
+    monkeypatch.setattr(calls, "SESSION_S", WAIT_S)
     assert outcome(b.engine.submit(batch("b"), always)) is None
 
 
 def test_a_lost_session_that_cannot_be_given_up_holds_up_nobody(bench, monkeypatch):
-    monkeypatch.setattr(calling, "SESSION_S", 0.2)
+    monkeypatch.setattr(calls, "SESSION_S", 0.2)
     answers = threading.Event()
     b = bench()
     b.sessions.renew = lambda lost: answers.wait(WAIT_S)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mld.spark.plans.answers import fault_of_outputs, not_of_spark
-from mld.spark.plans.one_call import frames_of
+from mld.spark.plans.one_call import fault_of_outputs, frames_of, not_of_spark
 
 NAMES = ("clicks", "errors")
 

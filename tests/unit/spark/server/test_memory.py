@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.spark.server import memory
+from mld.spark.server import setup
 
 MIB = 1024**2
 
@@ -23,17 +23,17 @@ def system(tmp_path, monkeypatch):
         ("_OWN_GROUP", "own"),
         ("_CGROUPS", "groups"),
     ):
-        monkeypatch.setattr(memory, name, tmp_path / place)
+        monkeypatch.setattr(setup, name, tmp_path / place)
     return write
 
 
 def test_nothing_is_known_where_the_kernel_tells_nothing(system):
-    assert memory.free_bytes() is None
+    assert setup.free_bytes() is None
 
 
 def test_a_machine_without_groups(system):
     system("meminfo", "MemTotal: 9 kB\nMemAvailable:    2048 kB\n")
-    assert memory.free_bytes() == 2 * MIB
+    assert setup.free_bytes() == 2 * MIB
 
 
 def group(write, directory, limit, used, cached=0):
@@ -46,11 +46,11 @@ def test_the_tightest_group_counts_and_its_cache_is_free(system):
     system("meminfo", "MemAvailable: 999999999 kB\n")
     system("own", "0::/pod/one\n")
     group(system, "pod", 100 * MIB, 60 * MIB)
-    assert memory.free_bytes() == 40 * MIB
+    assert setup.free_bytes() == 40 * MIB
     group(system, "pod/one", 50 * MIB, 45 * MIB, cached=20 * MIB)
-    assert memory.free_bytes() == 25 * MIB
+    assert setup.free_bytes() == 25 * MIB
     group(system, "pod/one", "max", 45 * MIB)
-    assert memory.free_bytes() == 40 * MIB
+    assert setup.free_bytes() == 40 * MIB
 
 
 def test_groups_of_version_1(system):
@@ -58,4 +58,4 @@ def test_groups_of_version_1(system):
     system("groups/memory/pod/memory.limit_in_bytes", f"{30 * MIB}\n")
     system("groups/memory/pod/memory.usage_in_bytes", f"{10 * MIB}\n")
     system("groups/memory/pod/memory.stat", "inactive_file 1\ntotal_inactive_file 7\n")
-    assert memory.free_bytes() == 20 * MIB + 7
+    assert setup.free_bytes() == 20 * MIB + 7

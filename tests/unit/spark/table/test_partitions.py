@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mld.spark.errors import BatchFailed
-from mld.spark.table.partitions import parts_of
+from mld.spark.table.parquet import parts_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 UTC_MICROS = pa.timestamp("us", "UTC")
