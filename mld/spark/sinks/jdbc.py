@@ -132,10 +132,11 @@ class JdbcSink:
             DatabaseUnavailable: no answer; the batches may be tried again.
         """
         del batches
+        # First, so that a database that is away costs no computation.
+        target = table_columns(self._database, self._target)
         rows = fetch(frame, self._target, self._most_bytes, refused_column)
         raise_if_abandoned()
         require_values(rows, self._target)
-        target = table_columns(self._database, self._target)
         if target is None:
             target = self._create(rows.fields)
         if missing := [name for name in rows.table.column_names if name not in target]:
