@@ -12,17 +12,27 @@ Three rules, each of which was broken in a trial and doubled rows or told a lie:
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import re
 import threading
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
 from mld.spark.table.disk import sync
-from mld.spark.table.error_text import damage_in, in_a_line
-from mld.spark.table.log_entries import actions_in, information_in, numbers_in
 from mld.spark.table.rules import fields_in, index_property
-from mld.spark.table.snapshot import NO_HOOKS, Snapshot, with_numbers
+from mld.spark.table.snapshot import (
+    NO_HOOKS,
+    Snapshot,
+    actions_in,
+    information_in,
+    numbers_in,
+    with_numbers,
+)
 
 try:
     import deltalake
@@ -37,6 +47,58 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mld.spark.table.store import Store
+
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
+_HINT = "_last_checkpoint"
+
+
+def in_a_line(error: BaseException) -> str:
+    """What delta-rs says, which may be a tree over several lines, in colors."""
+    return " ".join(_COLOR.sub("", str(error)).split())
+
+
+def damage_in(log: Path) -> str:
+    """What a loss of power has damaged in a table's log, and how to mend it; "" if nothing.
+
+    A log checkpoint repeats what the entries before it say, and the hint names the newest one. A
+    file system may keep the names of both and lose what was in them.
+
+    Args:
+        log: directory of the log.
+    """
+    entries = sorted(log.glob("*.json"))
+    if len(entries) == 1 and not entries[0].read_bytes().strip(b"\0"):
+        return (
+            f". Its only entry, {entries[0].name}, is empty: if power was lost when the table was made, "
+            f"it has no rows; stop all workers, remove {log}, and start them"
+        )
+    broken = [path.name for path in sorted(log.glob("*.checkpoint*.parquet")) if not _reads(path)]
+    if broken:
+        names = ", ".join([*broken, _HINT])
+        return (
+            f". Not all of its log checkpoints can be read: if power was lost, stop all workers, "
+            f"move {names} out of {log}, and start them; its entries say the same"
+        )
+    try:
+        named = int(json.loads((log / _HINT).read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    if any(log.glob(f"{named:020}.checkpoint*")):
+        return ""
+    return (
+        f". {_HINT} names a log checkpoint that is not there: if power was lost, stop all workers, "
+        f"move {_HINT} out of {log}, and start them; the log's entries say the same"
+    )
+
+
+def _reads(path: Path) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
 
 _log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.table.changes import Append
+from mld.spark.table.delta_log import in_a_line
 from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
-from mld.spark.table.error_text import in_a_line
 from mld.spark.table.marks import (
     BITS,
     EpochState,

@@ -20,11 +20,67 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import MissingPart
-from mld.spark.table.log_entries import is_restore, numbers_in
 from mld.spark.table.rules import fields_in, index_property, ranged_columns
 
+try:
+    import deltalake
+    from deltalake import (
+        ColumnProperties,
+        CommitProperties,
+        DeltaTable,
+        PostCommitHookProperties,
+        Transaction,
+        WriterProperties,
+    )
+    from deltalake.transaction import AddAction, RemoveAction
+except ImportError as missing:  # pragma: no cover - the tests have it
+    raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mld.spark.table.data_files import DataFile
+
+
+def actions_in(text: str) -> list[dict[str, Any]]:
+    """The lines of an entry.
+
+    Raises:
+        ValueError: one of them is no JSON object.
+    """
+    actions = [json.loads(line) for line in text.split("\n") if line.strip()]
+    if not all(isinstance(each, dict) for each in actions):
+        raise ValueError("a line is no JSON object")
+    return actions
+
+
+def numbers_in(text: str) -> dict[str, int] | None:
+    """The numbers of application ids; None if the entry can't be understood."""
+    found: dict[str, int] = {}
+    try:
+        for action in actions_in(text):
+            if (transaction := action.get("txn")) is not None:
+                found[str(transaction["appId"])] = int(transaction["version"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found
+
+
+def information_in(text: str) -> dict[str, Any]:
+    """What the writer says of the commit (``commitInfo``); empty if nothing can be understood."""
+    try:
+        found = [each.get("commitInfo") for each in actions_in(text)]
+    except ValueError:
+        return {}
+    return next((each for each in found if isinstance(each, dict)), {})
+
+
+def is_restore(text: str) -> bool:
+    """Whether the commit was a RESTORE; False for what can't be understood."""
+    return information_in(text).get("operation") == "RESTORE"
+
 
 #: Beyond so many entries delta-rs is asked again, which reads a log checkpoint.
 MOST_ENTRIES = 50
@@ -72,27 +128,6 @@ class AppNumbers:
             known |= found
         self._known = known
 
-
-try:
-    import deltalake
-    from deltalake import (
-        ColumnProperties,
-        CommitProperties,
-        DeltaTable,
-        PostCommitHookProperties,
-        Transaction,
-        WriterProperties,
-    )
-    from deltalake.transaction import AddAction, RemoveAction
-except ImportError as missing:  # pragma: no cover - the tests have it
-    raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from mld.spark.table.data_files import DataFile
 
 _log = logging.getLogger(__name__)
 

@@ -30,13 +30,11 @@ from mld.model.masking import printable
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK
-from mld.spark.table.delta_log import DeltaLog, commits, entry_name, open_table
+from mld.spark.table.delta_log import DeltaLog, commits, entry_name, in_a_line, open_table
 from mld.spark.table.epoch import TableEpoch, epochs_of
-from mld.spark.table.error_text import in_a_line
-from mld.spark.table.log_entries import numbers_in
 from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
 from mld.spark.table.rules import fields_in
-from mld.spark.table.snapshot import NO_HOOKS, Snapshot, writer_properties
+from mld.spark.table.snapshot import NO_HOOKS, Snapshot, numbers_in, writer_properties
 from mld.spark.table.store import open_store
 from mld.spark.table.upkeep_options import UNNAMED_H, parse
 
