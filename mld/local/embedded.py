@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -176,14 +177,20 @@ class EmbeddedAws:
         kept = {name: value for name, value in source.items() if not name.startswith("AWS_")}
         return {**kept, **self.environment}
 
-    def client(self, service: str, **options: Any) -> Any:
-        """A botocore client of ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``."""
+    @cached_property
+    def _session(self) -> Any:
+        """One for all clients: botocore reads its data files once."""
         # Slow to import, and most users only start the server.
         import botocore.session  # noqa: PLC0415
-        from botocore.config import Config  # noqa: PLC0415
+
+        return botocore.session.Session()
+
+    def client(self, service: str, **options: Any) -> Any:
+        """A botocore client of ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``."""
+        from botocore.config import Config  # noqa: PLC0415 - see _session
 
         config = Config(proxies={}).merge(options.pop("config", Config()))
-        return botocore.session.Session().create_client(
+        return self._session.create_client(
             service,
             region_name=self.region,
             endpoint_url=self.kinesis_url if service == "kinesis" else self.moto_url,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import random
 import time
@@ -188,9 +189,15 @@ def embedded_kinesis(aws: EmbeddedAws) -> Target:
     return Botocore("http", client, lambda seconds: aws.control(advance_s=seconds))
 
 
+@functools.cache
+def _session() -> Any:
+    """One for all clients: botocore reads its data files once."""
+    return botocore.session.Session()
+
+
 def client_for(url: str, service: str) -> Any:
     """A client of an emulator."""
-    return botocore.session.Session().create_client(
+    return _session().create_client(
         service,
         region_name="us-east-1",
         endpoint_url=url,
