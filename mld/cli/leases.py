@@ -152,7 +152,9 @@ async def _looks(
             for key, lease in looks[0].leases.items()
             if lease.actual_owner is not None and not lease.is_finished
         }
-        while not once and still and (left_s := ends_at - loop.time()) > 0:
+        # A look may take long; the last one has to begin when the time is over.
+        while not once and still and looks[-1].began_at < ends_at:
+            left_s = max(0.0, ends_at - loop.time())
             await paused(min(left_s, failover_s / _LOOKS), len(looks[-1].leases), left_s)
             looks.append(await look(reader, config, fresh=False))
             now = looks[-1].leases

@@ -43,14 +43,20 @@ class Looks:
     Args:
         *steps: rows of the first, second … look; the last step stays. An exception is raised.
         living: owners.
+        takes_s: duration of a look.
         fields: of every snapshot.
     """
 
     def __init__(
-        self, *steps: tuple[Lease, ...] | BaseException, living: tuple[str, ...] = (), **fields: Any
+        self,
+        *steps: tuple[Lease, ...] | BaseException,
+        living: tuple[str, ...] = (),
+        takes_s: float = 0.0,
+        **fields: Any,
     ) -> None:
         self.steps = steps
         self.living = living
+        self.takes_s = takes_s
         self.fields = fields
         self.fresh: list[bool] = []
         self.tips = False
@@ -68,10 +74,12 @@ class Looks:
             replace(row, lease_counter=count) if row.actual_owner in self.living else row
             for row in step
         ]
-        at = asyncio.get_running_loop().time()
+        began_at = asyncio.get_running_loop().time()
+        if self.takes_s:
+            await asyncio.sleep(self.takes_s)
         return FleetSnapshot(
-            began_at=at,
-            at=at,
+            began_at=began_at,
+            at=asyncio.get_running_loop().time(),
             wall_s=BEGINS_S + count,
             leases={row.lease_key: row for row in rows},
             **self.fields,

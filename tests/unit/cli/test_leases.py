@@ -90,6 +90,12 @@ def test_it_ends_when_all_owners_were_seen_to_live_and_waits_for_the_others(open
     assert "unknown" in printed("list", "--once")
 
 
+def test_looks_that_take_long_see_a_silent_owner_all_the_same(opened, printed):
+    opened((HANDED,), takes_s=0.07)
+    (row,) = json.loads(printed("list", "-o", "json"))["leases"]
+    assert (row["state"], row["verdict"]) == ("expired", "OWNER_SILENT")
+
+
 def test_json_has_every_field(opened, printed):
     opened((HANDED,), living=("red-1",))
     listed = json.loads(printed("list", "--json"))
