@@ -323,7 +323,8 @@ function drawLineage(fleet) {
   // High enough for a label in each, where there are few.
   const band = Math.max(60, Math.min(shown.length > 1 ? 90 : 300, 17 / Math.max(least, 1e-6)));
   const head = 18;
-  const height = shown.length * (band + head);
+  const above = shown.length > 1 ? 2 * head : head;
+  const height = above + shown.length * (band + head) - head;
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -338,7 +339,7 @@ function drawLineage(fleet) {
   context.font = "11px system-ui, sans-serif";
   const step = width / made.count;
   state.hits = [];
-  const tops = new Map(shown.map((stream, index) => [stream, head + index * (band + head)]));
+  const tops = new Map(shown.map((stream, index) => [stream, above + index * (band + head)]));
   const boxes = [];
   for (const one of fleet.lineage) {
     const top = tops.get(one.stream);
@@ -429,7 +430,7 @@ const COLUMNS = [
   { name: "state", title: "Verdict", width: "21%", key: (one) => RANK[one.severity], text: true,
     cell: (one) => severity(one.severity, one.verdict) },
   { name: "shard", title: "Shard", width: "23%", key: (one) => one.subject,
-    cell: (one) => shardLink(one.subject, one.subject) },
+    cell: (one) => shardLink(one.subject, one.stream ? brief(one.subject) : one.subject) },
   { name: "owner", title: "Owner", width: "18%", key: (one) => one.owner ?? "",
     cell: (one) => el("span", { class: one.owner ? "id" : "dim", title: one.owner ?? "" },
       one.owner ?? "nobody") },
