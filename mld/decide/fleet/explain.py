@@ -144,7 +144,7 @@ def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
         return
     if items.version is not None and BEHAVIOUR[items.version].mode is Mode.ASSIGNED:
         yield from _leader(watch, rules, items)
-        yield from _without_metrics(watch, items)
+        yield from _without_metrics(watch, rules, items)
     if items.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X:
         yield Conclusion(
             subject="fleet",
@@ -188,7 +188,9 @@ def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterato
     )
 
 
-def _without_metrics(watch: Snapshots, items: FleetItems) -> Iterator[Conclusion]:
+def _without_metrics(
+    watch: Snapshots, rules: ExplainRules, items: FleetItems
+) -> Iterator[Conclusion]:
     """Living owners that the leader gives nothing: it can't see them."""
     if len(watch.looks) == 1:
         return
@@ -199,6 +201,7 @@ def _without_metrics(watch: Snapshots, items: FleetItems) -> Iterator[Conclusion
         owner
         for key, lease in watch.last.leases.items()
         if (owner := lease.actual_owner) is not None
+        and watch.still_s(key) < rules.failover_s
         and any(row.lease_counter != lease.lease_counter for _look, row in watch.rows(key))
     }
     for worker in sorted(alive):
