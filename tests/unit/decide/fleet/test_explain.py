@@ -409,7 +409,8 @@ def test_owners_without_metrics(before, after, is_told):
     expected = [("w1", Verdict.NO_METRICS, WARNING)] if is_told else []
     assert fleet(*looks) == expected
     assert fleet(looks[1]) == []
-    dead = look(22, owned(counter=2), lease(1), items=later)
+    led = items(replace(LOCK, record_version="3"), *after)
+    dead = look(22, owned(counter=2), lease(1), items=led)
     assert fleet(*looks, dead) == []
 
 
