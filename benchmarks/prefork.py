@@ -12,8 +12,8 @@ import time
 
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.prefork import PreforkLauncher
-from mld.adapters.system_clock import SystemClock
-from mld.services.consuming.consumer_parts import ChildStarts
+from mld.model.sequence import TRIM_HORIZON
+from mld.services.consuming.child_starts import ChildStarts
 
 PROGRAM = """\
 import sys
@@ -41,13 +41,15 @@ def prefork_rows(_aws, folder, quick):
 
 async def one_row(argv, launcher, count):
     """Start them, wait for all, look at their memory, and end them."""
-    starts = ChildStarts(SystemClock())
+    in_time = asyncio.Event()
+    in_time.set()
+    starts = ChildStarts(in_time)
     began = time.monotonic()
     children = []
 
     async def one(number):
         env = {"KCL_SHARD_ID": f"shardId-{number:012}", "KCL_MLD_PID": "1"}
-        async with starts.place():
+        async with starts.place(TRIM_HORIZON):
             child = await launcher.start(argv, env, lambda _line: None)
             children.append(child)
             await child.read()

@@ -230,6 +230,7 @@ class WorkerWiring:
             initial_timestamp_s=next(
                 (one.timestamp_s for one in positions if one.timestamp_s is not None), None
             ),
+            in_time=self._renewer.in_time.wait,
         )
         return StreamContext(
             source=source,

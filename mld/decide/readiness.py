@@ -59,6 +59,7 @@ class ShardHealth(StrEnum):
 
     READ = "read"
     STARTING = "starting"
+    QUEUED = "waiting_to_start"  #: other children start first
     WAITING = "waiting_for_parents"
     ENDING = "ending"
     CHILD_SILENT = "child_silent"  #: it has not answered for long; it may be at work
@@ -71,6 +72,7 @@ DUE = frozenset(
     {
         ShardHealth.READ,
         ShardHealth.STARTING,
+        ShardHealth.QUEUED,
         ShardHealth.CHILD_SILENT,
         ShardHealth.CHILD_FAILS,
         ShardHealth.READING_FAILS,
@@ -201,7 +203,8 @@ def health_of(shard: ConsumerStatus) -> ShardHealth:
         return ShardHealth.READING_FAILS
     if shard.child_silent_s is not None and shard.child_silent_s >= CHILD_SILENT_S:
         return ShardHealth.CHILD_SILENT
-    return ShardHealth.READ if is_processing else ShardHealth.STARTING
+    not_read = ShardHealth.QUEUED if shard.waits_to_start else ShardHealth.STARTING
+    return ShardHealth.READ if is_processing else not_read
 
 
 def batch_age_s(shard: ConsumerStatus) -> float:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WORDS = {
     ShardHealth.READ: "being read",
     ShardHealth.STARTING: "starting",
+    ShardHealth.QUEUED: "waiting to start",
     ShardHealth.WAITING: "waiting for parents",
     ShardHealth.ENDING: "ending",
     ShardHealth.CHILD_SILENT: "whose child does not answer",

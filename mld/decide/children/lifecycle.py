@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING, Final
 from mld.decide.backoff import backoff_s
 from mld.model.children.child_command import spark_command
 from mld.model.config.config import ChildFailurePolicy
+from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
     import random
 
     from mld.model.config.config import ChildConfig
+    from mld.model.sequence import ExtendedSequenceNumber
 
 #: Longest pause between two starts of one shard's child.
 CAP_S = 60.0
@@ -212,3 +214,15 @@ def restart_pause_s(
         return None
     first_s = config.restart_backoff_s
     return backoff_s(count.failures - 1, rng, first_s=first_s, cap_s=max(CAP_S, first_s))
+
+
+def start_order(position: ExtendedSequenceNumber) -> tuple[bool, tuple[int, int, int]]:
+    """Sorts the children that wait for their start: the shard that is furthest behind comes first.
+
+    How far a shard is behind is not known before it is read. Sequence numbers grow with time, on all
+    shards alike, and a shard that begins at LATEST has nothing to catch up on.
+
+    Args:
+        position: where the child is to begin.
+    """
+    return position.sentinel is Sentinel.LATEST, position.key

@@ -27,6 +27,11 @@ CLOCK_TOLERANCE = 0.02
 CALM_SHARES = (0.67, 0.70)
 #: An answer is prompt that took at most this share of the failover time.
 PROMPT_SHARE = 0.05
+#: A lease whose belief ends within this share of the failover time should have been renewed by now.
+PRESSING_SHARE = 0.2
+#: So many such leases, and this share of all, show that the worker or the table can't keep up, and
+#: not that something is wrong with a row.
+PRESSING_LEASES, PRESSING_OF_ALL = 3, 0.05
 #: A window of so many seconds weighs half. Source: LeaseRenewer of 10000 ms failover time renews
 #: every 3308 ms, with alpha 0.5 (LeaseStatsRecorder, ExponentialMovingAverage, 3.5.1).
 HALF_WINDOW_S = 3.308
@@ -166,6 +171,19 @@ def believed_until(requested_at: float, failover_s: float, epsilon_s: float) -> 
         in speed, and the believer needs a moment to stop.
     """
     return requested_at + failover_s * (1 - CLOCK_TOLERANCE) - epsilon_s
+
+
+def are_pressing(ends: Iterable[float], now: float, failover_s: float) -> bool:
+    """Whether renewals are so late that everything else has to wait for them.
+
+    Args:
+        ends: when belief in each held lease ends, readings of the monotonic clock.
+        now: a reading of the same clock.
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+    """
+    soon = now + failover_s * PRESSING_SHARE
+    are_soon = [end <= soon for end in ends]
+    return sum(are_soon) >= max(PRESSING_LEASES, PRESSING_OF_ALL * len(are_soon))
 
 
 def is_prompt(requested_at: float, answered_at: float, failover_s: float) -> bool:

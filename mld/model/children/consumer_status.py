@@ -32,6 +32,7 @@ class ConsumerStatus:
         child_exceptions: of its processor, with which it went on as if all were processed.
         checkpoint: last stored position, as text.
         blocked_by: shard id of the parent that is waited for.
+        waits_to_start: other children start first; the lease is held and renewed meanwhile.
         restarts: of the child in this hold of the lease.
         child_failures: in a row without a checkpoint in between.
         child_failure_age_s: since the last of them; None without one.
@@ -58,6 +59,7 @@ class ConsumerStatus:
     child_exceptions: int = 0
     checkpoint: str = ""
     blocked_by: str | None = None
+    waits_to_start: bool = False
     restarts: int = 0
     child_failures: int = 0
     child_failure_age_s: float | None = None

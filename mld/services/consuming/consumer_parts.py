@@ -1,9 +1,5 @@
 """What all shard consumers of a process share.
 
-Few children start at a time. A worker that gets hundreds of shards at once would start a child for
-each at once. They would share the processors with the worker, which stands still while the kernel
-makes a process, and renewals would come too late: on two busy cores 12 of 300 leases were lost.
-
 Large batches become lines away from the event loop and one at a time. While a batch of 10 MB is
 converted its records exist as received, as texts and as a line; a lock keeps that from happening
 for several shards at once, and the budget knows of it.
@@ -12,23 +8,21 @@ for several shards at once, and the budget knows of it.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
-from mld.services.wakeup import Wakeup
+from mld.services.consuming.child_starts import ChildStarts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from mld.model.config.config import Config
     from mld.model.retrieval.schema import Catalogue
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.ports.children import ChildLauncher
-    from mld.ports.clock import Clock
     from mld.ports.process import Offload
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
@@ -39,44 +33,11 @@ if TYPE_CHECKING:
     from mld.services.shards.shard_end import ShardEnd
     from mld.services.streams.stream_context import StreamRegistry
 
-#: Children that start at a time.
-PLACES = 8
-#: A child that takes longer waits for something, and makes room for the next one.
-START_S = 0.5
 #: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
 #: Nothing is small where payloads may have to be decompressed or decoded.
 INLINE_BYTES = 256 * 1024
 #: Body, texts and line exist at the same time for a moment.
 _CONVERSION_FACTOR = 3
-
-
-class ChildStarts:
-    """Shared by all consumers of a worker. Use: ``async with starts.place(): ...``."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._turn = asyncio.Lock()
-        self._freed = Wakeup()
-        self._began: dict[object, float] = {}
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Wait for a place, in the order of calls, and give it back at the end.
-
-        It is given to another one after :data:`START_S`, whether or not the end has come.
-        """
-        child = object()
-        async with self._turn:
-            while len(self._began) >= PLACES:
-                first, began = next(iter(self._began.items()))
-                if not await self._freed.wait(began + START_S - self._clock.monotonic()):
-                    self._began.pop(first, None)
-            self._began[child] = self._clock.monotonic()
-        try:
-            yield
-        finally:
-            if self._began.pop(child, None) is not None:
-                self._freed.wake()
 
 
 class LineWriter:
@@ -203,7 +164,7 @@ class ConsumerParts:
     service_time: Callable[[], float | None] = _undated
 
     def __post_init__(self) -> None:
-        self.starts = ChildStarts(self.runtime.clock)
+        self.starts = ChildStarts(self.renewer.in_time)
         self.lines = LineWriter(
             self.runtime.offload,
             even_if_empty=self.config.retrieval.call_even_if_empty,

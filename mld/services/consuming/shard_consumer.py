@@ -208,6 +208,7 @@ class ShardConsumer:
         self._group: asyncio.TaskGroup | None = None
         self._hand_over_requested = asyncio.Event()
         self._blocked_by: str | None = None
+        self._waits_to_start = False
 
     # -- what others say -----------------------------------------------------------------------
 
@@ -268,6 +269,7 @@ class ShardConsumer:
             child_exceptions=self._feed.exceptions,
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
+            waits_to_start=self._waits_to_start,
             restarts=self._restarts.total,
             child_failures=self._restarts.failures,
             child_failure_age_s=age_s(self._child_failed_at),
@@ -388,8 +390,13 @@ class ShardConsumer:
     async def _initialize(self) -> TaskOutcome:
         if not self._context.may_go_on():
             return TaskOutcome.AGAIN
-        async with self._parts.starts.place():
-            return await self._start_child()
+        self._waits_to_start = True
+        try:
+            async with self._parts.starts.place(self._context.checkpointer.last):
+                self._waits_to_start = False
+                return await self._start_child()
+        finally:
+            self._waits_to_start = False
 
     async def _start_child(self) -> TaskOutcome:
         context = self._context

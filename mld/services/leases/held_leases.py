@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.decide.leases.renewal import (
+    PRESSING_SHARE,
+    are_pressing,
     believed_until,
     calm_periods_s,
     calm_renewal_due_at,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock, IdSource
 
 log = logging.getLogger(__name__)
+
+#: How soon it is looked again whether late renewals have been made.
+PRESSING_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,9 @@ class HeldLeases:
         self.changed = Wakeup()
         #: Woken when a lease was not renewed in time.
         self.lapses = Wakeup()
+        #: Cleared while renewals are so late that whatever else takes time has to wait for them.
+        self.in_time = asyncio.Event()
+        self.in_time.set()
         #: Woken when renewals may be due sooner than was thought.
         self.wanted = Wakeup()
         self._calm_periods_s = calm_periods_s(config)
@@ -289,11 +297,22 @@ class HeldLeases:
             self.lose(holding, "it was not renewed in time")
         return True
 
-    def lapse_all(self) -> float | None:
-        """End what is out of time; returns when the next one will be, None without any."""
-        for _, holding in sorted(self._holdings.items()):
-            self.has_lapsed(holding)
-        return min((holding.valid_until for holding in self._holdings.values()), default=None)
+    def look_at_time(self) -> float | None:
+        """End what is out of time, and judge whether the rest is renewed in time.
+
+        Returns:
+            When to look again, a reading of ``Clock.monotonic``; None while nothing is held.
+        """
+        now = self._clock.monotonic()
+        for key in sorted(key for key, one in self._holdings.items() if one.valid_until <= now):
+            self.has_lapsed(self._holdings[key])
+        ends = [holding.valid_until for holding in self._holdings.values()]
+        if are_pressing(ends, now, self._config.failover_s):
+            self.in_time.clear()
+            return min(*ends, now + PRESSING_LOOK_S)
+        self.in_time.set()
+        soon_s = self._config.failover_s * PRESSING_SHARE
+        return min((end if end <= now + soon_s else end - soon_s for end in ends), default=None)
 
     def lose(self, holding: Holding, why: str) -> None:
         """End a holding against our will; that of a finished shard is missed by nobody."""

@@ -206,8 +206,14 @@ class LeaseDiscoverer(LeaseAcquisition):
     async def _take_up(self, lease_keys: Iterable[str]) -> list[str]:
         """Hold those of the leases that are ours; the keys of those."""
         gained: list[str] = []
+        # As in a round of takes: no more than can be renewed.
+        ends_at = self._clock.monotonic() + self._config.renewal_interval_s
 
         async def take_up(lease_key: str) -> None:
+            await self._renewer.in_time.wait()
+            if self._clock.monotonic() >= ends_at:
+                self._changed_at = self._clock.monotonic()  # the next look comes soon
+                return
             if self._is_stopping or self._store.conflict is not None:
                 return
             try:

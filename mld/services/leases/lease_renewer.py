@@ -118,6 +118,8 @@ class LeaseRenewer:
         self.changed = self._held.changed
         #: Woken when a lease was not renewed in time.
         self.lapses = self._held.lapses
+        #: Cleared while renewals are late: who would take, start or read something waits for it.
+        self.in_time = self._held.in_time
         self._reported_lost = 0
         self._last_failure = ""
         self._last_error: AwsError | None = None
@@ -355,7 +357,8 @@ class LeaseRenewer:
     # -- the heartbeat ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew what is due until cancelled."""
+        """Renew what is due until cancelled; may be called again afterwards."""
+        self._busy.clear()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_expiry())
             group.create_task(self._run_rounds(group))
@@ -488,7 +491,7 @@ class LeaseRenewer:
         """Tell of leases whose time is up, even while all requests hang."""
         longest_s = self._config.renewal_interval_s / 4
         while True:
-            soonest = self._held.lapse_all()
+            soonest = self._held.look_at_time()
             left_s = longest_s if soonest is None else soonest - self._clock.monotonic()
             await asyncio.sleep(min(longest_s, max(MIN_SLEEP_S, left_s)))
 

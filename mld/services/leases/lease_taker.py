@@ -57,12 +57,14 @@ class TakeOutcome:
         plan: what it wanted; None when the table could not be read, or has rows of others.
         taken: lease keys, in the order of taking.
         missed: lease keys that somebody else took first, or that could not be written.
+        left: leases for which there was no time: what is held had to be renewed.
         error: why the table could not be read.
     """
 
     plan: TakePlan | None
     taken: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    left: int = 0
     error: str | None = None
 
     def __str__(self) -> str:
@@ -72,7 +74,8 @@ class TakeOutcome:
         share = f"{plan.mine} of {plan.total}, target: {plan.target}, workers: {plan.workers}"
         if not plan.leases:
             return f"Took no leases: {plan.reason} (held: {share})"
-        count = f"{len(self.taken)} of {len(plan.leases)}" if self.missed else f"{len(self.taken)}"
+        is_part = self.missed or self.left
+        count = f"{len(self.taken)} of {len(plan.leases)}" if is_part else f"{len(self.taken)}"
         return f"Took {count} leases: {plan.reason} (held before: {share})"
 
 
@@ -177,8 +180,15 @@ class LeaseTaker(LeaseAcquisition):
         self._refusal = None
         taken: list[str] = []
         missed: list[str] = []
+        left: list[str] = []
+        # What can be written in Java's period can be renewed in it, too.
+        ends_at = self._clock.monotonic() + self._config.renewal_interval_s
 
         async def take(lease: Lease) -> None:
+            await self._renewer.in_time.wait()
+            if self._clock.monotonic() >= ends_at:
+                left.append(lease.lease_key)
+                return
             try:
                 success = await self._take(lease)
             except Exception:
@@ -191,7 +201,7 @@ class LeaseTaker(LeaseAcquisition):
         self._report_failing(self._config.table_name)
         self._metrics.add(TAKEN_LEASES, len(taken))
         self._metrics.add(UNTAKEN_LEASES, len(missed))
-        return TakeOutcome(plan, tuple(taken), tuple(missed))
+        return TakeOutcome(plan, tuple(taken), tuple(missed), len(left))
 
     async def _recheck(self, plan: TakePlan, scan: TableScan) -> list[Lease]:
         """After a slow scan, drop leases that have changed since: stealing them would be unfair.
@@ -248,7 +258,7 @@ class LeaseTaker(LeaseAcquisition):
         return await self._store.take(lease, self._worker_id)
 
     def _pause_after(self, outcome: TakeOutcome) -> float:
-        if outcome.error is not None:
+        if outcome.error is not None or outcome.left:
             return self._config.renewal_interval_s
         if outcome.plan is not None and outcome.plan.reason is TakeReason.EMPTY:
             return min(EMPTY_PAUSE_S, self._config.taker_interval_s)

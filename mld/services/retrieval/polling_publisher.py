@@ -36,6 +36,8 @@ from mld.services.retrieval.records_publisher import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from mld.model.retrieval.record import Batch
     from mld.model.streams.stream import Stream
     from mld.services.retrieval.byte_budget import Reservation
@@ -44,11 +46,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+async def _at_once() -> None:
+    """Nothing comes before reading."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollingParts(PublisherParts):
     """Of a stream that is polled."""
 
     stream: Stream
+    #: Returns when leases are renewed in time: that comes before reading.
+    in_time: Callable[[], Awaitable[object]] = _at_once
 
 
 def polling_publishers(parts: PollingParts) -> PublisherFactory:
@@ -103,6 +111,7 @@ class PollingPublisher(RecordsPublisher):
             if self._existence.is_gone:
                 await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
+            await self._parts.in_time()
             self._success_at = self._behind_s = None
             await self._fetch_once()
 

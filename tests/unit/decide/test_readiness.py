@@ -63,6 +63,7 @@ def test_what_a_service_reported_makes_it_unready():
     [
         (shard(), ShardHealth.READ),
         (shard(state="INITIALIZING"), ShardHealth.STARTING),
+        (shard(state="INITIALIZING", waits_to_start=True), ShardHealth.QUEUED),
         (shard(state="WAITING_ON_PARENT_SHARDS"), ShardHealth.WAITING),
         (shard(state="SHUTDOWN_REQUESTED", reason="REQUESTED"), ShardHealth.ENDING),
         (shard(state="SHUTTING_DOWN", reason="SHARD_END", **CRASHING), ShardHealth.ENDING),

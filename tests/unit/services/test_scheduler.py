@@ -67,6 +67,9 @@ class Renewer:
         del self.leases[key]
         self.changed.wake()
 
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
     def held(self) -> tuple[HeldLease, ...]:
         return tuple(self.leases[key] for key in sorted(self.leases))
 

@@ -12,8 +12,10 @@ from mld.decide.children.lifecycle import (
     TaskOutcome,
     mermaid,
     next_state,
+    start_order,
     stronger,
 )
+from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 
 
 @pytest.mark.parametrize(
@@ -95,3 +97,10 @@ def test_the_diagram_names_every_state():
     assert diagram.startswith("stateDiagram-v2\n")
     assert all(state.value in diagram for state in S)
     assert "PROCESSING --> SHUTDOWN_REQUESTED: REQUESTED" in diagram
+
+
+def test_children_start_in_the_order_of_their_positions_and_last_those_with_nothing_to_catch_up_on():
+    numbers = [ExtendedSequenceNumber(text) for text in ("9", "10", "200")]
+    ordered = [TRIM_HORIZON, *numbers, LATEST]
+    shuffled = [LATEST, numbers[2], TRIM_HORIZON, numbers[1], numbers[0]]
+    assert sorted(shuffled, key=start_order) == ordered

@@ -4,6 +4,7 @@ import pytest
 
 from mld.decide.leases.renewal import (
     RowVerdict,
+    are_pressing,
     believed_until,
     calm_periods_s,
     calm_renewal_due_at,
@@ -170,3 +171,12 @@ def test_a_new_holder_begins_with_what_the_row_says():
 def test_a_long_window_weighs_as_much_as_java_s_in_the_same_time():
     steps = throughput_after(throughput_after(100.0, 0, 3.308), 0, 3.308)
     assert throughput_after(100.0, 0, 6.616) == pytest.approx(steps)
+
+
+@pytest.mark.parametrize(
+    ("late", "others", "pressing"),
+    [(0, 0, False), (2, 0, False), (3, 0, True), (3, 57, True), (3, 58, False), (50, 950, True)],
+)
+def test_a_few_late_leases_do_not_stop_the_others(late, others, pressing):
+    ends = [102.0] * late + [102.1] * others
+    assert are_pressing(ends, 100.0, 10.0) is pressing

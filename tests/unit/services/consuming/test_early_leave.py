@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.services.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
+from mld.model.sequence import TRIM_HORIZON
+from mld.services.consuming.child_starts import PLACES, START_S as CHILD_START_S
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import World
@@ -112,7 +113,7 @@ def test_a_shard_that_is_given_up_before_its_child_may_start_gets_none():
         consumer = world.consumer(await world.hold())
         async with AsyncExitStack() as taken, asyncio.TaskGroup() as group:
             for _ in range(PLACES):
-                await taken.enter_async_context(world.parts.starts.place())
+                await taken.enter_async_context(world.parts.starts.place(TRIM_HORIZON))
             running = group.create_task(consumer.run())
             await asyncio.sleep(CHILD_START_S / 2)
             consumer.lease_lost()

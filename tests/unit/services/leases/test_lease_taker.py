@@ -345,3 +345,51 @@ def test_java_s_metrics_are_sent():
         }
 
     on_table(test, *fresh(6), config=LeaseConfig(table_name=TABLE, max_leases_for_worker=4))
+
+
+def test_with_a_slow_table_a_round_takes_what_can_be_renewed_and_the_next_one_comes_soon(caplog):
+    async def test(world, me):
+        world.fault("slow answer", seconds=0.2, times=1_000_000)
+        outcome = await me.taker.take_once()
+        assert 300 <= len(outcome.taken) <= 360
+        assert outcome.left == 600 - len(outcome.taken)
+        assert str(outcome).startswith(f"Took {len(outcome.taken)} of 600 leases")
+        async with running(me):
+            await asyncio.sleep(30 - 3.5)
+            assert len(me.renewer.held()) == 600
+            await asyncio.sleep(60)
+            assert len(me.renewer.held()) == 600
+        assert "Lost lease" not in caplog.text
+
+    on_table(test, *fresh(600))
+
+
+def test_nothing_is_taken_while_renewals_are_late():
+    async def test(world, me):
+        me.renewer.in_time.clear()
+        taking = asyncio.create_task(me.taker.take_once())
+        await asyncio.sleep(1)
+        assert set(world.owners().values()) == {None}
+        me.renewer.in_time.set()
+        assert len((await taking).taken) == 4
+
+    on_table(test, *fresh(4))
+
+
+def test_late_renewals_are_shown_to_whoever_could_wait():
+    async def test(world, me):
+        await me.taker.take_once()
+        async with running(me):
+            await asyncio.sleep(5)
+            assert me.renewer.in_time.is_set()
+            world.fault("refuse", times=1_000_000)
+            await asyncio.wait_for(_cleared(me.renewer.in_time), 10)
+            assert len(me.renewer.held()) == 10
+            world.faults.clear()
+            await asyncio.wait_for(me.renewer.in_time.wait(), 5)
+
+    async def _cleared(event):
+        while event.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    on_table(test, *fresh(10))
