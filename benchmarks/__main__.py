@@ -11,6 +11,7 @@ from benchmarks.metrics import metrics_rows
 from benchmarks.prefork import prefork_rows
 from benchmarks.renewals import renewal_rows
 from benchmarks.requests import request_rows
+from benchmarks.scale import scale_rows
 from benchmarks.startup import startup_rows
 from benchmarks.throughput import rows as throughput_rows
 from mld.local.embedded import EmbeddedAws
@@ -19,6 +20,7 @@ PARTS = {
     "startup": startup_rows,
     "idle": idle_rows,
     "prefork": prefork_rows,
+    "scale": scale_rows,
     "throughput": throughput_rows,
     "renewals": renewal_rows,
     "metrics": metrics_rows,

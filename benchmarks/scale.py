@@ -6,6 +6,7 @@ where there is a compiler.
 """
 
 import contextlib
+import os
 import pathlib
 import shutil
 import subprocess
@@ -13,14 +14,15 @@ import sys
 import time
 
 from benchmarks.measure import cpu_s, daemon, rss_mib, wait_until
-from benchmarks.startup import KINDS
 from benchmarks.table_server import fast_table
-from benchmarks.throughput import CHILDREN
+from benchmarks.throughput import CHILDREN, fill
 from tests.emulators import DYNAMODB_LOCAL, Emulator
 
 HERE = pathlib.Path(__file__).parent
 #: How the daemon's log begins to tell of a lease that it holds no more.
 LOST = "Lost lease "
+#: How long the worker is watched once all is read: longer than the failover time.
+REST_S = 30.0
 
 
 def discarding(folder):
@@ -44,43 +46,35 @@ def lease_table():
             yield table.url, "table_server"
 
 
-@contextlib.contextmanager
-def busy(processes):
-    """So many processes beside it that do nothing but compute."""
-    running = [
-        subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"], start_new_session=True)
-        for _ in range(processes)
-    ]
-    try:
-        yield
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+def scale_rows(aws, folder, quick):
+    """One row a number of shards; a new application of 3.x each time."""
+    child, fill_client = discarding(folder), aws.client("kinesis")
+    with lease_table() as (table_url, name):
+        for shards in (10, 100) if quick else (10, 100, 300, 1000):
+            stream = f"scale-{shards}"
+            fill(fill_client, stream, shards, shards * 2, 100)
+            started = start_once(aws, table_url, folder, stream, shards, child)
+            yield {"shards": shards, "table": name, "load": f"{os.getloadavg()[0]:.0f}", **started}
 
 
-def start_once(  # noqa: PLR0913
-    aws, table_url, folder, *, stream, shards, child, fleet, app, limit_s=300.0
-):
+def start_once(aws, table_url, folder, stream, shards, child):
     """Start a worker on a new table, wait until all is read, stay a while, and stop it."""
-    log = folder / f"{app}.log"
+    log = folder / f"{stream}.log"
     began = time.monotonic()
     with (
         log.open("wb") as stderr,
         daemon(
-            aws,
-            folder,
-            stream=stream,
-            app=app,
-            child=child,
-            table_url=table_url,
-            extra=KINDS[fleet],
-            stderr=stderr,
+            aws, folder, stream=stream, app=stream, child=child, table_url=table_url, stderr=stderr
         ) as (process, progress),
     ):
-        wait_until(lambda: progress.started() >= shards, limit_s, process, pause_s=0.1)
-        took_s = time.monotonic() - began
-        cpu = cpu_s(process.pid)
-        time.sleep(12)
-        resident = rss_mib(process.pid)
-    return took_s, log.read_text().count(LOST), cpu, resident
+        wait_until(lambda: progress.started() >= shards, 300.0, process, pause_s=0.1)
+        took_s, start_cpu_s = time.monotonic() - began, cpu_s(process.pid)
+        time.sleep(REST_S)
+        rest_s, resident = cpu_s(process.pid) - start_cpu_s, rss_mib(process.pid)
+    return {
+        "all read after s": f"{took_s:.1f}",
+        "CPU s until then": f"{start_cpu_s:.1f}",
+        "leases lost": log.read_text().count(LOST),
+        "CPU s a minute afterwards": f"{rest_s * 60 / REST_S:.1f}",
+        "RSS MiB": f"{resident:.0f}",
+    }
