@@ -111,7 +111,7 @@ class WorkerWiring:
 
     def worker(self) -> Worker:
         """All of them."""
-        clock, metrics, dropped = self._ports.clock, self._metrics, self._ports.dropped_messages
+        ports, clock, metrics = self._ports, self._ports.clock, self._metrics
         consuming = self._consumer_parts()
         watchdog = LoopWatchdog(clock, metrics)
 
@@ -126,7 +126,9 @@ class WorkerWiring:
 
         sender = self._ports.metric_sender
         push = None if sender is None else MetricPush(sender, readings)
-        summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, dropped)
+        summary_log = SummaryLog(
+            clock, metrics, consuming.tally, snapshot, ports.dropped_messages, ports.resident_bytes
+        )
         parts = SchedulerParts(
             coordinator=self._coordinator,
             streams=self._streams,

@@ -8,6 +8,8 @@ from mld.decide.children.lifecycle import ConsumerState
 from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.children.consumer_status import ConsumerStatus
 
@@ -30,13 +32,21 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: float) -> str:
+def summary(
+    worker: WorkerSnapshot,
+    *,
+    records: int,
+    restarts: int,
+    interval_s: float,
+    child_sizes: Sequence[int] = (),
+) -> str:
     """What is going on, e.g. ``2 shards held: 2 being read; 12 records/s; greatest lag 0.3 s ...``.
 
     Args:
         records: handed to children in the interval.
         restarts: of children in the interval.
         interval_s: since the last line, > 0.
+        child_sizes: resident memory of each child whose memory is known, in bytes.
     """
     judged = readiness(worker)
     parts = [
@@ -45,6 +55,7 @@ def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: 
         *_lag(worker),
         *_unfinished(worker),
         f"{restarts} child restart{'s' * (restarts != 1)}",
+        *_memory(child_sizes),
     ]
     if worker.left_free:
         parts.append(worker.left_free)
@@ -83,6 +94,13 @@ def _unfinished(worker: WorkerSnapshot) -> list[str]:
         return []
     age_s, shard_id = max(ages)
     return [f"longest without a finished batch {_duration(age_s)} ({shard_id})"]
+
+
+def _memory(sizes: Sequence[int]) -> list[str]:
+    if not sizes:
+        return []
+    children = counted(len(sizes), "child", "children")
+    return [f"{children} with {sum(sizes) / 2**20:.0f} MiB, the largest {max(sizes) / 2**20:.0f}"]
 
 
 def _has_work(shard: ConsumerStatus) -> bool:

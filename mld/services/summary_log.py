@@ -28,6 +28,7 @@ class SummaryLog:
     Args:
         metrics: counts log messages that nobody took: the log can't say it while nobody reads it.
         dropped_messages: since the start.
+        resident_bytes: memory of a process by its id; None where it is not known.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class SummaryLog:
         tally: Tally,
         snapshot: Callable[[], WorkerSnapshot],
         dropped_messages: Callable[[], int],
+        resident_bytes: Callable[[int], int | None],
     ) -> None:
         self._clock = clock
         self._metrics = metrics
         self._dropped_messages = dropped_messages
+        self._resident_bytes = resident_bytes
         self._tally = tally
         self._snapshot = snapshot
 
@@ -59,7 +62,12 @@ class SummaryLog:
                 records=self._tally.records - records,
                 restarts=self._tally.restarts - restarts,
                 interval_s=self._clock.monotonic() - began,
+                child_sizes=self._child_sizes(worker),
             )
             log.info("%s", text)
             if lost := self._dropped_messages() - dropped:
                 self._metrics.add(LOG_MESSAGES_DROPPED, lost)
+
+    def _child_sizes(self, worker: WorkerSnapshot) -> list[int]:
+        pids = [shard.child_pid for shard in worker.shards if shard.child_pid is not None]
+        return [size for size in map(self._resident_bytes, pids) if size is not None]

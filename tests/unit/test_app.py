@@ -142,6 +142,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "checkpoint": stored,
         "state": "PROCESSING",
         "reason": None,
+        "waits_to_start": False,
         "millis_behind_latest": 0,
         "child_pid": 1000,
         "blocked_by": None,

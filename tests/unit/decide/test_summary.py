@@ -29,6 +29,13 @@ def test_a_worker_that_reads_all_its_shards():
     )
 
 
+def test_the_memory_of_children():
+    worker = WorkerSnapshot(state="running", shards=(shard(0), shard(1)))
+    sizes = [62 * 2**20, 70 * 2**20]
+    shown = summary(worker, records=0, restarts=0, interval_s=60.0, child_sizes=sizes)
+    assert shown.endswith("; 0 child restarts; 2 children with 132 MiB, the largest 70")
+
+
 def test_shards_of_many_streams_are_told_apart():
     shown = line(
         ConsumerStatus(
