@@ -16,6 +16,8 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.jdbc import PAUSES_S
 from tests.spark.postgres import running_postgres, why_not
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
+from tests.unit.spark import batches as plain
+from tests.unit.spark.sqlite_kit import Frame
 
 pytestmark = pytest.mark.spark
 STANDS, LOST, AGAIN = CommitOutcome.STANDS, CommitOutcome.LOST, CommitOutcome.AGAIN
@@ -403,6 +405,43 @@ def test_a_schema_may_have_any_name_and_is_the_same_for_both_connections(spark, 
         )
         write(spark, sink, batch(shard(), 2, 4))
         assert server.query(f"select count(*) from {quoted}.rows".replace("%", "%%")) == [(4,)]
+
+
+def test_two_users_with_other_search_paths_have_one_table_of_marks(server, schema):
+    server.execute(f"create table {schema}.rows (n numeric, shard text)")
+    found = []
+    for number, path in enumerate((f"{schema}_own, {schema}", schema)):
+        user = f"{schema}_{number}"
+        server.execute(f"create role {user} login superuser password 'p5'")
+        server.execute(f"alter role {user} set search_path = {path}")
+        if number == 0:
+            server.execute(f"create schema {schema}_own")
+        more = {"sink__options__user": user, "sink__options__password": "p5"}
+        sink = sink_of(None, server, schema, sink__table="rows", **more)
+        one = plain.batch(plain.shard(), None, 3)
+        found += commit(sink, sink.write(Frame(one), [one]), [one])
+        sink.close()
+    assert found == [STANDS, STANDS]
+    assert server.query(f"select count(*) from {schema}.rows") == [(3,)]
+    places = server.query("select schemaname from pg_tables where tablename = 'kcl_mld_marks'")
+    assert (schema,) in places
+    assert (f"{schema}_own",) not in places
+
+
+def test_a_row_that_is_too_big_for_an_index_fails_at_once(server, schema):
+    server.execute(f"create table {schema}.rows (n numeric, shard text)")
+    server.execute(
+        f"create function {schema}.big(n numeric) returns text immutable language sql as "
+        "$$ select string_agg(md5(i::text), '') from generate_series(1, 1000) i $$"
+    )
+    server.execute(f"create index on {schema}.rows ({schema}.big(n))")
+    sink = sink_of(None, server, schema)
+    pauses = []
+    one = plain.batch(plain.shard(), None, 1)
+    sink._pause = pauses.append
+    with pytest.raises(BatchFailed, match="ProgramLimitExceeded"):
+        sink.commit_all(sink.write(Frame(one), [one]), [one])
+    assert len(pauses) == 2  # the second one looks at the marks
 
 
 def test_of_two_users_the_one_in_the_options_writes_everything(spark, server, schema):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _SINK = "spark.sink=jdbc"
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\s*[=:]\s*)[^\s&;,'\"]+", re.IGNORECASE)
 _PERCENT = re.compile(r"%(?!\()")
+#: Class of the SQL states of limits, as of a row that is too big for an index. psycopg takes them
+#: for operational errors, but the same exceeds them again.
+_OF_A_LIMIT = "54"
 #: Class of the SQL states of data exceptions, whose messages quote the value, in any language.
 _OF_A_VALUE = "22"
 _QUOTED = re.compile('["»«„“”].*', re.DOTALL)
@@ -131,8 +134,9 @@ class Database:
                 yield Transaction(cursor)
             connection.commit()
         except BaseException as error:
+            is_gone = connection.closed
             _close_all([connection])
-            if isinstance(error, self._transient):
+            if self._is_transient(error, is_gone=is_gone):
                 self.close()  # the others were opened to the same server
                 raise DatabaseUnavailable(f"{_SINK}: {what}: {self.explain(error)}") from None
             raise
@@ -141,6 +145,15 @@ class Database:
                 del self._busy[what]
         with self._lock:
             self._idle.append(connection)
+
+    def _is_transient(self, error: BaseException, *, is_gone: bool) -> bool:
+        """Whether the same may succeed when it is repeated.
+
+        Behind a proxy a lost connection shows in any error: libpq reads what does not belong there.
+        """
+        if (getattr(error, "sqlstate", None) or "").startswith(_OF_A_LIMIT):
+            return False
+        return isinstance(error, self._transient) or (is_gone and isinstance(error, Exception))
 
     def cancel(self, what: str) -> None:
         """Interrupt the statement of a running transaction; quiet if there is none.

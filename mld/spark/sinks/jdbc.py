@@ -25,7 +25,7 @@ from mld.spark.errors import BatchFailed, SinkRefused, SparkChildError
 from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.database import Database, DatabaseUnavailable, open_database, quoted
-from mld.spark.sinks.jdbc_marks import ShardMarks, judge, table_columns
+from mld.spark.sinks.jdbc_marks import ShardMarks, judge, schema_of, table_columns
 from mld.spark.sinks.postgres_rows import column_type, csv_parts, refused_column, require_values
 from mld.spark.sinks.results import fetch
 
@@ -71,15 +71,21 @@ class JdbcSink:
         del application
         assert config.sink_table is not None  # see ``config.require_places``
         self._database = database or open_database(str(config.sink_url), config.sink_options)
-        *schema, table = table_parts(config.sink_table)
-        self._target = quoted(*schema, table)
-        self._marks = ShardMarks(self._database, tuple(schema))
+        self._place_at(table_parts(config.sink_table))
         self._creates_table = config.creates_table
         self._most_bytes = config.max_result_bytes
         self._pause = pause
 
+    def _place_at(self, name: Sequence[str]) -> None:
+        self._name = tuple(name)
+        self._target = quoted(*name)
+        self._marks = ShardMarks(self._database, self._name[:-1])
+
     def prepare(self, spark: SparkSession) -> None:
         """Make the table of marks, and see that the target is there.
+
+        A target without a schema gets the one that the connection finds it in, or would make it in,
+        and the marks are in that one: two users' search paths must not find two tables of marks.
 
         Raises:
             SinkRefused: what is rolled back stays, or the table is missing.
@@ -87,6 +93,8 @@ class JdbcSink:
         """
         del spark
         try:
+            if len(self._name) == 1:
+                self._place_at((schema_of(self._database, self._target), *self._name))
             self._marks.create()
             self._marks.require_transactions()
             self._require_table()
@@ -112,6 +120,7 @@ class JdbcSink:
 
         Raises:
             SinkUnavailable: the database does not answer for so long.
+            BatchFailed: the mark can't be read.
         """
         last: DatabaseUnavailable | None = None
         for pause_s in PAUSES_S:
@@ -120,6 +129,8 @@ class JdbcSink:
                 return self._marks.mark(shard)
             except DatabaseUnavailable as error:
                 last = error
+            except Exception as error:  # noqa: BLE001 - told in one line
+                raise self._final(f"the mark of {shard.shard_id}", error) from None
         assert last is not None  # there is a pause, so there was a try
         raise last
 

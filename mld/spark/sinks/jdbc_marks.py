@@ -15,7 +15,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import SinkRefused
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import parse_position, position_text
 from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.sinks.database import DatabaseUnavailable, quoted
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MARKS = "kcl_mld_marks"
+#: SQL states of a table or schema that is missing, and of one that this user may not read.
+_UNREADABLE = ("42P01", "3F000", "42501")
 _KEY = "application, stream, shard, epoch"
 _KEY_VALUES = "%(application)s, %(stream)s, %(shard)s, %(epoch)s"
 
@@ -42,7 +44,7 @@ class ShardMarks:
 
     Args:
         database: where.
-        schema: parts of the name before the table's; may be empty.
+        schema: parts of the name before the table's; empty until ``schema_of`` has found it.
     """
 
     def __init__(self, database: Database, schema: tuple[str, ...]) -> None:
@@ -71,13 +73,12 @@ class ShardMarks:
 
     def tables_beside(self) -> list[str]:
         """Quoted names of the tables in the target's schema; none if nothing is told."""
-        schema = "current_schema()" if not self._schema else "%(schema)s"
         with contextlib.suppress(Exception):  # they are only advice
             with self._database.transaction("look at tables") as transaction:
-                values = {"schema": self._schema[-1]} if self._schema else {}
                 rows = transaction.rows(
-                    f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}",  # noqa: S608
-                    **values,
+                    "SELECT table_name FROM information_schema.tables "
+                    "WHERE table_schema = %(schema)s",
+                    schema=self._schema[-1],
                 )
             return [quoted(*self._schema, str(name)) for (name,) in rows]
         return []
@@ -197,18 +198,45 @@ def judge(
 
 
 def table_columns(database: Database, table: str) -> list[str] | None:
-    """Names of a table's columns; None if it cannot be read, e.g. because it is not there.
+    """Names of a table's columns; None if it is not there, or this user may not read it.
 
     Raises:
         DatabaseUnavailable: the database does not answer.
+        BatchFailed: it cannot be read for another reason.
     """
     try:
         with database.transaction(f"look at {table}") as transaction:
             return transaction.columns(table)
     except DatabaseUnavailable:
         raise
-    except Exception:  # noqa: BLE001 - the database knows several reasons
-        return None
+    except Exception as error:  # noqa: BLE001 - told in one line
+        if getattr(error, "sqlstate", None) in _UNREADABLE:
+            return None
+        raise BatchFailed(f"{table} cannot be read: {database.explain(error)}") from None
+
+
+def schema_of(database: Database, table: str) -> str:
+    """The schema that a table without one is in, or would be made in.
+
+    Args:
+        database: where; its ``search_path`` says which schemas count.
+        table: quoted.
+
+    Raises:
+        SinkRefused: no schema of the path is there.
+    """
+    with database.transaction(f"schema of {table}") as transaction:
+        [(schema,)] = transaction.rows(
+            "SELECT coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%(table)s)), current_schema())",
+            table=table,
+        )
+    if schema is None:
+        raise SinkRefused(
+            f"spark.sink.table: {table} is in no schema of this user's search_path, and none of "
+            "them is there: write it as schema.table"
+        )
+    return str(schema)
 
 
 def _key(shard: ShardKey) -> dict[str, str]:

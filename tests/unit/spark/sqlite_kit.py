@@ -24,14 +24,18 @@ from tests.unit.spark.batches import config_of
 if TYPE_CHECKING:
     from mld.spark.model import ShardBatch
 
-#: The file that ``connect`` opens, and what happens to it.
-place = SimpleNamespace(path="")
+#: The file that ``connect`` opens, and the schema that it finds a table in.
+place = SimpleNamespace(path="", schema="'main'")
 
 TRANSIENT = (sqlite3.OperationalError, sqlite3.InterfaceError)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 _COPY = re.compile(r"COPY (.+ \(.+\)) FROM STDIN \(FORMAT csv\)")
+
+
+#: SQL states that PostgreSQL has for what SQLite says.
+_STATES = {"no such table": "42P01", "unknown database": "3F000"}
 
 
 class _Cursor(sqlite3.Cursor):
@@ -51,6 +55,8 @@ class _Cursor(sqlite3.Cursor):
         return self._told(super().executemany, sql, values)
 
     def _told(self, call, sql, *values):
+        if "to_regclass" in sql:
+            sql = f"SELECT {place.schema}"
         locks = sql.endswith(" FOR UPDATE")
         try:
             if self.connection.has_transactions and not self.connection.in_transaction:
@@ -59,13 +65,18 @@ class _Cursor(sqlite3.Cursor):
         except sqlite3.OperationalError as error:
             if "interrupted" in str(error) or "locked" in str(error):
                 raise
-            raise sqlite3.ProgrammingError(str(error)) from None
+            told = sqlite3.ProgrammingError(str(error))
+            for words, state in _STATES.items():
+                if words in str(error):
+                    told.sqlstate = state
+            raise told from None
 
 
 class Connection(sqlite3.Connection):
     """A connection with what psycopg's has."""
 
     has_transactions = True
+    closed = False
 
     def cursor(self):
         return super().cursor(_Cursor)

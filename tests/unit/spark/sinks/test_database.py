@@ -189,6 +189,10 @@ def test_percent_signs_in_names_are_no_parameters():
     ]
 
 
+class Plain(sqlite3.Connection):
+    closed = False
+
+
 class Flaky:
     """Connections to SQLite that count, and whose commit can be made to fail."""
 
@@ -198,7 +202,7 @@ class Flaky:
 
     def __call__(self):
         self.opened += 1
-        return sqlite3.connect(self._path)
+        return sqlite3.connect(self._path, factory=Plain)
 
 
 def test_a_connection_is_used_again_and_given_up_after_an_error(tmp_path):
@@ -218,6 +222,39 @@ def test_a_connection_is_used_again_and_given_up_after_an_error(tmp_path):
         with database.transaction("test") as transaction:
             transaction.run("SELECT nonsense FROM nowhere")
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_closed", "is_outage"),
+    [
+        (psycopg.OperationalError("server closed the connection"), True, True),
+        (psycopg.errors.SerializationFailure("again"), False, True),
+        (psycopg.InternalError("received 2 results from command 'COMMIT'"), True, True),
+        (ValueError("too many values to unpack"), True, True),
+        (psycopg.ProgrammingError("COPY cannot be mixed with other operations"), True, True),
+        (ValueError("too many values to unpack"), False, False),
+        (psycopg.errors.ProgramLimitExceeded("index row size 6000 exceeds"), False, False),
+        (psycopg.errors.TooManyColumns("tables can have at most 1600 columns"), False, False),
+        (KeyboardInterrupt(), True, False),
+    ],
+)
+def test_an_outage_is_a_connection_that_is_gone_or_an_error_that_may_not_come_again(
+    error, is_closed, is_outage
+):
+    closed = []
+    connection = SimpleNamespace(
+        closed=is_closed,
+        cursor=lambda: SimpleNamespace(close=lambda: None),
+        rollback=lambda: None,
+        close=lambda: closed.append(1),
+    )
+    database = Database(lambda: connection, (psycopg.OperationalError,))
+    with (
+        pytest.raises(DatabaseUnavailable if is_outage else type(error)),
+        database.transaction("test"),
+    ):
+        raise error
+    assert closed == [1]
 
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
@@ -248,7 +285,7 @@ def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
     """Their server is gone without a word, and their driver waits for its answer for ever."""
     is_gone, is_closing, is_back = threading.Event(), threading.Event(), threading.Event()
 
-    class Stuck(sqlite3.Connection):
+    class Stuck(Plain):
         def rollback(self):
             if is_gone.is_set():
                 is_closing.set()
@@ -256,7 +293,7 @@ def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
             super().rollback()
 
     def connect():
-        kind = sqlite3.Connection if is_gone.is_set() else Stuck
+        kind = Plain if is_gone.is_set() else Stuck
         return sqlite3.connect(":memory:", factory=kind, check_same_thread=False)
 
     database = Database(connect, TRANSIENT)

@@ -397,6 +397,32 @@ def test_a_database_that_lets_nobody_in_is_told_without_its_password(path):
         sink.write(Frame(one), [one])
 
 
+def test_a_mark_that_is_no_position_is_told(sink):
+    write(sink, batch(shard(), None, 3))
+    execute("UPDATE kcl_mld_marks SET mark = 'x'")
+    with pytest.raises(BatchFailed, match="the mark of shardId-000000000000: ValueError"):
+        sink.mark(shard())
+
+
+def test_a_target_that_cannot_be_read_is_not_taken_for_a_missing_one(sink):
+    execute("CREATE VIEW rows AS SELECT nowhere(1) AS n")
+    one = batch(shard(), None, 1)
+    with pytest.raises(BatchFailed, match='"rows" cannot be read: ProgrammingError: no such func'):
+        sink.write(Frame(one), [one])
+
+
+def test_a_target_without_a_schema_gets_the_one_of_the_connection(path, monkeypatch):
+    sink = sink_of(path)
+    sink.prepare(None)
+    assert sink._target == '"main"."rows"'
+    sink.prepare(None)
+    assert sink._target == '"main"."rows"'
+    sink.close()
+    monkeypatch.setattr(sqlite_kit.place, "schema", "NULL")
+    with pytest.raises(SinkRefused, match=r'"rows" is in no schema .* write it as schema\.table'):
+        sink_of(path).prepare(None)
+
+
 def test_names_with_quotes_are_quoted(path):
     sink = sink_of(path, sink__table='"odd ""name"')
     sink.prepare(None)
