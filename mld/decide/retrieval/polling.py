@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: that runs ahead of the service by less than this loses nothing, at the price of a few records
 #: older than the start.
 LATEST_MARGIN_S = 10.0
+#: With ``idleBackoff`` a shard without records is read at least so often.
+IDLE_BACKOFF_S = 5.0
+_MOST_DOUBLINGS = 16
 #: What an answer is expected to take before any was seen: the largest one there is, 10 MB of data
 #: as base64 text with its field names. It keeps a restart with many full shards within the limit.
 LARGEST_ANSWER_BYTES = 14 * 2**20
@@ -131,20 +134,28 @@ def begun_earlier(position: ReadPosition, step_s: float) -> ReadPosition | None:
 
 
 def pause_s(
-    config: RetrievalConfig, since_success_s: float | None, behind_s: float | None
+    config: RetrievalConfig,
+    since_success_s: float | None,
+    behind_s: float | None,
+    empty_reads: int = 0,
 ) -> float:
     """Seconds to sleep before the next GetRecords of a shard (never before its first).
 
     Args:
-        config: ``idle_s`` and ``reduced_tps_threshold_s``.
+        config: ``idle_s``, ``idle_backoff`` and ``reduced_tps_threshold_s``.
         since_success_s: since the end of the previous call; None when that failed. A negative
             value (a clock that stepped back) counts by its distance.
         behind_s: how far behind the tip that call was, None if unknown.
+        empty_reads: answers without records at the tip, one after the other, that one included.
     """
     if since_success_s is None:
         return config.idle_s
     since_s = abs(since_success_s)
-    pause = max(0.0, config.idle_s - since_s)
+    idle_s = config.idle_s
+    if config.idle_backoff and empty_reads:
+        longer_s = idle_s * 2 ** min(empty_reads - 1, _MOST_DOUBLINGS)
+        idle_s = max(idle_s, min(longer_s, IDLE_BACKOFF_S))
+    pause = max(0.0, idle_s - since_s)
     if behind_s is not None and behind_s < config.reduced_tps_threshold_s:
         pause = max(pause, config.reduced_tps_threshold_s - since_s)
     return pause

@@ -314,6 +314,8 @@ class RetrievalConfig:
         least=1, below="GetRecords fails for ever in the Java daemon")
     idle_s: float = millis("idleTimeBetweenReadsInMillis", 1_500,
         "least time between two reads of a shard; raised to 200", least=None, below="")
+    idle_backoff: bool = flag("idleBackoff",
+        "read a shard without records less and less often, every 5 s in the end", own=True)
     reduced_tps_threshold_s: float = millis("millisBehindLatestThresholdForReducedTps", 0,
         "read less often when less than this behind; 0 = off", least=None, below="")
     call_even_if_empty: bool = flag("callProcessRecordsEvenForEmptyRecordList",

@@ -75,6 +75,7 @@ class PollingPublisher(RecordsPublisher):
         self._iterator: str | None = None
         self._success_at: float | None = None
         self._behind_s: float | None = None
+        self._empty_reads = 0
         self._is_first_call = True
 
     def _restart(self) -> None:
@@ -122,7 +123,7 @@ class PollingPublisher(RecordsPublisher):
 
     def _pause(self) -> float:
         since = None if self._success_at is None else self._clock.monotonic() - self._success_at
-        return pause_s(self._config, since, self._behind_s)
+        return pause_s(self._config, since, self._behind_s, self._empty_reads)
 
     # -- one call ------------------------------------------------------------------------------
 
@@ -234,6 +235,8 @@ class PollingPublisher(RecordsPublisher):
         self._fetches.succeeded()
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
+        is_empty = batch.is_empty and not self._behind_s
+        self._empty_reads = self._empty_reads + 1 if is_empty else 0
         self._budget.remember(batch.size_bytes)
         self._expected_bytes = expected_bytes(
             batch.size_bytes, self._behind_s, self._budget.expected_bytes()

@@ -84,6 +84,17 @@ def test_the_pause_before_the_next_call(threshold_s, since_s, behind_s, expected
     assert pause_s(config, since_s, behind_s) == pytest.approx(expected_s)
 
 
+@pytest.mark.parametrize(
+    ("idle_s", "pauses_s"),
+    [(1.5, [1.5, 1.5, 3.0, 5.0, 5.0]), (0.2, [0.2, 0.2, 0.4, 0.8, 1.6]), (8.0, [8.0] * 5)],
+)
+def test_the_pause_grows_while_a_shard_is_empty(idle_s, pauses_s):
+    config = RetrievalConfig(idle_s=idle_s, idle_backoff=True)
+    assert [pause_s(config, 0.0, 0.0, reads) for reads in range(5)] == pytest.approx(pauses_s)
+    assert pause_s(config, 0.0, 0.0, 10**9) == max(5.0, idle_s)
+    assert pause_s(RetrievalConfig(idle_s=idle_s), 0.0, 0.0, 4) == idle_s
+
+
 GATES = RetrievalConfig(max_pending=4, max_pending_bytes=100, max_pending_records=10)
 
 

@@ -191,6 +191,7 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "childLogLevel",
         "recordTo",
         "recordPayloads",
+        "idleBackoff",
         "childPrefork",
         "childPreload",
         "recoverGluedMessages",

@@ -143,6 +143,16 @@ def test_near_the_tip_the_reduced_rate_applies():
     fetching(test, reduced_tps_threshold_s=5.0)
 
 
+def test_a_shard_without_records_is_read_less_and_less_often_until_one_comes():
+    async def test(world):
+        world.kinesis.answers.extend([answer()] * 4 + [answer(1), answer(), answer(behind=7)])
+        for _ in range(8):
+            await world.take()
+        assert world.times == [0.0, 1.5, 4.5, 9.5, 14.5, 16.0, 17.5, 19.0]
+
+    fetching(test, idle_backoff=True)
+
+
 def test_iterators_follow_the_answers():
     async def test(world):
         for _ in range(3):
