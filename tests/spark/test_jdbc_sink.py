@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -442,6 +446,58 @@ def test_a_row_that_is_too_big_for_an_index_fails_at_once(server, schema):
     with pytest.raises(BatchFailed, match="ProgramLimitExceeded"):
         sink.commit_all(sink.write(Frame(one), [one]), [one])
     assert len(pauses) == 2  # the second one looks at the marks
+
+
+def given(**columns):
+    """A frame that Spark need not compute: type in JSON, and array, of each column."""
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, (kind, _) in columns.items()
+    ]
+    table = pa.table({name: values for name, (_, values) in columns.items()})
+    text = json.dumps({"type": "struct", "fields": fields})
+    return SimpleNamespace(schema=SimpleNamespace(json=lambda: text), toArrow=lambda: table)
+
+
+def test_what_is_written_does_not_depend_on_the_settings_of_the_user(server, schema):
+    server.execute(f"create table {schema}.rows (t timestamptz, a text[])")
+    user = f"{schema}_far"
+    server.execute(f"create role {user} login superuser password 'p6'")
+    server.execute(f"alter role {user} set timezone = 'America/New_York'")
+    server.execute(f"alter role {user} set array_nulls = off")
+    more = {"sink__options__user": user, "sink__options__password": "p6"}
+    sink = sink_of(None, server, schema, **more)
+    one = plain.batch(plain.shard(), None, 1)
+    rows = given(
+        t=("timestamp_ntz", pa.array([datetime(2024, 5, 1, 12)], pa.timestamp("us"))),  # noqa: DTZ001
+        a=(
+            {"type": "array", "elementType": "string", "containsNull": True},
+            pa.array([["a", None]], pa.list_(pa.string())),
+        ),
+    )
+    assert commit(sink, sink.write(rows, [one]), [one]) == [STANDS]
+    found = server.query(f"select (t at time zone 'UTC')::text, a from {schema}.rows")
+    assert found == [("2024-05-01 12:00:00", ["a", None])]
+    with sink._database.transaction("look") as transaction:
+        assert transaction.rows("show timezone") == [("America/New_York",)]
+
+
+def test_what_a_trigger_says_of_a_row_is_not_shown(server, schema):
+    server.execute(f"create table {schema}.rows (t text)")
+    server.execute(
+        f"create function {schema}.check_row() returns trigger language plpgsql as "
+        "$$ begin raise exception 'no % here', new.t; end $$"
+    )
+    server.execute(
+        f"create trigger c before insert on {schema}.rows "
+        f"for each row execute function {schema}.check_row()"
+    )
+    sink = sink_of(None, server, schema)
+    one = plain.batch(plain.shard(), None, 1)
+    staged = sink.write(given(t=("string", pa.array(["geheim"]))), [one])
+    with pytest.raises(BatchFailed, match=r"check_row\(\): SQLSTATE P0001") as caught:
+        sink.commit_all(staged, [one])
+    assert "geheim" not in str(caught.value)
 
 
 def test_of_two_users_the_one_in_the_options_writes_everything(spark, server, schema):

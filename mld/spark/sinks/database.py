@@ -31,6 +31,11 @@ _OF_A_VALUE = "22"
 _QUOTED = re.compile('["»«„“”].*', re.DOTALL)
 #: Where ``COPY`` was, in any language: table, line, column, and the value.
 _COPIED = re.compile(r"^COPY .+?, \S+ \d+, \S+ (.+?): ", re.MULTILINE)
+#: Classes of the SQL states of errors whose messages hold a value where nothing marks it: what
+#: ``RAISE`` says in a function, and bytes in a wrong encoding.
+_UNMARKED = ("P0", "22021", "22P05")
+#: The innermost function, in any language, and what it was at.
+_IN_FUNCTION = re.compile(r"PL/pgSQL\S* (?:\S+ )?(\S+\(\S*\)).*?(\bRAISE)?$", re.MULTILINE)
 _USER_INFO = re.compile(r"(//[^/\s:@]+:)[^@\s/]+@")
 
 #: What libpq is told unless the user says otherwise: a dead peer is noticed within a minute.
@@ -76,16 +81,27 @@ def masked(text: str, secrets: Sequence[str] = ()) -> str:
 def brief(error: BaseException, secrets: Sequence[str] = ()) -> str:
     """First line of a driver's message, without passwords; further lines may quote a row.
 
-    Of a value that a column does not take, the message without the value, and the column.
+    Of a value that a column does not take, the message without the value, and the column. Of what a
+    function raises, and of bytes in a wrong encoding, the SQL state only, and where.
     """
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""
-    if (getattr(error, "sqlstate", None) or "").startswith(_OF_A_VALUE):
-        diagnosis = error.diag  # type: ignore[attr-defined] # psycopg's
-        text = _QUOTED.sub("…", diagnosis.message_primary or "")
-        if found := _COPIED.search(diagnosis.context or ""):
-            text = f"the column {found[1]}: {text}"
+    if state := getattr(error, "sqlstate", None) or "":
+        text = _without_values(state, error.diag, text)  # type: ignore[attr-defined] # psycopg's
     return f"{type(error).__name__}: {masked(text, secrets)}"
+
+
+def _without_values(state: str, diagnosis: Any, text: str) -> str:
+    context = diagnosis.context or ""
+    function = _IN_FUNCTION.match(context)
+    if state.startswith(_UNMARKED) or (function and function[2]):
+        where = f"the function {function[1]}: " if function else ""
+        return f"{where}SQLSTATE {state}, whose message may hold a value"
+    if not state.startswith(_OF_A_VALUE):
+        return text
+    text = _QUOTED.sub("…", diagnosis.message_primary or "")
+    found = _COPIED.search(context)
+    return f"the column {found[1]}: {text}" if found else text
 
 
 class Database:

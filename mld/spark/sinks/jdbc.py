@@ -26,7 +26,14 @@ from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.database import Database, DatabaseUnavailable, open_database, quoted
 from mld.spark.sinks.jdbc_marks import ShardMarks, judge, schema_of, table_columns
-from mld.spark.sinks.postgres_rows import column_type, csv_parts, refused_column, require_values
+from mld.spark.sinks.postgres_rows import (
+    MOST_NAME_BYTES,
+    column_type,
+    csv_parts,
+    is_cut,
+    refused_column,
+    require_values,
+)
 from mld.spark.sinks.results import fetch
 
 if TYPE_CHECKING:
@@ -162,6 +169,11 @@ class JdbcSink:
         """Make the target with the rows' columns; their names, or those of who was first."""
         if not self._creates_table:
             raise self._missing_table()
+        if long := [name for each in fields if is_cut(name := str(each["name"]))]:
+            raise BatchFailed(
+                f"{self._target}: the column {long[0]} has a name of more than {MOST_NAME_BYTES} "
+                "bytes, which PostgreSQL would cut: give it a shorter one in the function"
+            )
         columns = [f"{quoted(str(each['name']))} {column_type(each['type'])}" for each in fields]
         try:
             with self._database.transaction(f"creation of {self._target}") as transaction:
@@ -247,6 +259,9 @@ class JdbcSink:
         if not table.num_rows:
             return
         columns = ", ".join(map(quoted, table.column_names))
+        # What texts mean must not depend on the settings of a database or a user.
+        transaction.run("SET LOCAL timezone = 'UTC'")
+        transaction.run("SET LOCAL array_nulls = on")
         transaction.copy(
             f"COPY {self._target} ({columns}) FROM STDIN (FORMAT csv)", _wanted(csv_parts(table))
         )

@@ -34,6 +34,8 @@ _TYPES = {
     "timestamp": "timestamp with time zone",
     "timestamp_ntz": "timestamp without time zone",
 }
+#: PostgreSQL cuts longer names, unless it was built with another bound.
+MOST_NAME_BYTES = 63
 #: Rows that are turned into text at a time.
 _ROWS = 1000
 _CSV = csv.WriteOptions(include_header=False)
@@ -58,12 +60,19 @@ def column_type(kind: Any) -> str | None:
             return None
 
 
+def is_cut(name: str) -> bool:
+    """Whether PostgreSQL would cut the name of a column."""
+    return len(name.encode()) > MOST_NAME_BYTES
+
+
 def refused_column(fields: Sequence[Mapping[str, Any]]) -> str:
-    """Which column has no place in PostgreSQL; "" if each has one.
+    """Which column has no place in PostgreSQL; "" if there are columns, and each has one.
 
     Args:
         fields: of Spark's schema, in JSON.
     """
+    if not fields:
+        return "what the function returned has no columns: select some in it"
     names = [field["name"] for field in fields]
     for field in fields:
         if names.count(field["name"]) > 1:

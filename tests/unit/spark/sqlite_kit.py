@@ -55,6 +55,8 @@ class _Cursor(sqlite3.Cursor):
         return self._told(super().executemany, sql, values)
 
     def _told(self, call, sql, *values):
+        if sql.startswith("SET LOCAL"):
+            return self
         if "to_regclass" in sql:
             sql = f"SELECT {place.schema}"
         locks = sql.endswith(" FOR UPDATE")
@@ -69,6 +71,7 @@ class _Cursor(sqlite3.Cursor):
             for words, state in _STATES.items():
                 if words in str(error):
                     told.sqlstate = state
+                    told.diag = SimpleNamespace(context=None, message_primary=str(error))
             raise told from None
 
 

@@ -78,6 +78,32 @@ def test_a_value_that_a_column_does_not_take_is_not_shown(said, context, told):
 
 
 @pytest.mark.parametrize(
+    ("state", "context", "told"),
+    [
+        (
+            "P0001",
+            'PL/pgSQL function shop.check_row() line 3 at RAISE\nCOPY rows, line 1: "geheim"',
+            "the function shop.check_row(): SQLSTATE P0001, whose message may hold a value",
+        ),
+        (
+            "23514",
+            "PL/pgSQL-Funktion check_row() Zeile 3 bei RAISE",
+            "the function check_row(): SQLSTATE 23514, whose message may hold a value",
+        ),
+        ("23514", "PL/pgSQL function f() line 3 at SQL statement", "geheim"),
+        ("P0001", None, "SQLSTATE P0001, whose message may hold a value"),
+        ("22021", "COPY rows, line 1", "SQLSTATE 22021, whose message may hold a value"),
+        ("22P05", "COPY rows, line 1", "SQLSTATE 22P05, whose message may hold a value"),
+        ("23505", 'COPY rows, line 1: "geheim"', "geheim"),
+    ],
+)
+def test_a_message_that_may_hold_a_value_anywhere_is_not_shown(state, context, told):
+    error = OfAValue("geheim")
+    error.sqlstate, error.diag = state, SimpleNamespace(message_primary="geheim", context=context)
+    assert brief(error) == f"OfAValue: {told}"
+
+
+@pytest.mark.parametrize(
     ("url", "expected"),
     [
         ("jdbc:postgresql:orders", {"dbname": "orders"}),

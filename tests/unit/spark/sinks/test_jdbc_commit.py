@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 import threading
@@ -9,6 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from mld.spark.calls import GivenUp, Overdue, call_within
@@ -421,6 +423,24 @@ def test_a_target_without_a_schema_gets_the_one_of_the_connection(path, monkeypa
     monkeypatch.setattr(sqlite_kit.place, "schema", "NULL")
     with pytest.raises(SinkRefused, match=r'"rows" is in no schema .* write it as schema\.table'):
         sink_of(path).prepare(None)
+
+
+def test_a_column_whose_name_postgresql_would_cut_is_refused_in_a_table_that_is_made(
+    sink, monkeypatch
+):
+    name = "ä" * 32
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}}]
+    schema = SimpleNamespace(json=lambda: json.dumps({"type": "struct", "fields": fields}))
+    frame = SimpleNamespace(schema=schema, toArrow=lambda: pa.table({name: pa.array([1])}))
+    with pytest.raises(BatchFailed, match=f"column {name} has a name of more than 63 bytes"):
+        sink.write(frame, [])
+    assert "rows" not in tables()
+
+
+def test_a_frame_without_columns_is_refused(sink):
+    schema = SimpleNamespace(json=lambda: '{"type": "struct", "fields": []}')
+    with pytest.raises(BatchFailed, match="has no columns: select some"):
+        sink.write(SimpleNamespace(schema=schema), [])
 
 
 def test_names_with_quotes_are_quoted(path):
