@@ -56,7 +56,20 @@ _NAMES = {
     "loginTimeout": "connect_timeout",
     "targetServerType": "target_session_attrs",
 }
-_TARGETS = {"primary": "read-write", "master": "read-write"}
+#: Which servers may be chosen for a sink, which writes, as libpq names them.
+_TARGETS = {
+    "primary": "read-write",
+    "master": "read-write",
+    "read-write": "read-write",
+    "any": "any",
+}
+#: What libpq knows, and the sink decides.
+_OURS = ("client_encoding", "dbname", "replication")
+#: What libpq looks at when it connects only; psycopg takes that for an outage.
+_WHOLE = ("connect_timeout", "keepalives", *_PATIENCE)
+_WHOLE_NUMBER = re.compile(r"-?\d{1,9}", re.ASCII)
+#: What says where the server is; without one it is on this host, as for pgJDBC.
+_PLACES = ("host", "hostaddr", "service")
 #: What libpq wants a backslash before, in ``options``.
 _BLANK = re.compile(r"[\s\\]")
 
@@ -220,7 +233,7 @@ def open_database(url: str, options: Mapping[str, str]) -> Database:
         place, query = url_parts(url)
     except ValueError as error:
         raise SparkConfigError(f"spark.sink.url {error}") from error
-    server = place if place.startswith("//") else f"///{place}"
+    server = place if place.startswith("//") else f"///{'' if place == '/' else place}"
     in_url = dict(parse_qsl(query, keep_blank_values=True))
     try:
         given = libpq_parameters({**options, **in_url, **_user(options)})
@@ -228,7 +241,9 @@ def open_database(url: str, options: Mapping[str, str]) -> Database:
     except psycopg.Error as error:
         why = masked(str(error).strip(), [options.get("password", "")])
         raise SparkConfigError(f"spark.sink.url, spark.sink.options: {why}") from None
-    arguments = {**_PATIENCE, **found, **_ALWAYS}
+    _require_ports(str(found.get("port", "")))
+    here = {} if any(found.get(name) for name in _PLACES) else {"host": "localhost"}
+    arguments = {**_PATIENCE, **here, **found, **_ALWAYS}
     # The last ones: of a server that was the primary, and of a process that stood still.
     transient = (
         psycopg.OperationalError,
@@ -249,7 +264,13 @@ def libpq_parameters(given: Mapping[str, str]) -> dict[str, str]:
     """Parameters by the names of pgJDBC or libpq as libpq has them.
 
     Source: pgJDBC's "Connecting to the database" and libpq's "Parameter key words".
+
+    Raises:
+        SparkConfigError: a value can't be right, or the sink decides the parameter.
     """
+    for name, text in given.items():
+        if text and (why := _why_not(name, text)):
+            raise SparkConfigError(f"spark.sink.url, spark.sink.options: {name} {why}")
     found = {_NAMES.get(name, name): text for name, text in given.items() if text}
     if found.pop("ssl", "false" if "ssl" not in given else "true").lower() == "true":
         found.setdefault("sslmode", "verify-full")
@@ -257,8 +278,28 @@ def libpq_parameters(given: Mapping[str, str]) -> dict[str, str]:
         path = "-csearch_path=" + _BLANK.sub(r"\\\g<0>", schema)
         found["options"] = f"{found.get('options', '')} {path}".strip()
     if target := found.get("target_session_attrs"):
-        found["target_session_attrs"] = _TARGETS.get(target.lower(), target)
+        found["target_session_attrs"] = _TARGETS[target.lower()]
     return found
+
+
+def _why_not(name: str, text: str) -> str:
+    libpq_name = _NAMES.get(name, name)
+    if name in _OURS:
+        where = ": the database stands behind the host" if name == "dbname" else ""
+        return f"is no parameter of this sink{where}; take it out"
+    if libpq_name in _WHOLE and not _WHOLE_NUMBER.fullmatch(text):
+        return "must be a whole number"
+    if libpq_name == "target_session_attrs" and text.lower() not in _TARGETS:
+        return f"must be one of {', '.join(_TARGETS)}: the sink writes"
+    return ""
+
+
+def _require_ports(ports: str) -> None:
+    for port in filter(None, ports.split(",")):
+        if not (_WHOLE_NUMBER.fullmatch(port) and 0 < int(port) < 65_536):
+            raise SparkConfigError(
+                "spark.sink.url, spark.sink.options: the port must be a whole number from 1 to 65535"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,15 @@ def test_a_message_that_may_hold_a_value_anywhere_is_not_shown(state, context, t
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("jdbc:postgresql:orders", {"dbname": "orders"}),
-        ("jdbc:postgresql:", {}),
-        ("jdbc:postgresql:///orders", {"dbname": "orders"}),
+        ("jdbc:postgresql:orders", {"host": "localhost", "dbname": "orders"}),
+        ("jdbc:postgresql:", {"host": "localhost"}),
+        ("jdbc:postgresql:/", {"host": "localhost"}),
+        ("jdbc:postgresql:///orders", {"host": "localhost", "dbname": "orders"}),
+        ("jdbc:postgresql://:5433/d", {"host": "localhost", "port": "5433", "dbname": "d"}),
+        ("jdbc:postgresql:d?host=/run/postgresql", {"host": "/run/postgresql"}),
+        ("jdbc:postgresql:d?hostaddr=127.0.0.1", {"hostaddr": "127.0.0.1"}),
+        ("jdbc:postgresql:d?service=s", {"service": "s"}),
+        ("jdbc:postgresql:d?targetServerType=ANY", {"target_session_attrs": "any"}),
         ("jdbc:postgresql://h/", {"host": "h"}),
         (
             "jdbc:postgresql://h1:1,[::1]:2,[::2]/a%20b",
@@ -146,9 +152,12 @@ def test_a_message_that_may_hold_a_value_anywhere_is_not_shown(state, context, t
 def test_a_url_is_what_libpq_is_told(monkeypatch, url, expected):
     found = _told(monkeypatch, url)
     ours = set(database._PATIENCE) | set(database._ALWAYS)
-    assert {name: text for name, text in found.items() if name in expected or name not in ours} == (
-        {"dbname": "d"} | expected if "sql:d" in url else expected
-    )
+    if "sql:d" in url:
+        here = {} if {"host", "hostaddr", "service"} & set(expected) else {"host": "localhost"}
+        expected = {"dbname": "d"} | here | expected
+    assert {
+        name: text for name, text in found.items() if name in expected or name not in ours
+    } == expected
 
 
 def _told(monkeypatch, url, **options):
@@ -181,6 +190,19 @@ def test_user_and_password_come_from_the_options_before_the_url(monkeypatch):
         ("jdbc:postgresql://kcl:geheim@h/d", "spark.sink.url has user and password"),
         ("jdbc:mysql://h/d", "writes to PostgreSQL only"),
         ("jdbc:postgresql:d?reWriteBatchedInserts=true", 'connection option "reWriteBatchedIns'),
+        ("jdbc:postgresql:d?client_encoding=latin1", "client_encoding is no parameter of this"),
+        ("jdbc:postgresql:d?dbname=e", "dbname is no parameter .*behind the host; take it out"),
+        ("jdbc:postgresql:d?replication=true", "replication is no parameter of this sink"),
+        (
+            "jdbc:postgresql:d?targetServerType=secondary",
+            "targetServerType must be one of pri",
+        ),
+        ("jdbc:postgresql:d?target_session_attrs=read-only", "attrs must be .*: the sink writes"),
+        ("jdbc:postgresql:d?loginTimeout=1s", "loginTimeout must be a whole number"),
+        ("jdbc:postgresql:d?connectTimeout=1.5", "connectTimeout must be a whole number"),
+        ("jdbc:postgresql:d?keepalives_idle=x", "keepalives_idle must be a whole number"),
+        ("jdbc:postgresql:d?port=x", "port must be a whole number"),
+        ("jdbc:postgresql://a:1,b:65536/d?password=geheim", "port must be a whole number from 1"),
         ("jdbc:postgresql://[::1/d?password=geheim", "spark.sink.url, .*IPv6"),
     ],
 )
@@ -194,7 +216,7 @@ def test_what_libpq_does_not_know_is_refused_without_a_password(url, why):
     "name", sorted({*SINK_OPTIONS} - {COMPRESSION, PARTITION_BY, MERGE_SCHEMA})
 )
 def test_every_option_that_is_known_is_one_of_libpq(name):
-    open_database("jdbc:postgresql:d", {name: "1"})
+    open_database("jdbc:postgresql:d", {name: "any" if name == "targetServerType" else "1"})
 
 
 def test_percent_signs_in_names_are_no_parameters():
