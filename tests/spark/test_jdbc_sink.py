@@ -482,6 +482,30 @@ def test_what_is_written_does_not_depend_on_the_settings_of_the_user(server, sch
         assert transaction.rows("show timezone") == [("America/New_York",)]
 
 
+def test_a_value_for_an_identity_column_replaces_the_generated_one(server, schema):
+    server.execute(f"create table {schema}.rows (id int generated always as identity, t text)")
+    sink = sink_of(None, server, schema)
+    one = plain.batch(plain.shard(), None, 1)
+    rows = given(id=("integer", pa.array([7], pa.int32())), t=("string", pa.array(["a"])))
+    assert commit(sink, sink.write(rows, [one]), [one]) == [STANDS]
+    assert server.query(f"select id, t from {schema}.rows") == [(7, "a")]
+
+
+def test_bytes_that_the_encoding_of_the_database_lacks_are_not_shown(server):
+    with server.connect() as connection:
+        connection.autocommit = True
+        connection.execute("create database latin encoding 'LATIN1' template template0 locale 'C'")
+    url = server.url.replace("/postgres?", "/latin?")
+    more = {"sink__url": url, "sink__table": "rows", "sink__createTable": "true"}
+    sink = open_sink(None, sink="jdbc", **more)
+    one = plain.batch(plain.shard(), None, 1)
+    staged = sink.write(given(t=("string", pa.array(["\u20ac"]))), [one])
+    with pytest.raises(BatchFailed, match="SQLSTATE 22P05, whose message may hold") as caught:
+        sink.commit_all(staged, [one])
+    assert "0x" not in str(caught.value)
+    sink.close()
+
+
 def test_what_a_trigger_says_of_a_row_is_not_shown(server, schema):
     server.execute(f"create table {schema}.rows (t text)")
     server.execute(
