@@ -219,7 +219,7 @@ def test_a_child_finds_all_as_an_executed_one_does(
         ),
         ("raise KeyboardInterrupt", -2),
         ("os.kill(os.getpid(), 9)", -9),
-        ("os.kill(os.getpid(), 1)", -1),
+        ("os.kill(os.getpid(), 10)", -10),
         ("os.kill(os.getpid(), 2)", -2),
         ("os._exit(3)", 3),
         ("os.abort()", -6),

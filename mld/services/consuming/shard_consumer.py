@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -416,8 +417,11 @@ class ShardConsumer:
             try:
                 leaving = context.shutdown.leaving
                 await processor.initialize(self._group, position, leaving)
-            except ChildFailed:
-                if not processor.was_hung_up:
+            except ChildFailed as error:
+                # The terminal sends Ctrl-C also to a child that has no session of its own yet.
+                is_interrupted = error.child_exit_code == -signal.SIGINT
+                is_ending = context.shutdown.reason is not None
+                if not (processor.was_hung_up or (is_interrupted and is_ending)):
                     raise
                 return await self._leave_early()
         return TaskOutcome.DONE

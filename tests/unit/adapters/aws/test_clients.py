@@ -859,7 +859,7 @@ def test_each_client_gets_its_region_endpoint_and_time_outs() -> None:
     assert (kinesis.region, kinesis.endpoint) == ("eu-west-1", "http://k")
     assert (kinesis.threads, kinesis.connect_timeout_s, kinesis.read_timeout_s) == (68, 5.0, 12.0)
     dynamodb = clients.dynamodb_settings(CONFIG)
-    assert (dynamodb.region, dynamodb.endpoint, dynamodb.threads) == ("us-east-2", "http://d", 8)
+    assert (dynamodb.region, dynamodb.endpoint, dynamodb.threads) == ("us-east-2", "http://d", 24)
     assert clients.cloudwatch_settings(CONFIG).endpoint == "http://c"
     assert (clients.sts_settings(CONFIG).region, clients.sts_settings(CONFIG).endpoint) == (
         "eu-west-1",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from contextlib import AsyncExitStack
 
 import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
+from mld.errors import ChildFailed
 from mld.model.sequence import TRIM_HORIZON
 from mld.services.consuming.child_starts import PLACES, START_S as CHILD_START_S
 from tests.fakes.children import ScriptedChildren, polite
@@ -82,6 +84,35 @@ def test_a_child_that_says_that_it_waits_is_ended_at_once(leave, why, caplog):
     assert world.children.children[0].signals == []
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert "the shard is being given up, so its waiting child is ended" in caplog.text
+
+
+async def is_interrupted(child):
+    """As by a Ctrl-C that reached it before it had a session of its own."""
+    await child.receive()
+    await asyncio.sleep(10.5)
+    return -signal.SIGINT
+
+
+def test_a_child_that_the_ctrl_c_of_a_stop_has_ended_has_not_failed(caplog):
+    async def test(consumer):
+        consumer.request_shutdown()
+
+    world, reason, _ = consuming(is_interrupted, test)
+    assert reason is ShutdownReason.REQUESTED
+    assert world.children.heard() == ["initialize"]
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_a_child_that_is_interrupted_while_nobody_stops_has_failed():
+    async def main():
+        world = World(children=ScriptedChildren(is_interrupted))
+        await world.open()
+        async with asyncio.timeout(60), world.running(await world.hold()) as (_, running):
+            await running
+
+    with pytest.raises(ExceptionGroup) as failed:
+        run(main())
+    assert failed.group_contains(ChildFailed)
 
 
 def test_one_that_does_not_obey_is_terminated():

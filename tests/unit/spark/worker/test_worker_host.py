@@ -3,9 +3,20 @@
 import os
 import socket
 import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
 
 from mld.spark.host_socket import HostPlace
 from mld.spark.worker.worker_host import sweep
+
+
+@pytest.fixture
+def folder():
+    """With a short path, as the path of a socket has to be."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
 
 
 def leave(directory, pid):
@@ -24,22 +35,22 @@ def dead_pid():
     return process.pid
 
 
-def test_files_of_dead_daemons_are_removed_and_others_stay(tmp_path):
-    leave(tmp_path, dead_pid())
-    living = leave(tmp_path, os.getpid())
-    (tmp_path / "something.sock").touch()
-    sweep(tmp_path)
-    assert {str(path) for path in tmp_path.iterdir()} == {
+def test_files_of_dead_daemons_are_removed_and_others_stay(folder):
+    leave(folder, dead_pid())
+    living = leave(folder, os.getpid())
+    (folder / "something.sock").touch()
+    sweep(folder)
+    assert {str(path) for path in folder.iterdir()} == {
         living.socket_path,
         living.lock_path,
-        str(tmp_path / "something.sock"),
+        str(folder / "something.sock"),
     }
 
 
-def test_a_host_that_still_listens_keeps_its_files_though_its_daemon_is_not_seen(tmp_path):
-    place = HostPlace(str(tmp_path), f"{dead_pid()}-0123456789abcdef", 1)
+def test_a_host_that_still_listens_keeps_its_files_though_its_daemon_is_not_seen(folder):
+    place = HostPlace(str(folder), f"{dead_pid()}-0123456789abcdef", 1)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place.socket_path)
         listener.listen()
-        sweep(tmp_path)
+        sweep(folder)
     assert os.path.exists(place.socket_path)
