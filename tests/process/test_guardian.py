@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from mld.adapters.children.guardian import _SHORT_LIVES, Guardian
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.process
 
@@ -127,9 +128,17 @@ def session_members(session: int) -> list[int]:
     return found
 
 
+def ignores(pid: int, numbers: Sequence[signal.Signals]) -> bool:
+    (line,) = re.findall(r"SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return all(int(line, 16) >> (number - 1) & 1 for number in numbers)
+
+
 def test_the_guardian_is_deaf_to_the_signals_of_a_terminal_and_of_an_orchestrator() -> None:
     with daemon(CHILDREN["ignores end of file"]) as (process, (child, guardian, *_)):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        # One that is killed while it starts is replaced, but not if its daemon is killed, too.
+        assert within(PROMISE_S, lambda: ignores(guardian, numbers))
+        for number in numbers:
             os.kill(guardian, number)
         process.kill()
         process.wait()

@@ -146,7 +146,7 @@ def wait_empty(watch: Watch, seconds: float) -> bool:
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
-    """Wakeup processes; those that are gone or not ours to signal are passed over."""
+    """Signal processes; those that are gone or not ours to signal are passed over."""
     for pid in pids:
         try:  # noqa: SIM105 - contextlib would be one more import
             os.kill(pid, number)
