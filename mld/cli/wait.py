@@ -15,6 +15,7 @@ from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
 from mld.decide.fleet.awaited import Awaited, missing
 from mld.decide.fleet.explain import explain as explained
+from mld.errors import ResourceMissing
 
 if TYPE_CHECKING:
     from mld.model.config.config import Config
@@ -71,7 +72,11 @@ def wait(file: str, *, awaited: str, timeout_s: float, within_s: float) -> int:
 async def _wait(
     config: Config, awaited: Awaited, timeout_s: float, within_s: float
 ) -> Explanation | None:
-    """What was missing at the end; None = nothing."""
+    """What was missing at the end; None = nothing.
+
+    Raises:
+        ResourceMissing: there was no lease table until the end.
+    """
     rules = rules_of(config, stalled_after_s=300.0)
     failover_s = config.leases.failover_s
     looks: list[FleetSnapshot] = []
@@ -79,7 +84,15 @@ async def _wait(
     ends_at = loop.time() + timeout_s
     with open_fleet(config, tips=awaited is Awaited.CAUGHT_UP) as reader:
         while True:
-            looks.append(await look(reader, config, fresh=not looks))
+            try:
+                looks.append(await look(reader, config, fresh=not looks))
+            except ResourceMissing:
+                left_s = ends_at - loop.time()
+                if left_s <= 0:
+                    raise
+                # A worker that starts for the first time makes the table.
+                await paused(min(left_s, failover_s / _LOOKS), 0, left_s)
+                continue
             newest_s = looks[-1].at
             looks = [one for one in looks if newest_s - one.at <= rules.late_s + failover_s]
             told = missing(explained(looks, rules), awaited, within_s)

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -299,11 +301,14 @@ def test_a_living_daemon_reads_is_idle_and_stalls(new_app: Callable[..., Applica
     app = new_app(1, failoverTimeMillis="3000")
     app.put(1)
     script = {"processRecords": [[CHECKPOINT, STATUS]] * 6 + [[["sleep", 600], STATUS]]}
-    run = app.start(script, workerId="w1")
-    run.wait_for_actions("checkpoint")
     same = {"failoverTimeMillis": "3000", "initialPositionInStream": "TRIM_HORIZON"}
     file = str(properties_of(app, **same))
-    assert typed(app, "wait", file, "--for", "all-owned", "--timeout", "60").returncode == 0
+    with ThreadPoolExecutor() as pool:  # it waits for the lease table, too
+        waiting = pool.submit(typed, app, "wait", file, "--for", "all-owned", "--timeout", "90")
+        time.sleep(1)
+        run = app.start(script, workerId="w1")
+        run.wait_for_actions("checkpoint")
+    assert waiting.result().returncode == 0
     assert typed(app, "wait", file, "--for=caught-up", "--timeout", "90").returncode == 0
     answer = told(app, "--tip", **same)
     assert verdicts(answer) == {shard_id(0): ("IDLE", "ok")}

@@ -159,6 +159,12 @@ def test_waiting_gives_up_and_says_what_is_missing(properties, opened, capsys):
     assert table.tips == [True]
 
 
+def test_waiting_for_a_table_that_nobody_makes(properties, opened, capsys):
+    opened()
+    assert dispatch(["wait", properties, "--for=all-owned", "--timeout", "0.3"]) == 4
+    assert "the lease table app does not exist" in capsys.readouterr().err
+
+
 def test_on_a_terminal_it_says_how_long_it_takes(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     run(paused(2.5, 3, 2.5))
