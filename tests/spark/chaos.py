@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 import traceback
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,7 +168,7 @@ class Chaos:
         self.rounds = rounds
         self.environment = environment or {}
         self.rng = random.Random(seed)
-        self.name = f"chaos-{sink.name}-{seed}-{os.getpid()}"
+        self.name = f"chaos-{sink.name}-{seed}-{uuid.uuid4().hex[:8]}"
         self.kinesis = aws.client("kinesis")
         self.dynamodb = aws.client("dynamodb")
         self.put: Counter[Key] = Counter()
