@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 #: A shard that cannot be finished says why when that changes, and as often as this.
 REPEAT_S = 60.0
+#: A stop by Ctrl-C is known so long after a child that the same Ctrl-C has ended.
+INTERRUPT_S = 1.0
 
 
 class EndNotCheckpointed(ChildFailed):
@@ -418,13 +420,21 @@ class ShardConsumer:
                 leaving = context.shutdown.leaving
                 await processor.initialize(self._group, position, leaving)
             except ChildFailed as error:
-                # The terminal sends Ctrl-C also to a child that has no session of its own yet.
-                is_interrupted = error.child_exit_code == -signal.SIGINT
-                is_ending = context.shutdown.reason is not None
-                if not (processor.was_hung_up or (is_interrupted and is_ending)):
+                if not (processor.was_hung_up or await self._is_interrupted(error)):
                     raise
                 return await self._leave_early()
         return TaskOutcome.DONE
+
+    async def _is_interrupted(self, error: ChildFailed) -> bool:
+        """Whether Ctrl-C ended the child: a terminal sends it also to one without its session yet."""
+        if error.child_exit_code != -signal.SIGINT:
+            return False
+        try:
+            async with asyncio.timeout(INTERRUPT_S):
+                await self._context.shutdown.leaving()
+        except TimeoutError:
+            return False
+        return True
 
     async def _leave_early(self) -> TaskOutcome:
         """The shard is given up while its child still waits for something else."""

@@ -86,18 +86,23 @@ def test_a_child_that_says_that_it_waits_is_ended_at_once(leave, why, caplog):
     assert "the shard is being given up, so its waiting child is ended" in caplog.text
 
 
-async def is_interrupted(child):
+def is_interrupted(after_s):
     """As by a Ctrl-C that reached it before it had a session of its own."""
-    await child.receive()
-    await asyncio.sleep(10.5)
-    return -signal.SIGINT
+
+    async def script(child):
+        await child.receive()
+        await asyncio.sleep(after_s)
+        return -signal.SIGINT
+
+    return script
 
 
-def test_a_child_that_the_ctrl_c_of_a_stop_has_ended_has_not_failed(caplog):
+@pytest.mark.parametrize("after_s", [9.9, 10.1])
+def test_a_child_that_the_ctrl_c_of_a_stop_has_ended_has_not_failed(after_s, caplog):
     async def test(consumer):
         consumer.request_shutdown()
 
-    world, reason, _ = consuming(is_interrupted, test)
+    world, reason, _ = consuming(is_interrupted(after_s), test)
     assert reason is ShutdownReason.REQUESTED
     assert world.children.heard() == ["initialize"]
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
@@ -105,7 +110,7 @@ def test_a_child_that_the_ctrl_c_of_a_stop_has_ended_has_not_failed(caplog):
 
 def test_a_child_that_is_interrupted_while_nobody_stops_has_failed():
     async def main():
-        world = World(children=ScriptedChildren(is_interrupted))
+        world = World(children=ScriptedChildren(is_interrupted(10.0)))
         await world.open()
         async with asyncio.timeout(60), world.running(await world.hold()) as (_, running):
             await running
