@@ -389,6 +389,11 @@ _SHAPES: dict[str, Any] = {
     "GetCallerIdentity": _GetCallerIdentityShape,
 }
 
+# msgspec resolves a type when it is first used. If two threads do so at the same time, a garbage
+# collection meanwhile can crash the process (seen with msgspec 0.22 on Python 3.11.2).
+for _shape in (*_SHAPES.values(), _UpdateShape, _ItemShape):
+    msgspec.json.Decoder(_shape)
+
 
 def check_members(operation: str, request: dict[str, Any], answer: dict[str, Any]) -> None:
     """Refuse a good answer that lacks what it is asked for, at its top or in what it lists.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from mld.adapters.aws import clients
+from mld.adapters.aws import clients, whole_answers
 from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.adapters.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
@@ -196,3 +196,9 @@ def test_a_call_that_nobody_waits_for_keeps_its_limit() -> None:
         assert limit.has_passed
     limit.drop()
     assert loop.canceled
+
+
+def test_the_shapes_of_answers_are_resolved_before_threads_use_them() -> None:
+    """By the attribute in which msgspec keeps what it has resolved."""
+    shapes = {*whole_answers._SHAPES.values(), whole_answers._UpdateShape}
+    assert all("__msgspec_cache__" in vars(shape) for shape in shapes)
