@@ -58,7 +58,7 @@ class _Shards:
                 subject=key,
                 verdict=Verdict.UNREADABLE_ROW,
                 severity=VerdictSeverity.CRITICAL,
-                cause=f"the row can't be read, so nobody reads its shard: {why}",
+                cause=f"the row can't be read, so no worker can take its shard: {why}",
                 todo="mend the row as the reason says",
             )
             for key, why in watch.last.broken

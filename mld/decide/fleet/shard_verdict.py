@@ -246,8 +246,11 @@ class ShardJudge:
     def _waited(self, lease: Lease, waited_s: float, still_s: float) -> Conclusion:
         """A record is known to wait behind a checkpoint that stands still."""
         after_s = self._rules.stalled_after_s
+        page = shard_on_page(self._watch.last, lease)
+        silent_s = 0.0 if page is None else page.child_silent_s or 0.0
         waits = f"a record has waited behind the checkpoint for {waited_s:.0f} s"
-        if still_s >= after_s <= waited_s:
+        # A child that owes an answer checkpoints nothing, for however long somebody has looked.
+        if max(still_s, silent_s) >= after_s <= waited_s:
             return self._said(
                 lease,
                 Verdict.STALLED,
@@ -281,7 +284,8 @@ class ShardJudge:
                 Verdict.FALLING_BEHIND,
                 VerdictSeverity.WARNING,
                 f"its lag rises: {lag}",
-                "its consumer is too slow: add workers, speed up the program, or split the shard",
+                "its consumer is too slow: speed up the program, split the shard, or add workers if its "
+                "worker has others",
             )
         if -grown_s > _STEADY * took_s:
             return self._said(
@@ -385,7 +389,8 @@ class ShardJudge:
                     VerdictSeverity.WARNING,
                     f"its checkpoint went back, from {earlier.checkpoint} to {later.checkpoint}; no "
                     "worker does that",
-                    "ask who changed the row: records will come again",
+                    "ask who changed the row: records come again once another child starts before the next "
+                    "checkpoint",
                     self._watch.since_s(look),
                 )
                 return

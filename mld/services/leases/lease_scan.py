@@ -215,6 +215,6 @@ class UnreadableRows:
         more = f"; and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
         count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
         return (
-            f"{count} of the lease table {self._table_name} can't be read, so nobody may be "
-            f"reading their shards. Repair or delete them ({named}{more})"
+            f"{count} of the lease table {self._table_name} can't be read, so no worker can take "
+            f"their shards. Repair them; a row that is deleted loses its checkpoint ({named}{more})"
         )

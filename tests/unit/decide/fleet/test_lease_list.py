@@ -205,6 +205,23 @@ def test_a_stuck_child_is_named_in_the_cause():
     assert said(stuck, idle).cause == "no record behind the checkpoint"
 
 
+@pytest.mark.parametrize(
+    ("silent_s", "lag_s", "verdict"),
+    [
+        (400.0, 400.0, Verdict.STALLED),
+        (299.0, 400.0, Verdict.NO_PROGRESS),
+        (400.0, 299.0, Verdict.NO_PROGRESS),
+        (None, 400.0, Verdict.NO_PROGRESS),
+    ],
+)
+def test_a_child_that_is_silent_for_long_is_stalled_at_first_sight(silent_s, lag_s, verdict):
+    row = lease(0, lease_owner="w1", checkpoint=AT_5)
+    pages = (page(child_silent_s=silent_s, processing_lag_s=lag_s),)
+    looks = [look(0, row), look(11, replace(row, lease_counter=1), pages=pages)]
+    (one,) = explain(looks, RULES).shards
+    assert one.verdict is verdict
+
+
 @pytest.mark.parametrize("position", [AT_5, LATEST])
 @pytest.mark.parametrize(
     ("lag_s", "verdict"),

@@ -44,8 +44,8 @@ async def test_a_row_that_stays_unreadable_is_said_each_minute_until_it_is_mende
     (condition,) = world.conditions.current()
     assert condition.reason is Reason.UNREADABLE_ROWS
     assert condition.message == (
-        "1 row of the lease table app can't be read, so nobody may be reading their shards. "
-        "Repair or delete them (bad: leaseCounter is missing)"
+        "1 row of the lease table app can't be read, so no worker can take their shards. "
+        "Repair them; a row that is deleted loses its checkpoint (bad: leaseCounter is missing)"
     )
     assert set(again) == {condition.message}
 
