@@ -338,6 +338,11 @@ def child_pids(run: DaemonRun) -> list[int]:
     return [int(path.stem.removeprefix("child-")) for path in run.folder.glob("child-*.jsonl")]
 
 
+def killed_children_are_gone(run: DaemonRun) -> None:
+    """Wait for the end of children that a worker killed as its last act: SIGKILL takes a moment."""
+    wait_until(lambda: not any(alive(pid) for pid in child_pids(run)), "the children are gone")
+
+
 def journals(run: DaemonRun) -> dict[int, list[dict[str, Any]]]:
     """What each journaling program wrote, by process id."""
     return {

@@ -17,9 +17,9 @@ from tests.process.daemon import (
     PATIENCE_S,
     SCRIPTED_CHILD,
     STATUS,
-    alive,
     child_pids,
     heard,
+    killed_children_are_gone,
     shard_id,
     wait_until,
 )
@@ -73,7 +73,7 @@ def test_a_child_that_fails_ends_the_daemon(
     run = app.start(script)  # type: ignore[arg-type]
     assert run.ends() == 1, run.output
     assert words in run.output
-    assert not any(alive(pid) for pid in child_pids(run))
+    killed_children_are_gone(run)
     assert app.owners() == {shard_id(0): None}
 
 
@@ -165,7 +165,7 @@ def test_a_child_that_is_silent_for_too_long_ends_the_daemon(
     run = app.start({"processRecords": [[["sleep", 600]]]})
     assert run.ends() == 1, run.output
     assert "child failed at processRecords" in run.output
-    assert not any(alive(pid) for pid in child_pids(run))
+    killed_children_are_gone(run)
 
 
 def test_a_shard_end_that_is_not_checkpointed_is_told_again_then_ends_the_daemon(

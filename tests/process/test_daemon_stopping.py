@@ -18,6 +18,7 @@ from tests.process.daemon import (
     alive,
     child_pids,
     heard,
+    killed_children_are_gone,
     processes_of_session,
     shard_id,
     wait_until,
@@ -92,7 +93,7 @@ def test_a_second_signal_stops_at_once(
     run.signal(number)
     assert run.ends() == code, run.output
     assert "stopping now" in run.output
-    assert not any(alive(pid) for pid in child_pids(run))
+    killed_children_are_gone(run)
 
 
 def test_an_explicit_zero_means_now(new_app: Callable[..., Application]) -> None:
@@ -105,7 +106,7 @@ def test_an_explicit_zero_means_now(new_app: Callable[..., Application]) -> None
     assert "shutdownRequested" not in run.actions()
     assert "leaseLost" not in run.actions()
     assert app.owners() == {shard_id(0): "w1"}
-    wait_until(lambda: not any(alive(pid) for pid in child_pids(run)), "the child is gone")
+    killed_children_are_gone(run)
 
 
 def test_a_grace_that_is_too_short_cuts_the_stop_and_leaves_no_child(
@@ -118,7 +119,7 @@ def test_a_grace_that_is_too_short_cuts_the_stop_and_leaves_no_child(
     assert run.stop() == 143, run.output
     assert "shutdownRequested" in run.actions()
     assert "leaseLost" not in run.actions()
-    assert not any(alive(pid) for pid in child_pids(run))
+    killed_children_are_gone(run)
     assert "cut short" in run.output
 
 
@@ -189,7 +190,7 @@ def test_a_child_that_ignores_the_end_of_its_input_is_ended(
     run = app.start({"eof": [[["sleep", 600]]]})
     run.wait_for_actions("processRecords")
     run.stop()
-    assert not any(alive(pid) for pid in child_pids(run))
+    killed_children_are_gone(run)
     assert heard(run.child_of(0))[-2:] == ["leaseLost", "EOF"]
 
 

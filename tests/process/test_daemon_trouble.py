@@ -16,8 +16,8 @@ from tests.process.daemon import (
     PATIENCE_S,
     STATUS,
     alive,
-    child_pids,
     heard,
+    killed_children_are_gone,
     shard_id,
     wait_until,
 )
@@ -94,7 +94,7 @@ def test_a_stop_while_the_table_is_away_ends_in_time(new_app: Callable[..., Appl
     assert "shutdownRequested" in run.actions()
     assert "1 lease will expire" in run.output
     assert app.owners() == {shard_id(0): "w1"}
-    assert not any(alive(pid) for pid in child_pids(run))
+    killed_children_are_gone(run)
 
 
 # --- starts
