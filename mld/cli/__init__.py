@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 USAGE_EXIT = 2
 #: Of a command whose output could not be written.
 _UNWRITTEN_EXIT = 1
+#: Of one whose reader went, as in ``| head -1``: as the shell says it of programs in C.
+_UNREAD_EXIT = 128 + signal.SIGPIPE
 #: Command -> (module with a click command of that name, one line of help).
 COMMANDS = {
     "run": ("mld.cli.options", "run the daemon; the default"),
@@ -88,6 +90,18 @@ class LazyGroup(click.Group):
         elif args and args[0] not in COMMANDS:  # a shell completes what follows
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; one whose output is not read any more ends in silence.
+
+        click would end it with 1, as if it had failed.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Keep the interpreter from complaining at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _UNREAD_EXIT
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """What may be the first word: a file and the options of the daemon, too."""
@@ -170,10 +184,6 @@ def dispatch(args: list[str]) -> int:
         # Help on usage would not help here.
         click.echo(str(error), err=True)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output is gone; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except OSError as error:
         # Commands turn what they expect of files and sockets into errors of their own.
         return _fail_os(error)
@@ -283,7 +293,7 @@ def end_process(code: int) -> NoReturn:
     that lacks one, log handlers are closed and nothing else is.
 
     Args:
-        code: exit code; 0 becomes 1 if standard output takes no more.
+        code: exit code; 0 becomes 1 if standard output takes no more, 141 if nobody reads it.
     """
     try:
         getattr(threading, "_shutdown", _nothing)()
@@ -301,7 +311,7 @@ def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader is gone, and misses nothing
-        code = code or _UNWRITTEN_EXIT
+        code = code or _UNREAD_EXIT
     except (OSError, ValueError) as error:
         code = code or _UNWRITTEN_EXIT
         with contextlib.suppress(OSError, ValueError):

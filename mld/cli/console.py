@@ -13,15 +13,17 @@ import msgspec
 
 from mld.adapters.console.server import ConsoleServer, Published
 from mld.cli.arguments import Finite
-from mld.cli.explain import DAY_S, look
+from mld.cli.explain import look
 from mld.cli.explain_report import as_json
-from mld.cli.fleet_access import open_fleet, rules_of
+from mld.cli.fleet_access import DAY_S, looks_at_fleet, open_fleet, rules_of
+from mld.cli.fleet_documents import lease_as_json
 from mld.cli.loading import build
 from mld.cli.options import parse_address, takes_properties_file
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.fleet_events import fleet_events
 from mld.decide.fleet.fleet_history import FleetHistory
 from mld.decide.fleet.fleet_workers import fleet_workers
+from mld.decide.fleet.lease_list import list_leases
 from mld.errors import MldError
 
 if TYPE_CHECKING:
@@ -41,6 +43,15 @@ _LOOKS = 2
 _LEAST_INTERVAL_S = 1.0
 #: A look takes at most one part in so many of the time, however slow or throttled the table is.
 _SHARE = 4
+#: Of the documents of rows, what the table of shards has, too.
+_OF_ROWS = (
+    "next_owner",
+    "counter",
+    "pending_checkpoint",
+    "throughput_kbps",
+    "records_per_s",
+    "worker_page",
+)
 #: Looks that are older than those which say who lives; a few are enough for what stands still.
 _OLD_LOOKS = 10
 
@@ -56,7 +67,7 @@ class ConsoleWatch:
         self._table = config.leases.table_name
         self._application = config.application_name
         self._rules = rules
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._looks: list[FleetSnapshot] = []
         self._count = 0
         self._history = FleetHistory()
@@ -78,16 +89,20 @@ class ConsoleWatch:
         self._history.add(snapshot, told)
         self._events.extend(fleet_events(self._looks, self._rules.failover_s))
         document = as_json(self._table, told)
-        rows = zip(document["shards"], told.shards, strict=True)
+        shards = zip(document["shards"], told.shards, strict=True)
+        rows = {
+            one.lease.lease_key: lease_as_json(one)
+            for one in list_leases(self._looks, told, self._rules.failover_s)
+        }
         self._told = {
             "version": VERSION,
             "application": self._application,
             **document,
-            "shards": [row | _position(one) for row, one in rows],
+            "shards": [shard | _more(one, rows.get(one.subject, {})) for shard, one in shards],
             "at_s": snapshot.wall_s,
             "since_s": self._since_s,
             "look": self._count,
-            "interval_s": self._interval_s,
+            "interval_s": self.interval_s,
             "failover_s": self._rules.failover_s,
             "workers": fleet_workers(snapshot, told),
             "lineage": self._history.lineage,
@@ -124,17 +139,12 @@ class ConsoleWatch:
         )
 
 
-def _position(one: Conclusion) -> dict[str, Any]:
-    """What the row of a shard says besides."""
-    lease = one.lease
-    pending = None if lease is None else lease.pending_checkpoint
+def _more(one: Conclusion, row: dict[str, Any]) -> dict[str, Any]:
+    """What the row of a shard and the page of its owner say besides; nulls without a row."""
     return {
         "lives": one.lives,
-        "next_owner": lease.lease_owner if lease is not None and lease.is_handed_over else None,
-        "counter": None if lease is None else lease.lease_counter,
-        "pending_checkpoint": None if pending is None else str(pending),
-        "owner_switches": None if lease is None else lease.owner_switches_since_checkpoint,
-        "throughput_kbps": None if lease is None else lease.throughput_kbps,
+        "owner_switches": row.get("switches"),
+        **{name: row.get(name) for name in _OF_ROWS},
     }
 
 
@@ -172,26 +182,14 @@ def _thinned(looks: list[FleetSnapshot], rules: ExplainRules) -> list[FleetSnaps
     metavar="SECONDS",
     help="Between two looks; default: half of failoverTimeMillis.",
 )
-@click.option(
-    "--tip",
-    is_flag=True,
-    help="Ask each shard how far its checkpoint is behind: one read a minute and shard.",
-)
-@click.option(
-    "--stalled-after",
-    "stalled_after_s",
-    type=Finite(0, DAY_S, least_open=True),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Records that wait so long behind a checkpoint that stands still are STALLED.",
-)
+@looks_at_fleet(with_once=False, with_stalled_after=True)
 def console(
     file: str,
     *,
     listen: tuple[str, int],
     interval_s: float | None,
     tip: bool,
+    urls: tuple[str, ...],
     stalled_after_s: float,
 ) -> int:
     """Serve a page that shows the fleet of the properties FILE, and print its address.
@@ -204,7 +202,9 @@ def console(
     config = build(file, worker_id="nobody").require()
     rules = rules_of(config, stalled_after_s)
     interval_s = interval_s or max(_LEAST_INTERVAL_S, config.leases.failover_s / _LOOKS)
-    asyncio.run(_serve(config, rules, ConsoleServer(host, listen[1]), interval_s, tip=tip))
+    server = ConsoleServer(host, listen[1])
+    watch = ConsoleWatch(config, rules, interval_s)
+    asyncio.run(_serve(config, watch, server, tip=tip, urls=urls))
     return 0
 
 
@@ -227,38 +227,33 @@ def _loopback(host: str) -> str:
 
 
 async def _serve(
-    config: Config, rules: ExplainRules, server: ConsoleServer, interval_s: float, *, tip: bool
+    config: Config, watch: ConsoleWatch, server: ConsoleServer, *, tip: bool, urls: tuple[str, ...]
 ) -> None:
     """Look and serve until a signal."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    with open_fleet(config, tips=tip) as reader:
-        watch = ConsoleWatch(config, rules, interval_s)
+    with open_fleet(config, tips=tip, urls=urls) as reader:
         # What is wrong from the beginning ends the command.
         first = watch.add(await look(reader, config))
         await server.start()
         server.publish(first)
         click.echo(f"The console of {config.leases.table_name}: {server.address}")
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(_watch(reader, config, watch, server, interval_s))
+            looking = tasks.create_task(_watch(reader, config, watch, server))
             await stopped.wait()
             looking.cancel()
         await server.close()
 
 
 async def _watch(
-    reader: FleetReader,
-    config: Config,
-    watch: ConsoleWatch,
-    server: ConsoleServer,
-    interval_s: float,
+    reader: FleetReader, config: Config, watch: ConsoleWatch, server: ConsoleServer
 ) -> None:
     loop = asyncio.get_running_loop()
     took_s = 0.0
     while True:
-        await asyncio.sleep(max(interval_s, (_SHARE - 1) * took_s))
+        await asyncio.sleep(max(watch.interval_s, (_SHARE - 1) * took_s))
         began_at = loop.time()
         try:
             published = watch.add(await look(reader, config, fresh=False))

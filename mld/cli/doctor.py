@@ -85,7 +85,7 @@ def _of_file(built: Built) -> Iterator[Check]:
     """What ``validate`` says, on this machine."""
     found = [one for one in built.findings if one.severity in _OF_FINDINGS]
     if not found:
-        yield Check("file", CheckSeverity.OK, "nothing to complain about")
+        yield Check("file", CheckSeverity.OK, "no errors or warnings")
     for one in found:
         subject = f"file {one.place.rpartition('/')[2]}"
         text = f"{one.key}: {one.text}" if one.key else one.text

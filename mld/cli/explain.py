@@ -12,7 +12,7 @@ import click
 
 from mld.cli.arguments import Finite
 from mld.cli.explain_report import VERSION, as_json, as_text
-from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
+from mld.cli.fleet_access import DAY_S, looks_at_fleet, open_fleet, rules_of
 from mld.cli.loading import build
 from mld.cli.options import takes_file_and_names
 from mld.decide.fleet.explain import explain as explained
@@ -26,27 +26,17 @@ if TYPE_CHECKING:
 
 #: Exit code of a fleet that is not well, or did not become so in time.
 NEEDS_A_PERSON = 7
-DAY_S = 86_400.0
 
 
 @click.command("explain")
 @takes_file_and_names("[SHARD]...")
-@looks_at_fleet()
+@looks_at_fleet(with_stalled_after=True)
 @click.option(
     "--for",
     "for_s",
     type=Finite(0, DAY_S, least_open=True),
     metavar="SECONDS",
     help="Look again and again for so long; default: two looks, failoverTimeMillis apart.",
-)
-@click.option(
-    "--stalled-after",
-    "stalled_after_s",
-    type=Finite(0, DAY_S, least_open=True),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Records that wait so long behind a checkpoint that stands still are STALLED.",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def explain(

@@ -128,4 +128,6 @@ def _row_as_json(one: Conclusion) -> dict[str, Any]:
         "owner": None if lease is None else lease.actual_owner,
         "checkpoint": None if position is None else str(position),
         "behind_s": one.behind_s,
+        "behind_age_s": None if one.behind_age_s is None else round(one.behind_age_s, 3),
+        "lag_s": one.lag_s,
     }

@@ -18,7 +18,8 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.adapters.worker_pages import WorkerPages
-from mld.decide.fleet.watching import ExplainRules
+from mld.cli.arguments import Finite
+from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules
 from mld.decide.streams.stream_identity import stream_to_read
 from mld.model.masking import brief
 from mld.services.fleet.fleet_reader import FleetReader
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from mld.model.streams.stream import Stream
     from mld.services.streams.stream_names import StreamNames
 
+#: The longest time that options take.
+DAY_S = 86_400.0
 _THREADS = 8
 
 
-def rules_of(config: Config, stalled_after_s: float) -> ExplainRules:
+def rules_of(config: Config, stalled_after_s: float = STALLED_AFTER_S) -> ExplainRules:
     """What the file says about times."""
     return ExplainRules(
         failover_s=config.leases.failover_s,
@@ -73,16 +76,15 @@ def _page_urls(
     return tuple(dict.fromkeys(map(_page_url, texts)))
 
 
-def looks_at_fleet(*, with_once: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options ``--tip`` and ``--scrape``, and ``--once``."""
+def looks_at_fleet(
+    *, with_once: bool = True, with_stalled_after: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command ``--tip`` and ``--scrape``, and where it takes them ``--once``, ``--stalled-after``."""
     options = [
         click.option(
             "--tip",
             is_flag=True,
             help="Ask each shard how far its checkpoint is behind: one read a minute and shard.",
-        ),
-        click.option(
-            "--once", is_flag=True, help="One look; who lives and what moves is not known then."
         ),
         click.option(
             "--scrape",
@@ -93,8 +95,21 @@ def looks_at_fleet(*, with_once: bool = True) -> Callable[[Callable[..., Any]], 
             help="Ask the worker at http://HOST:PORT, its --http, too; may be repeated.",
         ),
     ]
-    if not with_once:
-        del options[1]
+    if with_once:
+        text = "One look; who lives and what moves is not known then."
+        options.insert(1, click.option("--once", is_flag=True, help=text))
+    if with_stalled_after:
+        options.append(
+            click.option(
+                "--stalled-after",
+                "stalled_after_s",
+                type=Finite(0, DAY_S, least_open=True),
+                default=STALLED_AFTER_S,
+                show_default=True,
+                metavar="SECONDS",
+                help="Records that wait so long behind a checkpoint that stands still are STALLED.",
+            )
+        )
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):

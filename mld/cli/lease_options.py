@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mld.decide.fleet.fleet_events import FleetEvent
     from mld.decide.fleet.lease_list import ListedLease
 
-STALLED_AFTER_S = 300.0
 _OPTIONS = {
     "worker": "Only leases of this worker; may be repeated.",
     "group": "Only leases of workers of this workerGroup; may be repeated.",
@@ -31,6 +30,11 @@ class LeaseChoice:
     workers: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        kinds = {"worker": self.workers, "group": self.groups, "stream": self.streams}
+        return " ".join(f"--{kind} {name}" for kind, names in kinds.items() for name in names)
 
     @property
     def is_all(self) -> bool:

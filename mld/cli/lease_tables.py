@@ -49,6 +49,7 @@ def listed(
     told: Explanation,
     by: Grouping,
     most: int,
+    choice: str = "",
 ) -> str:
     """What ``list`` prints.
 
@@ -56,6 +57,7 @@ def listed(
         told: what it and those before it show.
         by: what rows are grouped by.
         most: ``maxLeasesForWorker``.
+        choice: the options that chose the rows.
     """
     columns, row = table_of(rows)
     by_key = {one.lease.lease_key: one for one in rows}
@@ -66,17 +68,26 @@ def listed(
         )
         for name, owned in groups.items()
     ]
-    lines = heading(table, len(rows), told)
+    lines = heading(table, len(rows), told, choice)
     if rows:
         lines.append(as_table(columns, sections, terminal()))
     lines += ["", *beside(look, told, most)]
     return "\n".join(lines).rstrip("\n")
 
 
-def heading(table: str, count: int, told: Explanation) -> list[str]:
-    """Table and number of leases, then what is to be said of the fleet as a whole."""
+def heading(table: str, count: int, told: Explanation, choice: str = "") -> list[str]:
+    """Table and number of leases, then what is to be said of the fleet as a whole.
+
+    Args:
+        count: leases that are shown.
+        choice: the options that chose them; "" = all are shown.
+    """
+    shown = f"{count} lease{'s' * (count != 1)}"
+    if choice:
+        total = sum(one.lease is not None for one in told.shards)
+        shown = f"{count} of {total} lease{'s' * (total != 1)} ({choice})"
     facts = [printable(fact) for fact in told.facts if "longer looks" not in fact]
-    return [f"{printable(table)}: {count} lease{'s' * (count != 1)}", *facts]
+    return [printable(f"{table}: {shown}"), *facts]
 
 
 def beside(look: FleetSnapshot, told: Explanation, most: int) -> Iterable[str]:
@@ -195,12 +206,12 @@ _CELLS: tuple[tuple[Column, Callable[[ListedLease], str]], ...] = (
     (Column("owner", least=10, rank=2), owners_of),
     (Column("verdict"), lambda one: str(one.said.verdict)),
     (Column("state", rank=6), lambda one: one.state),
-    (Column("renewed"), renewed),
+    (Column("renewed", rank=4), renewed),
     (
-        Column("checkpoint", least=13, keeps_end=True),
+        Column("checkpoint", least=13, rank=5, keeps_end=True),
         lambda one: str(one.lease.checkpoint or "-"),
     ),
-    (Column("lag", is_number=True), lambda one: seconds(one.lag_s)),
+    (Column("lag", is_number=True, rank=1), lambda one: seconds(one.lag_s)),
     (Column("records/s", is_number=True, rank=3), lambda one: number(one.records_per_s)),
     (Column("call", rank=3), _call),
     (Column("restarts", is_number=True, rank=4), _restarts),

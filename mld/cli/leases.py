@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.explain import chosen, is_named, look, paused
+from mld.cli.explain import chosen, look, paused
 from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
 from mld.cli.fleet_documents import fleet_document, lease_as_json
-from mld.cli.lease_options import STALLED_AFTER_S, LeaseChoice, selects_leases
+from mld.cli.lease_options import LeaseChoice, selects_leases
 from mld.cli.lease_tables import described, listed
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
@@ -21,6 +21,7 @@ from mld.cli.watch_leases import watch
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.decide.leases.lease_report import Grouping
+from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from mld.model.config.config import Config
@@ -84,7 +85,7 @@ def list_command(
         )
     else:
         most = config.leases.max_leases_for_worker
-        click.echo(listed(table, rows, looks[-1], told, Grouping(by), most))
+        click.echo(listed(table, rows, looks[-1], told, Grouping(by), most, str(choice)))
     return 0
 
 
@@ -101,18 +102,19 @@ def describe(
     urls: tuple[str, ...],
     output: str,
 ) -> int:
-    """Print all that is known of each LEASE, a shard id or a lease key, and of its relatives."""
+    """Print all that is known of each LEASE, a shard id or a lease key, and of its relatives.
+
+    Exit code 2: a LEASE has no row that can be read.
+    """
     if not names:
         raise click.UsageError("Name a shard id or a lease key behind the properties file")
     config = build(file, worker_id="nobody").require()
     looks, told = looked(config, once=once, tip=tip, urls=urls)
     table = config.leases.table_name
-    wanted = {one.subject for one in chosen(told, names).shards if one.lease is not None}
+    named = chosen(told, names).shards
+    wanted = {one.subject for one in named if one.lease is not None}
     rows = list_leases(looks, told, config.leases.failover_s)
     found = [one for one in rows if one.lease.lease_key in wanted]
-    for name in names:
-        if not any(is_named(one.lease.lease_key, name) for one in found):
-            click.echo(f"{name} has no row that can be read: see kcl-mld explain", err=True)
     if output == "json":
         document = fleet_document(table, looks[-1], told)
         click.echo(
@@ -120,7 +122,10 @@ def describe(
         )
     else:
         click.echo("\n\n".join(described(one, *relatives(one, rows)) for one in found))
-    return 0
+    without = [one for one in named if one.lease is None]
+    for one in without:
+        click.echo(printable(f"{one.subject}: {one.verdict}: {one.cause}. {one.todo}"), err=True)
+    return 2 if without else 0
 
 
 def _with_kin(one: ListedLease, rows: tuple[ListedLease, ...]) -> dict[str, Any]:
@@ -136,7 +141,7 @@ def looked(
 ) -> tuple[list[FleetSnapshot], Explanation]:
     """Looks until every owner was seen to live, or for the failover time, and what they show."""
     looks = asyncio.run(_looks(config, once=once, tip=tip, urls=urls))
-    return looks, explained(looks, rules_of(config, STALLED_AFTER_S))
+    return looks, explained(looks, rules_of(config))
 
 
 async def _looks(

@@ -165,7 +165,7 @@ def _print_findings(file: str, findings: list[Finding]) -> None:
         severity: sum(finding.severity is severity for finding in findings) for severity in Severity
     }
     summary = ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items() if n)
-    click.echo(f"{file}: {summary or 'nothing to complain about'}")
+    click.echo(f"{file}: {summary or 'no errors or warnings'}")
     for finding in findings:
         severity = click.style(finding.severity, fg=_COLORS[finding.severity])
         subject = f"{finding.key}: " if finding.key is not None else ""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mld.cli.arguments import Finite
-from mld.cli.explain import DAY_S, NEEDS_A_PERSON, look, paused
+from mld.cli.explain import NEEDS_A_PERSON, look, paused
 from mld.cli.explain_report import as_text
-from mld.cli.fleet_access import open_fleet, rules_of
+from mld.cli.fleet_access import DAY_S, open_fleet, rules_of
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
 from mld.decide.fleet.awaited import Awaited, missing
@@ -77,7 +77,7 @@ async def _wait(
     Raises:
         ResourceMissing: there was no lease table until the end.
     """
-    rules = rules_of(config, stalled_after_s=300.0)
+    rules = rules_of(config)
     failover_s = config.leases.failover_s
     looks: list[FleetSnapshot] = []
     loop = asyncio.get_running_loop()

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mld.cli.arguments import Finite
-from mld.cli.explain import DAY_S, look
-from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
+from mld.cli.explain import look
+from mld.cli.fleet_access import DAY_S, looks_at_fleet, open_fleet, rules_of
 from mld.cli.fleet_documents import event_as_json
-from mld.cli.lease_options import STALLED_AFTER_S, LeaseChoice, selects_leases
+from mld.cli.lease_options import LeaseChoice, selects_leases
 from mld.cli.lease_tables import beside, heading, table_of
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
@@ -123,7 +123,7 @@ class _Watching:
         self._choice = choice
         self._every_s = every_s
         self._tip = tip
-        self._rules = rules_of(config, STALLED_AFTER_S)
+        self._rules = rules_of(config)
         self._looks: list[FleetSnapshot] = []
         self._events: deque[FleetEvent] = deque(maxlen=_SHOWN_EVENTS)
 
@@ -161,7 +161,7 @@ class _Watching:
         """With --tip a checkpoint may have to stand still for long before it is STALLED."""
         window_s = self._rules.late_s + self._rules.failover_s
         if self._tip:
-            window_s = max(window_s, STALLED_AFTER_S + self._every_s)
+            window_s = max(window_s, self._rules.stalled_after_s + self._every_s)
         self._looks = [old for old in self._looks if one.at - old.at <= window_s] + [one]
 
     def _show(self, failure: str | None, *, is_drawn: bool) -> None:
@@ -179,7 +179,13 @@ class _Watching:
         rows = self._rows(told)
         events = self._choice.events(events, rows)
         self._events.extend(events)
-        lines = _drawn(self._config, self._looks[-1], told, rows, events, self._events)
+        config, choice = self._config, str(self._choice)
+        lines = [
+            f"{_clock(self._looks[-1].wall_s)}  {told.severity.word}",
+            *heading(config.leases.table_name, len(rows), told, choice),
+            *beside(self._looks[-1], told, config.leases.max_leases_for_worker),
+        ]
+        lines = _drawn(lines, rows, events, self._events)
         click.echo(_fitted([*([failure] if failure else []), *lines]), nl=False)
         sys.stdout.flush()
 
@@ -191,9 +197,7 @@ class _Watching:
 
 
 def _drawn(
-    config: Config,
-    newest: FleetSnapshot,
-    told: Explanation,
+    head: list[str],
     rows: Sequence[ListedLease],
     events: Iterable[FleetEvent],
     recent: Iterable[FleetEvent],
@@ -208,11 +212,7 @@ def _drawn(
             one.lease.lease_key,
         ),
     )
-    lines = [
-        f"{_clock(newest.wall_s)}  {told.severity.word}",
-        *heading(config.leases.table_name, len(rows), told),
-        *beside(newest, told, config.leases.max_leases_for_worker),
-    ]
+    lines = list(head)
     last = [event_line(event) for event in recent]
     room = shutil.get_terminal_size().lines - len(lines) - len(last) - 5
     if ordered:

@@ -61,6 +61,7 @@ def list_workers(
     config = build(file, worker_id="nobody").require()
     looks, told = looked(config, once=once, tip=tip, urls=urls)
     found = [one for one in fleet_workers(looks[-1], told) if not groups or one.group in groups]
+    choice = " ".join(f"--group {name}" for name in groups)
     table = config.leases.table_name
     documents = [_document(one, looks) for one in found]
     if output == "jsonl":
@@ -70,7 +71,7 @@ def list_workers(
         whole = fleet_document(table, looks[-1], told) | {"workers": documents}
         click.echo(json.dumps(whole, indent=2))
     else:
-        lines = heading(table, sum(one.leases for one in found), told)
+        lines = heading(table, sum(one.leases for one in found), told, choice)
         if found:
             is_scraped = bool(urls)
             rows = tuple(
@@ -89,14 +90,14 @@ def _document(one: WorkerState, looks: Sequence[FleetSnapshot]) -> dict[str, Any
     rates = [
         records_per_s(looks, lease)
         for lease in last.leases.values()
-        if lease.actual_owner == one.worker
+        if lease.actual_owner == one.worker and not lease.is_finished
     ]
     known = [rate for rate in rates if rate is not None]
     return worker_as_json(
         one,
         host_of(one.worker, last),
         page_of(last, one.worker),
-        sum(known) if known else None,
+        sum(known) if known and len(known) == len(rates) else None,
     )
 
 

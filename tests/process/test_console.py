@@ -27,7 +27,8 @@ from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.model.streams.shard import HashRange, Shard
 from tests import chromium
 from tests.fakes.lease_world import lease
-from tests.process.daemon import Application, shard_id, wait_until
+from tests.process.daemon import STATUS, Application, shard_id, wait_until
+from tests.process.test_daemon_watched import free_address
 from tests.process.test_explain import owned_by, properties_of, renewed, row, told, verdicts
 
 if TYPE_CHECKING:
@@ -125,6 +126,52 @@ def test_its_document_is_that_of_explain(new_app: Callable[..., Application]) ->
         app.aws.control(faults=[])
         wait_until(lambda: made.get("/api/fleet")["error"] is None, "it goes on")
         assert made.ends() == ""
+
+
+@needs_chromium
+@pytest.mark.untraced
+def test_what_workers_say_of_themselves_is_that_of_explain(
+    new_app: Callable[..., Application],
+) -> None:
+    patient = {"failoverTimeMillis": "5000"}
+    app = new_app(2, **patient)
+    app.put(40)
+    address = free_address()
+    stuck = {"processRecords": [[["sleep", 600], STATUS]]}
+    run = app.start(stuck, arguments=("--http", address))
+    wait_until(lambda: len(run.records()) == 40, "the children have their records")
+    words = ("--scrape", f"http://{address}", "--stalled-after", "3")
+    with console(app, *words, **patient) as made, chromium.opened(made.address) as tab:
+        tab.until("document.querySelectorAll('#shard-rows .critical').length === 2")
+        tab.until("document.getElementById('problems').textContent.includes('has not answered')")
+        said = told(app, *words, **patient)
+        document = made.get("/api/fleet")
+        assert verdicts(document) == verdicts(said), (document, said)
+        for shown, one in zip(document["shards"], said["shards"], strict=True):
+            assert one["verdict"] == "STALLED"
+            assert "the child has not answered processRecords for" in one["cause"]
+            assert {name: timeless(shown[name]) for name in one} == {
+                name: timeless(value) for name, value in one.items()
+            }
+            assert shown["lag_s"] >= one["lag_s"] - 60 > -60
+            assert shown["worker_page"]["call"] == "processRecords"
+            assert shown["records_per_s"] is None
+        text = tab.evaluate("document.getElementById('problems').textContent")
+        assert timeless(said["shards"][0]["cause"]) in timeless(text)
+        tab.evaluate("document.querySelector('#shard-rows button').click()")
+        tab.until("document.querySelector('#detail:not([hidden]) .past')")
+        text = tab.evaluate("document.getElementById('detail').textContent")
+        assert "processRecords, without an answer for" in text
+        assert "as its worker reports it" in text
+        assert tab.logged == []
+        assert made.ends() == ""
+
+
+def timeless(value: Any) -> Any:
+    """What does not change from one look to the next."""
+    if isinstance(value, float):
+        return None
+    return re.sub(r"\d+ (s|min)\b", "… s", value) if isinstance(value, str) else value
 
 
 def test_a_table_that_does_not_exist_ends_it(new_app: Callable[..., Application]) -> None:

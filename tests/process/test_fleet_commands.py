@@ -73,7 +73,7 @@ def test_a_living_worker_and_what_it_serves(
         assert (one["owner"], one["state"], one["host"]) == ("w1", "owned", "127.0.0.1")
         assert one["renewed_within_s"] < 3
         assert one["lag_s"] > 0
-        assert one["records_per_s"] == 0
+        assert one["records_per_s"] is None
         assert one["worker_page"]["call"] == "processRecords"
         assert one["worker_page"]["call_s"] >= 10
     assert sum("Connection refused" in fact for fact in listed["facts"]) == 1

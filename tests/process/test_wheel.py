@@ -58,7 +58,7 @@ def test_the_commands_run_from_the_wheel(installed, tmp_path):
     (tmp_path / "app.py").chmod(0o755)
     (tmp_path / "app.properties").write_text(PROPERTIES)
     said = run(installed / "kcl-mld", "validate", "app.properties", folder=tmp_path)
-    assert said.startswith("app.properties: nothing to complain about\n")
+    assert said.startswith("app.properties: no errors or warnings\n")
     assert "| `streamName` |" in run(installed / "kcl-mld", "properties", folder=tmp_path)
 
 

@@ -210,7 +210,8 @@ function drawTime(fleet) {
   $("span").textContent = first === last ? "" : `${clock(first.at_s)} – ${clock(last.at_s)}`;
   const moved = points.reduce((sum, one) => sum + one.moved, 0);
   $("charts").replaceChildren(
-    chart(points, "Largest lag", (one) => one.behind_s, lasted, "line", "not asked: start with --tip"),
+    chart(points, "Largest lag", (one) => one.lag_s, lasted, "line",
+      "not asked: start with --tip or --scrape"),
     chart(points, "Throughput", (one) => one.throughput_kbps, (value) => `${amount(value)} KiB/s`,
       "line", "no lease says it: workers of 3.x do"),
     chart(points, "Leases moved", (one) => one.moved, () => `${moved} in all`, "bars"),
@@ -434,8 +435,8 @@ const COLUMNS = [
   { name: "owner", title: "Owner", width: "18%", key: (one) => one.owner ?? "",
     cell: (one) => el("span", { class: one.owner ? "id" : "dim", title: one.owner ?? "" },
       one.owner ?? "nobody") },
-  { name: "lag", title: "Lag", width: "9%", number: true, key: (one) => one.behind_s ?? -1,
-    cell: (one) => orDash(one.behind_s, lasted) },
+  { name: "lag", title: "Lag", width: "9%", number: true, key: (one) => one.lag_s ?? -1,
+    cell: (one) => (one.lag_s === null ? "–" : el("span", { title: asked(one) }, lasted(one.lag_s))) },
   { name: "speed", title: "KiB/s", width: "9%", number: true,
     key: (one) => one.throughput_kbps ?? -1, cell: (one) => orDash(one.throughput_kbps, amount) },
   { name: "since", title: "For", width: "8%", number: true, key: (one) => one.since_s ?? -1,
@@ -444,6 +445,9 @@ const COLUMNS = [
     cell: (one) => el("span", { class: "id", title: one.checkpoint ?? "" },
       one.checkpoint ? tail(one.checkpoint) : "–") },
 ];
+/** How old a lag is: one that the owner reports is of this look. */
+const asked = (one) => (one.behind_s === null ? "as its worker reports it"
+  : `the tip was asked ${lasted(one.behind_age_s)} before this look`);
 const tail = (text) => (text.length > 14 ? `…${text.slice(-12)}` : text);
 
 function drawColumns() {
@@ -594,11 +598,18 @@ const positions = (one) => [
   ["Owner", one.owner ?? "nobody"], ["Next owner", one.next_owner], ["Checkpoint",
     one.checkpoint && el("span", { class: "id" }, one.checkpoint)],
   ["Pending", one.pending_checkpoint && el("span", { class: "id" }, one.pending_checkpoint)],
-  ["Lag", one.behind_s === null ? "not asked, or not known" : lasted(one.behind_s)],
+  ["Lag", one.lag_s === null ? "not asked, or not known" : `${lasted(one.lag_s)}, ${asked(one)}`],
   ["Throughput", one.throughput_kbps === null ? null : `${amount(one.throughput_kbps)} KiB/s`],
+  ...ofPage(one.worker_page),
+  ["Records/s", one.records_per_s === null ? null : amount(one.records_per_s)],
   ["Counter", one.counter], ["Owner changes", one.owner_switches === null ? null
     : `${one.owner_switches} since the checkpoint`],
 ];
+
+const ofPage = (page) => (page === null ? [] : [["Consumer", page.state],
+  ["Call", page.call && `${page.call}, without an answer for ${lasted(page.call_s)}`],
+  ["Restarts", page.restarts], ["Exceptions", page.child_exceptions],
+  ["Last error", page.last_error]]);
 
 function family(kin) {
   const children = state.fleet.lineage.filter((one) => one.parents.includes(kin.subject));
@@ -617,7 +628,8 @@ function pastOf(past) {
     el("span", {}, severity(one.severity, one.verdict), el("span", { class: "dim" },
       ` ${one.owner ?? "nobody"}`))));
   return [el("h3", {}, "What this console has seen"),
-    chart(points, "Lag", (one) => one.behind_s, lasted, "line", "not asked: start with --tip"),
+    chart(points, "Lag", (one) => one.lag_s, lasted, "line",
+      "not asked: start with --tip or --scrape"),
     chart(points, "Throughput", (one) => one.throughput_kbps, (value) => `${amount(value)} KiB/s`,
       "line", "not said"),
     el("ol", { class: "past" }, ...changes),

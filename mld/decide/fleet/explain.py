@@ -184,7 +184,8 @@ def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterato
         else VerdictSeverity.WARNING,
         cause=cause,
         since_s=since_s,
-        todo="see whether workers run and can write the item Leader: /readyz says leader_lock_fails",
+        todo="see whether workers run and can write the item Leader: /readyz says leader_lock_fails; "
+        "if they exit, the last line of their logs says why",
     )
 
 

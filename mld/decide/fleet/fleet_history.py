@@ -37,7 +37,7 @@ class FleetPoint:
     Attributes:
         at_s: epoch seconds of the last of them.
         critical: shards of that severity; likewise the next three.
-        behind_s: the largest lag; None = nobody asked.
+        lag_s: the largest; None = nobody asked.
         throughput_kbps: KiB/s of all leases that say it; None = none does.
         moved: leases that changed their owner since the point before.
     """
@@ -47,7 +47,7 @@ class FleetPoint:
     warning: int
     info: int
     ok: int
-    behind_s: float | None
+    lag_s: float | None
     throughput_kbps: float | None
     moved: int
 
@@ -76,7 +76,7 @@ class ShardSample:
     """Numbers of a shard at one look; None = not known."""
 
     at_s: float
-    behind_s: float | None
+    lag_s: float | None
     throughput_kbps: float | None
 
 
@@ -168,14 +168,14 @@ class FleetHistory:
         counts = dict.fromkeys(VerdictSeverity, 0)
         for one in told.shards:
             counts[one.severity] += 1
-        lags = [one.behind_s for one in told.shards if one.behind_s is not None]
+        lags = [one.lag_s for one in told.shards if one.lag_s is not None]
         return FleetPoint(
             at_s=look.wall_s,
             critical=counts[VerdictSeverity.CRITICAL],
             warning=counts[VerdictSeverity.WARNING],
             info=counts[VerdictSeverity.INFO],
             ok=counts[VerdictSeverity.OK],
-            behind_s=max(lags, default=None),
+            lag_s=max(lags, default=None),
             throughput_kbps=throughput_kbps(told.shards),
             moved=moved,
         )
@@ -254,7 +254,7 @@ def _add(history: _ShardHistory, at_s: float, one: Conclusion) -> None:
             )
         )
     speed = lease.throughput_kbps if lease is not None and one.lives else None
-    sample = ShardSample(at_s=at_s, behind_s=one.behind_s, throughput_kbps=speed)
+    sample = ShardSample(at_s=at_s, lag_s=one.lag_s, throughput_kbps=speed)
     history.samples.append(sample)
 
 
@@ -266,14 +266,14 @@ def _joined(one: FleetPoint, other: FleetPoint) -> FleetPoint:
     """Two neighbours as one; the worse of both, so that nothing bad is lost."""
     worse = max(one, other, key=lambda point: (point.critical, point.warning, point.at_s))
     speeds = [p.throughput_kbps for p in (one, other) if p.throughput_kbps is not None]
-    lags = [point.behind_s for point in (one, other) if point.behind_s is not None]
+    lags = [point.lag_s for point in (one, other) if point.lag_s is not None]
     return FleetPoint(
         at_s=other.at_s,
         critical=worse.critical,
         warning=worse.warning,
         info=worse.info,
         ok=worse.ok,
-        behind_s=max(lags, default=None),
+        lag_s=max(lags, default=None),
         throughput_kbps=sum(speeds) / len(speeds) if speeds else None,
         moved=one.moved + other.moved,
     )

@@ -56,9 +56,7 @@ class ListedLease:
     @property
     def lag_s(self) -> float | None:
         """By the tip of the shard, else as the owner says."""
-        if self.said.behind_s is not None:
-            return self.said.behind_s
-        return None if self.page is None else self.page.lag_s
+        return self.said.lag_s
 
 
 def list_leases(

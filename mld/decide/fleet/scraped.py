@@ -34,19 +34,25 @@ def records_per_s(looks: Sequence[FleetSnapshot], lease: Lease) -> float | None:
         lease: a row.
 
     Returns:
-        None unless two pages of one hold of the lease say it.
+        None unless two pages of one hold of the lease say it, or if the child was busy with one batch
+        for all of the time: records are counted when they are given to the child.
     """
     counts: list[tuple[float, int]] = []
+    is_busy = False
     for look in looks:
-        page, shard = page_of(look, lease.actual_owner), shard_on_page(look, lease)
+        page = page_of(look, lease.actual_owner)
+        shard = None if page is None else page.shards.get(lease.lease_key)
         if page is None or shard is None or shard.records is None:
             continue
         if counts and shard.records < counts[-1][1]:
             counts.clear()  # a new hold began
         counts.append((page.asked_at, shard.records))
+        is_busy = shard.child_silent_s is not None
     if len(counts) < 2 or counts[-1][0] <= counts[0][0]:
         return None
     (first_at, before), (last_at, after) = counts[0], counts[-1]
+    if after == before and is_busy:
+        return None
     return (after - before) / (last_at - first_at)
 
 

@@ -76,7 +76,8 @@ class ShardJudge:
         todo: str = "",
         since_s: float | None = None,
     ) -> Conclusion:
-        tip = self._watch.last.tips.get(lease.lease_key)
+        last = self._watch.last
+        tip, page = last.tips.get(lease.lease_key), shard_on_page(last, lease)
         return Conclusion(
             subject=lease.lease_key,
             verdict=verdict,
@@ -86,6 +87,8 @@ class ShardJudge:
             todo=todo,
             lease=lease,
             behind_s=None if tip is None else tip.behind_s,
+            behind_age_s=None if tip is None else max(0.0, last.at - tip.asked_at),
+            reported_lag_s=None if page is None else page.lag_s,
             lives=self._lives(lease),
         )
 
@@ -380,9 +383,16 @@ class ShardJudge:
             )
 
     def _rewound(self, lease: Lease) -> Iterator[Conclusion]:
+        now = lease.checkpoint
         rows = self._watch.rows(lease.lease_key)
         for (_, earlier), (look, later) in reversed(list(pairwise(rows))):
-            if earlier.checkpoint and later.checkpoint and later.checkpoint < earlier.checkpoint:
+            if (
+                earlier.checkpoint
+                and later.checkpoint
+                and later.checkpoint < earlier.checkpoint
+                # Where it is past the old one again, no record comes twice any more.
+                and not (now and now >= earlier.checkpoint)
+            ):
                 yield self._said(
                     lease,
                     Verdict.REWOUND,

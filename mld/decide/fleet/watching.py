@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 WINDOW_FAILOVERS = 3
 #: After so many of them what waits for a worker waits for a person.
 LATE_FAILOVERS = 6
+#: Unless ``--stalled-after`` says something else.
+STALLED_AFTER_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class ExplainRules:
     """
 
     failover_s: float
-    stalled_after_s: float = 300.0
+    stalled_after_s: float = STALLED_AFTER_S
     hand_off_s: float = 30.0
     max_leases: int = 2**31 - 1
 

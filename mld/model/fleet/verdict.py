@@ -65,7 +65,9 @@ class Conclusion:
             no matter of time.
         todo: what a person does; "" = nothing.
         lease: the row; None = there is none that can be read.
-        behind_s: lag of the checkpoint where it was asked for.
+        behind_s: lag of the checkpoint by the tip of the shard; None = not asked, or not known.
+        behind_age_s: seconds since the tip was asked; None = it was not.
+        reported_lag_s: lag as the owner reports it; None = it was not asked, or does not know.
         lives: its owner was seen to renew it, within the failover time.
     """
 
@@ -77,7 +79,14 @@ class Conclusion:
     todo: str = ""
     lease: Lease | None = None
     behind_s: float | None = None
+    behind_age_s: float | None = None
+    reported_lag_s: float | None = None
     lives: bool = False
+
+    @property
+    def lag_s(self) -> float | None:
+        """By the tip of the shard, else as the owner says."""
+        return self.reported_lag_s if self.behind_s is None else self.behind_s
 
     @property
     def link(self) -> str:

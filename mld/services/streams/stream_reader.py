@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.streams.stream_names import StreamNames
 
-#: A look at the streams is good for so long, unless a fresh one is asked for.
-GOOD_S = 30.0
+#: A look at the streams is good for so long, unless a fresh one is asked for; of more streams for a
+#: second each, since DescribeStreamSummary has twenty calls a second in an account.
+GOOD_S = 10.0
 #: Streams that are asked for at the same time.
 AT_ONCE = 4
 #: Attempts of one ListShards that is throttled.
@@ -82,7 +83,8 @@ class StreamReader:
         """
         known = frozenset(one for one in identifiers if one is not None)
         now = self._clock.monotonic()
-        is_good = self._looked_at is not None and now - self._looked_at < GOOD_S
+        good_s = max(GOOD_S, float(len(self._looks)))
+        is_good = self._looked_at is not None and now - self._looked_at < good_s
         if fresh or not is_good or known != self._identifiers:
             self._identifiers, self._looked_at = known, now
             self._looks, self.streams = {}, {}

@@ -5,13 +5,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from mld.cli import dispatch
 from mld.cli.console import EVENTS, VERSION, ConsoleWatch
 from mld.cli.explain_report import as_json
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
-from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
+from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
+from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange, Shard
 from tests.fakes.lease_world import lease
 
@@ -51,6 +54,8 @@ def test_the_document_is_that_of_explain_and_more():
             "pending_checkpoint": None,
             "owner_switches": 0,
             "throughput_kbps": None,
+            "records_per_s": None,
+            "worker_page": None,
         }
     assert {name: document[name] for name in told} == told
     more = {name: value for name, value in document.items() if name not in told}
@@ -69,6 +74,30 @@ def test_the_document_is_that_of_explain_and_more():
         "failover_s": 10.0,
         "error": None,
     }
+
+
+def test_what_tips_and_pages_say_is_shown_with_its_age():
+    page = ShardOnPage(
+        KEY, "PROCESSING", processing_lag_s=7.0, records=5, restarts=2, child_silent_s=31.0
+    )
+
+    def seen(at_s, records, **fields):
+        shards = {KEY: structs.replace(page, records=records)}
+        pages = (WorkerPage(url="http://h:1/leases", asked_at=at_s, worker="a", shards=shards),)
+        return replace(look(at_s, owned("a", at_s)), pages=pages, **fields)
+
+    console = watch()
+    console.add(seen(0, 5))
+    document = json.loads(console.add(seen(20, 45)).fleet)
+    (shard,) = document["shards"]
+    assert (shard["behind_s"], shard["behind_age_s"], shard["lag_s"]) == (None, None, 7.0)
+    assert shard["records_per_s"] == 2.0
+    assert (shard["worker_page"]["call"], shard["worker_page"]["restarts"]) == ("processRecords", 2)
+    assert "the child was restarted 2 times" in shard["cause"]
+    assert document["history"][-1]["lag_s"] == 7.0
+    tips = {KEY: TipSnapshot(asked_at=15.0, position=TRIM_HORIZON, behind_s=3.0)}
+    (shard,) = json.loads(console.add(seen(40, 45, tips=tips)).fleet)["shards"]
+    assert (shard["behind_s"], shard["behind_age_s"], shard["lag_s"]) == (3.0, 25.0, 3.0)
 
 
 def test_a_look_that_fails_leaves_what_is_known_and_says_so():

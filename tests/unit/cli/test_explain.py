@@ -125,6 +125,8 @@ def test_json_has_all_that_is_said(properties, opened, capsys):
         "owner": "red\x1b",
         "checkpoint": "TRIM_HORIZON",
         "behind_s": None,
+        "behind_age_s": None,
+        "lag_s": None,
     }
 
 

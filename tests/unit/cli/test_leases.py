@@ -166,7 +166,10 @@ def test_only_those_that_are_asked_for(opened, printed):
     assert keys("--group", "g") == [PARENT.lease_key]
     assert len(keys("--stream", "s")) == 3
     assert keys("--stream", "t") == []
-    assert printed("list", "--once", "--stream", "t").splitlines()[0] == "app: 0 leases"
+    assert (
+        printed("list", "--once", "--stream", "t").splitlines()[0]
+        == "app: 0 of 3 leases (--stream t)"
+    )
 
 
 def test_rows_of_several_streams_have_a_column_for_it(opened, printed):
@@ -287,8 +290,8 @@ def test_what_cannot_be_described_is_said(properties, opened, capsys):
     assert "Name a shard id or a lease key" in capsys.readouterr().err
     assert dispatch(["leases", "describe", properties, "shardId-9", "--once"]) == 2
     assert "shardId-9 is neither" in capsys.readouterr().err
-    assert dispatch(["leases", "describe", "-p", properties, "bad", "--once"]) == 0
-    assert "bad has no row that can be read" in capsys.readouterr().err
+    assert dispatch(["leases", "describe", "-p", properties, "bad", "--once"]) == 2
+    assert "bad: UNREADABLE_ROW: " in capsys.readouterr().err
 
 
 def test_a_table_that_does_not_exist_is_named_and_exits_with_4(properties, opened, capsys):

@@ -75,7 +75,7 @@ def test_output_that_finds_no_room_is_no_success():
 
 def test_a_reader_that_is_gone_is_told_by_the_code_alone():
     before = "import os\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\nprint('lost')"
-    assert ended(0, before) == (1, "", "")
+    assert ended(0, before) == (141, "", "")
 
 
 def test_an_interpreter_without_the_private_names_closes_log_handlers(tmp_path):

@@ -65,7 +65,7 @@ def validate(capsys):
 
 @pytest.mark.parametrize("lines", [FINE, JDBC, "spark.sink = foreach", f"{FINE}\n{LETTERS}"])
 def test_what_works_is_not_told_of(validate, lines):
-    assert validate(lines) == (0, "f: nothing to complain about")
+    assert validate(lines) == (0, "f: no errors or warnings")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,18 @@ def test_on_a_terminal_it_is_drawn_in_place_and_what_moved_is_marked(
     assert max(len(line) for line in after) <= 80
 
 
+def test_shards_and_owners_have_room_on_a_narrow_screen(
+    properties, opened, capsys, on_terminal, monkeypatch
+):
+    on_terminal()
+    monkeypatch.setenv("COLUMNS", "60")
+    opened((FIRST, OTHER), (MOVED, OTHER), living=("a", "b"))
+    assert dispatch(watched(properties)) == 0
+    _before, after, *_ = screens(capsys.readouterr().out)
+    (marked,) = [line.split() for line in after if line.startswith("*")]
+    assert marked[:3] == ["*", FIRST.shard_id, "b"]
+
+
 def test_a_screen_has_what_matters_most_first(properties, opened, capsys, on_terminal):
     on_terminal()
     rows = tuple(lease(number, lease_owner="a") for number in range(40))

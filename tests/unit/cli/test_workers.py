@@ -79,7 +79,7 @@ def test_json_has_every_field_and_groups_are_chosen(printed):
     lines = [json.loads(line) for line in printed("-o", "jsonl").splitlines()]
     assert {line["worker"] for line in lines} == {"idle", JAVA, "w1"}
     assert {line["table"] for line in lines} == {"app"}
-    assert printed("--group", "none").splitlines()[0] == "app: 0 leases"
+    assert printed("--group", "none").splitlines()[0] == "app: 0 of 3 leases (--group none)"
 
 
 def test_what_workers_serve_is_added(printed):

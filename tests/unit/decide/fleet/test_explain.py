@@ -224,6 +224,23 @@ def test_rewound():
 
 
 @pytest.mark.parametrize(
+    ("positions", "cause"),
+    [
+        ((9, 3, 8), "from 9 to 3"),
+        ((9, 3, 9), None),
+        ((9, 3, 10), None),
+        ((9, 5, 3, 6), "from 9 to 5"),
+        ((9, 8, 9, 7, 8), "from 9 to 7"),
+    ],
+)
+def test_rewound_until_the_checkpoint_is_where_it_was(positions, cause):
+    looks = [look(s * 11, owned(counter=s, checkpoint=at(n))) for s, n in enumerate(positions)]
+    found = first(*looks)
+    assert (found.verdict is Verdict.REWOUND) == (cause is not None)
+    assert cause is None or cause in found.cause
+
+
+@pytest.mark.parametrize(
     ("behind_s", "verdict"),
     [(79, Verdict.NO_PROGRESS), (80, Verdict.RETENTION_RISK), (100, Verdict.RECORDS_LOST)],
 )

@@ -62,9 +62,9 @@ def test_a_point_counts_and_sums():
     tips = {key(0): tip(1, 5.0), key(1): tip(1, 0.0)}
     history = watched(look(0, *rows, lease(2)), look(1, *later, lease(2), tips=tips))
     first, second = history.points
-    assert (first.at_s, first.info, first.behind_s, first.throughput_kbps) == (1000, 3, None, None)
+    assert (first.at_s, first.info, first.lag_s, first.throughput_kbps) == (1000, 3, None, None)
     assert (second.ok, second.info, second.warning, second.critical) == (1, 2, 0, 0)
-    assert (second.behind_s, second.throughput_kbps, second.moved) == (5.0, 5.0, 0)
+    assert (second.lag_s, second.throughput_kbps, second.moved) == (5.0, 5.0, 0)
 
 
 def test_leases_that_move_are_counted_through_a_time_without_owner():
@@ -88,7 +88,7 @@ def test_points_cover_all_of_the_time_and_stay_few():
     points = watcher.history.points
     assert len(points) <= POINTS
     assert points[-1].at_s == 1000 + count - 1
-    assert points[0].behind_s == 77.0
+    assert points[0].lag_s == 77.0
     assert sum(one.moved for one in points) == count - 2
     assert [one.at_s for one in points] == sorted({one.at_s for one in points})
     assert points[-1].throughput_kbps is not None
@@ -124,7 +124,7 @@ def test_a_shard_without_a_readable_row_has_a_history_too():
     assert [(one.verdict, one.owner, one.checkpoint) for one in changes] == [
         ("UNREADABLE_ROW", None, None)
     ]
-    assert samples[0].behind_s is None
+    assert samples[0].lag_s is None
 
 
 def test_the_lineage_says_since_when_a_shard_is_there():

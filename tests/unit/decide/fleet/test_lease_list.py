@@ -147,6 +147,13 @@ def test_records_a_second_take_two_pages_of_one_hold():
     assert records_per_s([look(0, lease(0), pages=(page(records=1),))], lease(0)) is None
 
 
+def test_one_batch_that_takes_longer_than_the_looks_has_no_rate():
+    busy = page(5, records=10, child_silent_s=9.0)
+    assert rate(page(0, records=10), busy) is None
+    assert rate(page(0, records=5), busy) == 1.0
+    assert rate(page(0, records=10), page(5, records=10)) == 0.0
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
