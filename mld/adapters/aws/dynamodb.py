@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _BINARY = re.compile(rb'"BS?"\s*:')
 #: Members of a page; with any other one it is left to botocore.
 _PAGE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ConsumedCapacity"}
+#: Renewals and checkpoints; what the start of a large stream needs; looks at the table.
+_FREQUENT = ("update_item", "put_item", "scan", "get_item")
 
 
 class BotocoreDynamoDb:
@@ -37,7 +39,7 @@ class BotocoreDynamoDb:
     def __init__(self, client: BaseClient, pool: CallPool) -> None:
         for operation in ("Scan", "Query"):
             client.meta.events.register(f"before-parse.dynamodb.{operation}", _read_page)
-        self._calls = Caller(client, pool, ("update_item",))
+        self._calls = Caller(client, pool, _FREQUENT)
 
     async def describe_table(self, **request: Any) -> dict[str, Any]:
         """DescribeTable."""

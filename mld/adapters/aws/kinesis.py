@@ -356,7 +356,7 @@ class BotocoreKinesis:
             one.meta.events.register("before-parse.kinesis", self.dates.note)
         client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
         self._control = Caller(client, control)
-        self._retrieval = Caller(client, retrieval, ("get_records",))
+        self._retrieval = Caller(client, retrieval, ("get_records", "get_shard_iterator"))
         self._subscribing = subscribing or client
         watch_subscriptions(self._subscribing)
 
