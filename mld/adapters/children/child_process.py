@@ -17,17 +17,21 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from mld.adapters.calls import CallPool
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
+from mld.adapters.children.spawning import start_program
 from mld.adapters.system_text import limit_advice, system_text
 from mld.decide.children.child_environment import environment_of_child
+from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from mld.adapters.children.spawning import Descriptors, Started
 
 #: Seconds after the leader's exit until what it left in its process group gets SIGTERM, then
 #: SIGKILL, and until pipes that somebody still holds open are given up.
@@ -41,14 +45,14 @@ _POLL_S = 0.05
 #: Open files that are enough for anybody: some 16,000 children.
 DESCRIPTORS = 65_536
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: As many programs start at a time as consumers ask for.
+_STARTS = CallPool("starts", 8)
 
 #: Folder with a stand-in for ``amazon_kclpy``, for children that find no real one.
 SHIM = Path(__file__).resolve().parents[2] / "shim"
 
 
 _Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
-#: Descriptors of stdin, stdout and stderr.
-Descriptors: TypeAlias = tuple[int, int, int]
 
 
 class SessionKeeper(Protocol):
@@ -172,7 +176,7 @@ class ChildProcess:
             self._keeper.forget(self.pid)
 
 
-def _reaped(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
+def _reaped(process: Started) -> asyncio.Future[int]:
     """Done with the exit status of a process of ours when it has ended."""
     loop = asyncio.get_running_loop()
     reaped: asyncio.Future[int] = loop.create_future()
@@ -229,17 +233,43 @@ class ProcessLauncher:
         Raises:
             OSError: the program cannot be started (missing, not executable, no memory).
 
-        Cancellation: has no effect, there is no waiting inside.
+        Cancellation: comes into force when it is started; then it is ended.
         """
         with child_pipes() as (theirs, ours):
             try:
                 environment = encoded(environment_of_child(os.environ, env, self._shim))
-                process = _spawn([*map(system_text, argv)], theirs, environment)
+                process = await self._start([*map(system_text, argv)], theirs, environment)
             except ValueError as error:  # a NUL byte in an argument, or no program at all
                 raise OSError(str(error)) from error
+        return ChildProcess(process.pid, _reaped(process), opened(ours, on_stderr), self._keeper)
+
+    async def _start(
+        self, argv: list[str], pipes: Descriptors, environment: Mapping[bytes, bytes]
+    ) -> Started:
+        """Start it in a thread: on a busy machine that takes a while."""
+        starting = asyncio.ensure_future(_STARTS.run(_spawn, argv, pipes, environment))
+        is_cancelled = False
+        while not starting.done():
+            try:
+                await asyncio.wait([starting])
+            except asyncio.CancelledError:
+                is_cancelled = True
+        try:
+            process = starting.result()
+        except ThreadRefused:
+            process = _spawn(argv, pipes, environment)
         if self._keeper is not None:
             self._keeper.watch(process.pid)
-        return ChildProcess(process.pid, _reaped(process), opened(ours, on_stderr), self._keeper)
+        if is_cancelled:
+            self._end_unclaimed(process)
+            raise asyncio.CancelledError
+        return process
+
+    def _end_unclaimed(self, process: Started) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if (keeper := self._keeper) is not None:
+            _reaped(process).add_done_callback(lambda _: keeper.forget(process.pid))
 
 
 @contextlib.contextmanager
@@ -265,29 +295,15 @@ def opened(ours: Descriptors, on_stderr: Callable[[bytes], None]) -> _Pipes:
     return PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr)
 
 
-def _spawn(
-    argv: list[str], pipes: Descriptors, environment: Mapping[bytes, bytes]
-) -> subprocess.Popen[bytes]:
+def _spawn(argv: list[str], pipes: Descriptors, environment: Mapping[bytes, bytes]) -> Started:
     """Start a program, or what has no ``#!`` line by ``/bin/sh``, as the JDK does."""
-    stdin, stdout, stderr = pipes
-
-    def start(command: list[str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - the user's own program
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=environment,
-            start_new_session=True,
-        )
-
     try:
-        return start(argv)
+        return start_program(argv, pipes, environment)
     except OSError as error:
         script = shutil.which(argv[0], path=os.fsdecode(environment.get(b"PATH", os.defpath)))
         if error.errno != errno.ENOEXEC or script is None:
             raise
-        return start(["/bin/sh", script, *argv[1:]])
+        return start_program(["/bin/sh", script, *argv[1:]], pipes, environment)
 
 
 def encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:

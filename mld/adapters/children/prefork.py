@@ -42,7 +42,8 @@ from mld.model.masking import mask, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.adapters.children.child_process import Descriptors, SessionKeeper
+    from mld.adapters.children.child_process import SessionKeeper
+    from mld.adapters.children.spawning import Descriptors
 
 _log = logging.getLogger(__name__)
 
