@@ -260,5 +260,34 @@ class ChildTimedOut(ChildFailed):
     """A child did not answer within ``timeoutInSeconds``."""
 
 
+class ProcessorRaised(ChildFailed):
+    """A program of amazon_kclpy answered, although its processor had raised an exception."""
+
+
+class ChildReported(ChildFailed):
+    """A child answered with a failure of its own.
+
+    Attributes:
+        sequence_number: of the record that it blames; None = it names none.
+        sub_sequence_number: of that record.
+    """
+
+    def __init__(
+        self,
+        shard_id: str,
+        action: str,
+        why: str,
+        sequence_number: str | None = None,
+        sub_sequence_number: int = 0,
+    ) -> None:
+        super().__init__(shard_id, action, why)
+        self.sequence_number = sequence_number
+        self.sub_sequence_number = sub_sequence_number
+
+
+class LetterRefused(MldError):
+    """A dead letter is not known to be stored: nothing may be skipped; correct the cause or wait."""
+
+
 class MalformedData(MldError):
     """Stored or received data cannot be read; the message says which and why."""

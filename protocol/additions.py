@@ -6,6 +6,8 @@ daemon that did not announce one takes its messages for junk, as Java does.
 
 * ``tick``: an idle child gets an empty ``processRecords`` every so many seconds.
 * ``log``: a record for the daemon's log; like any other output, it moves nothing.
+* ``failure``: a status may say that the action has failed, and at which record. Announced only where
+  the daemon sets such records aside.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 CAPABILITIES_VARIABLE: Final = "KCL_MLD_CAPABILITIES"
 #: Environment variable with the folder of the definitions of schemas; only where records have them.
 SCHEMAS_VARIABLE: Final = "KCL_MLD_SCHEMAS"
-#: All additions, by the name of their action.
-CAPABILITIES: Final = frozenset({"tick", "log"})
+#: A status that says that its action has failed.
+FAILURE: Final = "failure"
+#: All additions; but :data:`FAILURE` they are named like their actions.
+CAPABILITIES: Final = frozenset({"tick", "log", FAILURE})
 #: Shortest and longest tick, in seconds.
 TICK_RANGE_S: Final = (0.1, 3600.0)
 

@@ -25,10 +25,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-from protocol.additions import SCHEMAS_VARIABLE, capabilities
+from protocol.additions import FAILURE, SCHEMAS_VARIABLE, capabilities
 from protocol.child_connection import ChildConnection
 from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
+    Action,
     CheckpointRequest,
     CheckpointResult,
     ChildMessage,
@@ -54,6 +55,7 @@ __all__ = [
     "LeaseLostInput",
     "ProcessRecordsInput",
     "Record",
+    "RecordFailed",
     "RecordProcessor",
     "ShardEndedInput",
     "ShutdownRequestedInput",
@@ -77,6 +79,28 @@ class CheckpointError(Exception):
     def __init__(self, value: str) -> None:
         self.value = value
         super().__init__(value)
+
+
+class RecordFailed(Exception):
+    """Raised by ``process_records``: one record can't be processed.
+
+    A daemon that announces ``failure`` is told which, and keeps it as a dead letter if it fails again
+    and again. To any other daemon it is an exception like every other, which ends the process.
+    """
+
+    def __init__(self, record: Record, why: str) -> None:
+        self.record = record
+        super().__init__(why)
+
+    @property
+    def status(self) -> Status:
+        """As the daemon is told."""
+        return Status(
+            Action.PROCESS_RECORDS,
+            str(self),
+            self.record.sequence_number,
+            self.record.sub_sequence_number,
+        )
 
 
 class Asking(Protocol):
@@ -297,7 +321,13 @@ def run(
     while not isinstance(message := wire.next_message(), EndOfStream):
         # The table knows no result outside a request.
         assert not isinstance(message, CheckpointResult)
-        call(processor, message, checkpointer)
+        try:
+            call(processor, message, checkpointer)
+        except RecordFailed as failed:
+            if not isinstance(message, ProcessRecords) or FAILURE not in wire.announced:
+                raise
+            wire.say(failed.status)
+            continue
         may_ask = isinstance(message, Initialize) and "tick" in wire.announced
         if may_ask and processor.tick_s is not None:
             wire.say(Tick(processor.tick_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.additions import FAILURE
 from protocol.codec import decode_from_daemon, encode
 from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
 from protocol.events import (
@@ -67,8 +68,10 @@ class ChildConnection:
         signal = SENT_BY_CHILD.get(type(message))
         if signal is None:
             raise LocalProtocolError(f"a child never sends {type(message).__name__}")
-        if isinstance(message, Tick) and message.action not in self._announced:
-            raise LocalProtocolError(f"the daemon has not announced {message.action}")
+        if isinstance(message, Tick):
+            self._check_announced(message.action)
+        if isinstance(message, Status) and message.failure is not None:
+            self._check_announced(FAILURE)
         state = next_state(Role.CHILD, self._state, signal)
         if isinstance(message, Status) and message.response_for != self.handling:
             raise LocalProtocolError(
@@ -77,6 +80,10 @@ class ChildConnection:
         data = encode(message)
         self._state = state
         return data
+
+    def _check_announced(self, addition: str) -> None:
+        if addition not in self._announced:
+            raise LocalProtocolError(f"the daemon has not announced {addition}")
 
     def keep_alive(self) -> bytes:
         """The bytes of a message that every daemon ignores.

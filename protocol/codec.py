@@ -116,11 +116,24 @@ def _child_fields(message: ChildMessage) -> str:
         case CheckpointRequest():
             return _position(message)
         case Status():
-            return f',"responseFor":{json_string(message.response_for)}'
+            return f',"responseFor":{json_string(message.response_for)}{_failure(message)}'
         case Tick():
             return f',"seconds":{_scalar(message.seconds)}'
         case _ as never:
             assert_never(never)
+
+
+def _failure(status: Status) -> str:
+    """What a status says of a failure; nothing of success, as in Java."""
+    if status.failure is None:
+        return ""
+    said = f',"failure":{json_string(status.failure)}'
+    if status.failed_sequence_number is not None:
+        said += (
+            f',"failedSequenceNumber":{json_string(status.failed_sequence_number)}'
+            f',"failedSubSequenceNumber":{_number(status.failed_sub_sequence_number)}'
+        )
+    return said
 
 
 def _position(message: CheckpointRequest | CheckpointResult) -> str:

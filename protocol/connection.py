@@ -209,7 +209,7 @@ class DaemonConnection:
             return self._junk(decoded)
         action = ACTION_OF[self._state]
         match decoded:
-            case Status(response_for=response_for):
+            case Status(response_for=response_for) as status:
                 if response_for != action:
                     self._move(Signal.MISMATCHED_STATUS)
                     raise RemoteProtocolError(
@@ -217,7 +217,7 @@ class DaemonConnection:
                     )
                 self._has_glued_status = False
                 self._move(Signal.STATUS)
-                return StatusReceived(action)
+                return StatusReceived(action, None if status.failure is None else status)
             case CheckpointRequest() as request:
                 self._move(Signal.CHECKPOINT_REQUEST)
                 return CheckpointRequested(request, action)

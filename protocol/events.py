@@ -38,9 +38,11 @@ class StatusReceived:
 
     Attributes:
         action: the action that was awaited; the status named exactly this one.
+        failed: what the child says of a failure; None = it has succeeded.
     """
 
     action: Action
+    failed: Status | None = None
 
 
 @dataclass(frozen=True, slots=True)

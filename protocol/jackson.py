@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from protocol.additions import FAILURE
 from protocol.messages import Action, CheckpointRequest, Status, Tick
 
 _LONG_MIN: Final = -(2**63)
@@ -204,6 +205,12 @@ _FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
     Action.SHUTDOWN_REQUESTED: {},
 }
 
+_FAILURE_FIELDS: Final[dict[str, _Coercion]] = {
+    "responseFor": _as_string,
+    "failure": _as_string,
+    "failedSequenceNumber": _as_string,
+    "failedSubSequenceNumber": _as_long,
+}
 _TICK_FIELDS: Final[dict[str, _Coercion]] = {"seconds": _as_seconds}
 
 
@@ -324,9 +331,11 @@ def _message(
         return Tick(_take(pairs, _TICK_FIELDS).get("seconds"))
     if known is None:
         raise _Refused(f"unknown action {action!r:.100}")
+    if action == Action.STATUS and FAILURE in announced:
+        known = _FAILURE_FIELDS
     fields = _take(pairs, known)
     if action == Action.STATUS:
-        return Status(fields.get("responseFor"))
+        return Status(*(fields.get(name) for name in _FAILURE_FIELDS))
     if action == Action.CHECKPOINT:
         return CheckpointRequest(fields.get("sequenceNumber"), fields.get("subSequenceNumber"))
     return Foreign(Action(str(action)))

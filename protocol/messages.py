@@ -193,10 +193,19 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A child has finished the action named in ``response_for`` (exact wire name)."""
+    """A child has finished the action named in ``response_for`` (exact wire name).
+
+    Attributes:
+        failure: why it has failed, an addition of kcl-mld; None = it has not.
+        failed_sequence_number: of the record that it failed at; None = not known.
+        failed_sub_sequence_number: of that record; None = 0.
+    """
 
     action: ClassVar[Action] = Action.STATUS
     response_for: str | None
+    failure: str | None = None
+    failed_sequence_number: str | None = None
+    failed_sub_sequence_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
+    from mld.ports.letters import LetterStore
     from mld.ports.metrics import MetricSender
     from mld.ports.process import Offload
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
@@ -52,6 +53,7 @@ class Ports:
     Attributes:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
         schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
+        letters: None without ``childFailurePolicy = deadletter``.
         release_memory: gives free memory back to the system, if there is a way.
         read_properties: the bytes of the file of the configuration as it is now; None = not known.
         service_time: epoch seconds by the dates of Kinesis' answers; None where they have none.
@@ -73,6 +75,7 @@ class Ports:
     offload: Offload
     pid: int
     schemas: SchemaPorts | None = None
+    letters: LetterStore | None = None
     release_memory: Callable[[], object] = _keep_memory
     read_properties: Callable[[], bytes] | None = None
     service_time: Callable[[], float | None] = _undated

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
     from mld.ports.children import ChildLauncher
+    from mld.ports.letters import LetterStore
     from mld.ports.process import LoadSource
 
 
@@ -106,6 +107,14 @@ class _Opened:
         prefork = PreforkLauncher(guardian, self._config.child.preload)
         self._closing.callback(prefork.close)
         return prefork
+
+    def letters(self, region: str) -> LetterStore | None:
+        contain = self._config.contain
+        if contain is None:
+            return None
+        from mld.adapters.letters import open_letters  # noqa: PLC0415 - few ask for it
+
+        return open_letters(contain.destination, self.pool("letters", 2), self.client, region)
 
     def cloudwatch(self) -> BotocoreCloudWatch | None:
         config = self._config
@@ -199,6 +208,7 @@ def real_ports(
             offload=opened.pool("convert", 1),
             pid=os.getpid(),
             schemas=schemas,
+            letters=opened.letters(region),
             release_memory=return_free_memory,
             read_properties=read_properties,
             service_time=kinesis_port.dates.now_s,

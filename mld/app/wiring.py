@@ -290,6 +290,7 @@ class WorkerWiring:
             launcher=ports.children,
             pid=ports.pid,
             service_time=ports.service_time,
+            letters=ports.letters,
             schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
         )
 

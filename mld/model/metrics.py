@@ -149,6 +149,16 @@ EXCEPTIONS = _counter(
     "Exceptions in a processor of amazon_kclpy after which the program continued.",
     of_shard=True,
 )
+DEAD_LETTERS = _counter(
+    "kcl_dead_lettered_records_total",
+    "Records that children failed at and that became dead letters.",
+    of_shard=True,
+)
+HELD_MINUTES = _counter(
+    "kcl_shard_held_minutes_total",
+    "Minutes, begun ones included, for which shards were held because of their dead letters.",
+    of_shard=True,
+)
 RESTARTS = _counter("kcl_child_restarts_total", "Restarts of children that failed.", of_shard=True)
 SCHEMA_FAILURES_SEEN = _counter(
     "kcl_schema_failures_total",
@@ -314,6 +324,22 @@ PROCESSOR_EXCEPTIONS = Metric(
     dimension=SHARD,
     is_own=True,
     family=EXCEPTIONS,
+)
+DEAD_LETTERED = Metric(
+    PROCESS,
+    "DeadLetteredRecords",
+    "records that were skipped and became dead letters",
+    dimension=SHARD,
+    is_own=True,
+    family=DEAD_LETTERS,
+)
+SHARD_HELD = Metric(
+    PROCESS,
+    "ShardHeld",
+    "once a minute while a shard is held because of its dead letters",
+    dimension=SHARD,
+    is_own=True,
+    family=HELD_MINUTES,
 )
 SCHEMA_FAILURES = Metric(
     PROCESS,

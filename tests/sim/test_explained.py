@@ -183,6 +183,7 @@ ROWS: dict[Verdict, Callable[[list[Any]], bool]] = {
     Verdict.THRASHING: lambda rows: (
         sum(a.actual_owner != b.actual_owner for a, b in pairwise(rows)) > 1
     ),
+    Verdict.HELD: lambda rows: any(row.failure.held for row in rows),
     Verdict.REWOUND: lambda rows: any(b.checkpoint < a.checkpoint for a, b in pairwise(rows)),
 }
 

@@ -271,7 +271,11 @@ NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {"dictConfig", "groupBy", "kclMldMeasuredPlace", "kclMldMoving", "leaseCounter", "maxAge"}
-    | {"kclMldStream", "millisBehindLatest"}
+    | {"kclMldFailure", "kclMldSkip", "kclMldStream", "millisBehindLatest"}
+    | {"deadLetteredAtMillis", "exitCode", "failedSequenceNumber", "failedSubSequenceNumber"}
+    | {"firstArrivalMillis", "firstFailedAtMillis", "firstSequenceNumber", "firstSubSequenceNumber"}
+    | {"lastArrivalMillis", "lastSequenceNumber", "lastSubSequenceNumber", "recordCount"}
+    | {"stderrTail", "streamCreatedAt", "workerId"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value

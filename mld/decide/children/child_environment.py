@@ -12,10 +12,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.additions import CAPABILITIES_VARIABLE, SCHEMAS_VARIABLE
+from mld.model.config.config import ChildFailurePolicy
+from protocol.additions import CAPABILITIES, CAPABILITIES_VARIABLE, FAILURE, SCHEMAS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from mld.model.config.config import ChildConfig
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z]+)\}")
 _PATH_SEPARATOR = ":"
@@ -102,6 +105,13 @@ class ChildFacts:
         return tuple(
             _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word) for word in argv
         )
+
+
+def announced_to(config: ChildConfig) -> frozenset[str]:
+    """The additions to the protocol that a child may use."""
+    if config.failure_policy is ChildFailurePolicy.DEADLETTER:
+        return CAPABILITIES
+    return CAPABILITIES - {FAILURE}
 
 
 def environment_of_child(

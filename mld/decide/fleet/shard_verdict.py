@@ -61,6 +61,7 @@ class ShardJudge:
                 *self._stream(lease),
                 *self._retention(lease),
                 *self._rewound(lease),
+                *self._held(lease),
                 *self._thrashing(lease),
                 *(() if state.verdict is Verdict.OWNER_SILENT else self._handing_over(lease)),
                 state,
@@ -404,6 +405,19 @@ class ShardJudge:
                     self._watch.since_s(look),
                 )
                 return
+
+    def _held(self, lease: Lease) -> Iterator[Conclusion]:
+        held = lease.failure.behind(lease.checkpoint).held
+        if held is None or lease.actual_owner is None:
+            return
+        yield self._said(
+            lease,
+            Verdict.HELD,
+            VerdictSeverity.WARNING,
+            f"{lease.actual_owner} holds it and reads nothing: {held}",
+            "look at the dead letters, correct the program, and restart the worker",
+            self._row_holds_s(lease, lambda row: row.failure.held is not None),
+        )
 
     def _thrashing(self, lease: Lease) -> Iterator[Conclusion]:
         owners: list[str] = []

@@ -37,6 +37,7 @@ class ConsumerStatus:
         child_failures: in a row without a checkpoint in between.
         child_failure_age_s: since the last of them; None without one.
         last_error: the last failure, one sentence.
+        held_because: why nothing is read although the lease is held; None = it is read.
     """
 
     lease_key: str
@@ -64,6 +65,7 @@ class ConsumerStatus:
     child_failures: int = 0
     child_failure_age_s: float | None = None
     last_error: str | None = None
+    held_because: str | None = None
 
     @property
     def lag_s(self) -> float | None:

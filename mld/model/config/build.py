@@ -31,6 +31,7 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
+from mld.model.config.contain import contain_of
 from mld.model.config.fleet import (
     DURATION_KEY,
     DURATION_PERCENT,
@@ -156,6 +157,7 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
         aws=aws,
         leases=_leases(settings, application),
         child=child,
+        contain=contain_of(settings, child),
         shards=_shards(settings),
         retrieval=_retrieval(settings),
         metrics=settings.read(MetricsConfig, enabled_dimensions=_dimensions(settings)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.model.children.contain_config import ContainConfig
 from mld.model.config.fleet import AssignmentConfig, FleetConfig
 from mld.model.config.keys import (
     INT32_MAX,
@@ -71,6 +72,7 @@ class ChildFailurePolicy(StrEnum):
 
     EXIT = "exit"
     RESTART = "restart"
+    DEADLETTER = "deadletter"
 
 
 class ChildExceptionPolicy(StrEnum):
@@ -353,7 +355,8 @@ class ChildConfig:
         Key("logWarningForTaskAfterMillis", Kind.N1_LONG, None,
         "warn when a call of the child takes longer", least=0, below=PASSED_ON))
     failure_policy: ChildFailurePolicy = own_member("childFailurePolicy", ChildFailurePolicy.EXIT,
-        "what a failed child does: end the daemon, or restart for its shard")
+        "what a failed child does: end the daemon, restart for its shard, or restart until the record"
+        " is found that it fails at, which becomes a dead letter")
     exception_policy: ChildExceptionPolicy = own_member("childExceptionPolicy",
         ChildExceptionPolicy.IGNORE,
         "what an exception that amazon_kclpy caught in a processor does: an ERROR alone, or the"
@@ -380,7 +383,8 @@ class ChildConfig:
     restart_backoff_s: float = own_millis("childRestartBackoffMillis", 1_000,
         "pause before the first restart of a child; doubles up to a minute")
     restart_attempts: int = own_count("childRestartMaxAttempts", 10,
-        "restarts of one shard without progress before the daemon gives up")
+        "restarts of one shard without progress before the daemon gives up; with deadletter, before"
+        " a record is given up")
     eof_grace_s: float = 10.0
     term_grace_s: float = 5.0
 
@@ -434,6 +438,7 @@ class Config:
 
     Attributes:
         worker_id: from the file, or a fresh UUID.
+        contain: exactly with ``childFailurePolicy = deadletter``.
         fleet: being one of a 3.x fleet.
         streams: which streams a multi-stream worker reads; None = ``stream`` alone.
         spark: the file's ``spark.*`` keys with their texts, for children that run Spark; may hold
@@ -448,6 +453,7 @@ class Config:
     aws: AwsConfig
     leases: LeaseConfig
     child: ChildConfig
+    contain: ContainConfig | None = None
     shards: ShardConfig = field(default_factory=ShardConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
@@ -529,6 +535,7 @@ POLLING_KEYS = (
 SECTIONS = (
     Config,
     ChildConfig,
+    ContainConfig,
     StreamConfig,
     StreamList,
     StreamSelection,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.model.leases.containment import NO_FAILURE
+
 if TYPE_CHECKING:
+    from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
 
@@ -32,6 +35,8 @@ class Lease:
             said.
         stream_mark: ``account:region:name`` of the stream, in rows of a single stream (attribute
             ``kclMldStream``, ours alone); None until a worker of ours has held it.
+        failure: what its children failed at, see :mod:`mld.model.leases.containment`.
+        skipped: dead-lettered records that no checkpoint covers.
     """
 
     lease_key: str
@@ -48,6 +53,8 @@ class Lease:
     checkpoint_owner: str | None = None
     throughput_kbps: float | None = None
     stream_mark: str | None = None
+    failure: FailureNote = NO_FAILURE
+    skipped: tuple[PositionRange, ...] = ()
 
     @property
     def is_finished(self) -> bool:

@@ -21,6 +21,7 @@ from mld.model.attributes import (
     texts_of,
 )
 from mld.model.fleet.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
+from mld.model.leases.containment import FAILURE, SKIP, failure_of, skipped_of
 from mld.model.leases.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
@@ -109,6 +110,8 @@ def lease_from_item(item: Item) -> Lease:
         checkpoint_owner=text_of(item, "checkpointOwner"),
         throughput_kbps=_throughput(item),
         stream_mark=text_of(item, STREAM_MARK),
+        failure=failure_of(text_of(item, FAILURE)),
+        skipped=skipped_of(texts_of(item, SKIP)),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.model.attributes import decimal, integer, rounded
+from mld.model.leases.containment import FAILURE, SKIP, skipped_behind
 from mld.model.leases.lease_item import (
     LEASE_KEY,
     STREAM_MARK,
@@ -24,6 +25,7 @@ from mld.model.leases.lease_item import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
@@ -102,6 +104,8 @@ def checkpointing(
         owner_switches_since_checkpoint=0,
         pending_checkpoint=None,
         child_shard_ids=tuple(sorted(child_shard_ids)) or lease.child_shard_ids,
+        failure=lease.failure.behind(position),
+        skipped=skipped_behind(lease.skipped, position),
     )
     attributes: dict[str, dict[str, Any]] = {
         **checkpoint_attributes(position),
@@ -113,12 +117,55 @@ def checkpointing(
         attributes["childShardIds"] = {"SS": list(after.child_shard_ids)}
     after, throughput = _with_throughput(after, throughput_kbps)
     attributes |= throughput
+    contained, settled = _containment(lease, after)
     removed = (
         "pendingCheckpoint",
         "pendingCheckpointSubSequenceNumber",
         "pendingCheckpointState",
+        *settled,
     )
-    return _own_write(lease, after, attributes, removed)
+    return _own_write(lease, after, attributes | contained, removed)
+
+
+def containing(
+    lease: Lease,
+    failure: FailureNote,
+    skipped: tuple[PositionRange, ...],
+    throughput_kbps: float | None = None,
+) -> LeaseWrite:
+    """Storing what children failed at; a heartbeat as well.
+
+    Args:
+        lease: the row as its holder last wrote it.
+        skipped: dead-lettered records; those that its checkpoint covers are left out.
+        throughput_kbps: as :func:`renewal`.
+    """
+    after = replace(
+        lease,
+        lease_counter=lease.lease_counter + 1,
+        failure=failure.behind(lease.checkpoint),
+        skipped=skipped_behind(skipped, lease.checkpoint),
+    )
+    attributes, removed = _containment(lease, after)
+    after, throughput = _with_throughput(after, throughput_kbps)
+    return _own_write(lease, after, attributes | throughput, removed)
+
+
+def _containment(lease: Lease, after: Lease) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+    """Attributes that a write sets and removes; none where the row says it already."""
+    attributes: dict[str, dict[str, Any]] = {}
+    removed = []
+    if after.failure != lease.failure:
+        if (text := after.failure.text()) is None:
+            removed.append(FAILURE)
+        else:
+            attributes[FAILURE] = {"S": text}
+    if after.skipped != lease.skipped:
+        if after.skipped:
+            attributes[SKIP] = {"SS": [str(one) for one in after.skipped]}
+        else:
+            removed.append(SKIP)
+    return attributes, tuple(removed)
 
 
 def releasing(lease: Lease) -> LeaseWrite:

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from mld.decide.readiness import CHILD_SILENT_S
-from mld.errors import ChildFailed, ChildTimedOut
+from mld.errors import ChildFailed, ChildReported, ChildTimedOut
 from mld.model.masking import printable
 from protocol import (
     NEED_DATA,
@@ -35,6 +35,7 @@ from protocol import (
     IgnoredMessage,
     JunkLine,
     RemoteProtocolError,
+    Status,
     StatusReceived,
     TickRequested,
 )
@@ -331,6 +332,8 @@ class ChildExchange:
                 raise await self._broken(action, error) from error
             self._heard_at = self._clock.monotonic()
             if isinstance(event, StatusReceived):
+                if event.failed is not None:
+                    raise self._reported(action, event.failed)
                 return
             await self._serve(action, event)
 
@@ -440,6 +443,15 @@ class ChildExchange:
     def _failure(self, action: Action | None, why: str) -> ChildFailed:
         name = None if action is None else str(action)
         return ChildFailed(self._shard_id, name, why, self.exit_status)
+
+    def _reported(self, action: Action, status: Status) -> ChildReported:
+        return ChildReported(
+            self._shard_id,
+            str(action),
+            f"it answered with a failure: {printable(status.failure or '')}",
+            status.failed_sequence_number,
+            status.failed_sub_sequence_number or 0,
+        )
 
     def _unwritable(self, action: Action, error: OSError) -> ChildFailed:
         return self._failure(action, f"its stdin cannot be written: {error}")

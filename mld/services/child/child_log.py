@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 from mld.decide.children.child_record import ChildRecord, StderrTail, Traces, read_record
@@ -35,6 +36,8 @@ LINES_PER_S = 200.0
 NOTICE_S = 10.0
 #: A line that may begin a stack trace waits so long for the next one.
 TRACE_WAIT_S = 0.1
+#: Lines of stderr in a dead letter.
+TAIL_LINES = 20
 #: What amazon_kclpy writes to stderr when a processor raised, before the status with which it goes on.
 _CAUGHT = b"Caught exception from action dispatch: "
 #: Most characters of what is quoted in the error of a child that failed.
@@ -61,6 +64,8 @@ class ChildLog:
         self._has_caught = False
         self._has_warned_of_glued = False
         self.pid = 0
+        #: Its last lines of stderr, if somebody wants them: see :meth:`keep_lines`.
+        self._lines: deque[bytes] | None = None
 
     @property
     def why_it_failed(self) -> str:
@@ -68,6 +73,17 @@ class ChildLog:
         said = self._tail.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
         text = mask(printable(said.strip()))
         return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
+
+    def keep_lines(self) -> None:
+        """Have the last lines of stderr ready for :attr:`last_lines`."""
+        self._lines = deque(maxlen=TAIL_LINES)
+
+    @property
+    def last_lines(self) -> str | None:
+        """The last lines of stderr without secrets; None = nobody wanted them."""
+        if self._lines is None:
+            return None
+        return "\n".join(mask(printable(one.decode("utf-8", "replace"))) for one in self._lines)
 
     def take_exception(self) -> str | None:
         """What amazon_kclpy said of an exception of the processor since the last call."""
@@ -80,6 +96,8 @@ class ChildLog:
         """A line of stderr."""
         self._has_caught |= _CAUGHT in line
         self._tail.note(line[:MAX_LINE_BYTES])
+        if self._lines is not None:
+            self._lines.append(line[:MAX_LINE_BYTES])
         if (record := self._record(line)) is not None:
             self._end_trace()
             self._write_record("stderr", record)

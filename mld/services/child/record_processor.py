@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.decide.children.child_environment import announced_to
 from mld.errors import ChildFailed, ChildTimedOut
 from mld.services.child.child_exchange import ChildExchange
 from mld.services.child.child_log import ChildLog
 from protocol import (
-    CAPABILITIES,
     Action,
     DaemonConnection,
     EndOfStream,
@@ -111,7 +111,7 @@ class RecordProcessor:
         self._env = env
         self._extras = dict(extras or {})
         self._on_exception = on_exception
-        self._connection = DaemonConnection(shard_id, announced=CAPABILITIES)
+        self._connection = DaemonConnection(shard_id, announced=announced_to(config))
         self._log = ChildLog(shard_id, clock, config.log_format)
         self._child: Child | None = None
         self._exchanges: ChildExchange | None = None
@@ -165,6 +165,15 @@ class RecordProcessor:
     def was_hung_up(self) -> bool:
         """True when its input was closed before it had answered ``initialize``."""
         return self._exchanges is not None and self._exchanges.was_hung_up
+
+    def keep_stderr(self) -> None:
+        """Have its last lines of stderr ready for :attr:`last_stderr`; before it is started."""
+        self._log.keep_lines()
+
+    @property
+    def last_stderr(self) -> str | None:
+        """Its last lines of stderr; None = nobody wanted them."""
+        return self._log.last_lines
 
     # -- actions -------------------------------------------------------------------------------
 

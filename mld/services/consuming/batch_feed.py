@@ -14,16 +14,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.children.child_environment import ChildFacts
+from mld.decide.children.child_environment import ChildFacts, announced_to
+from mld.decide.children.containment import FailedLine
 from mld.decide.children.lifecycle import TaskOutcome
 from mld.decide.summary import counted
-from mld.errors import ChildFailed, MalformedData
+from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.model.config.config import ChildExceptionPolicy
 from mld.model.metrics import PROCESS_RECORDS_TIME
 from mld.model.retrieval.wire import first_arrival_s
 from mld.model.sequence import Sentinel
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
-from protocol import CAPABILITIES, Action
+from protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import ChildShard
     from mld.services.consuming.consumer_context import ConsumerContext
+    from mld.services.consuming.containment import Containment
     from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 
 log = logging.getLogger(__name__)
@@ -69,8 +71,11 @@ class BatchFeed:
         last_processed_at: the same when a batch was done with: answered by the child, or empty.
     """
 
-    def __init__(self, context: ConsumerContext) -> None:
+    def __init__(self, context: ConsumerContext, containment: Containment | None) -> None:
+        """Nothing is fetched before :meth:`start`."""
         self._context = context
+        self._containment = containment
+        self._failed: tuple[FailedLine, RecordProcessor] | None = None
         self._parts = context.parts
         self._clock = context.parts.runtime.clock
         self._pipeline: _Pipeline | None = None
@@ -175,7 +180,7 @@ class BatchFeed:
             application_name=config.application_name,
             worker_id=config.worker_id,
             pid=parts.pid,
-            announced=CAPABILITIES,
+            announced=announced_to(config.child),
             answer_timeout_s=config.child.answer_timeout_s,
             schemas=None if parts.schemas is None else parts.schemas.files.folder,
             spark=config.spark,
@@ -184,7 +189,7 @@ class BatchFeed:
         )
         argv = context.stream_context.argv or config.child.argv
         tells_stream = config.streams is not None and config.streams.tells_stream
-        return RecordProcessor(
+        processor = RecordProcessor(
             context.shard_id,
             replace(config.child, argv=facts.command(argv)),
             parts.launcher,
@@ -194,6 +199,9 @@ class BatchFeed:
             facts.extras() if tells_stream else {},
             self._exception_caught,
         )
+        if config.contain is not None and config.contain.with_stderr:
+            processor.keep_stderr()
+        return processor
 
     def _exception_caught(self, action: Action, said: str) -> None:
         """The child's processor raised, and the child goes on: to Java the action has succeeded.
@@ -211,8 +219,11 @@ class BatchFeed:
             why += f"; records {first} to {last} may not be processed"
         context.last_error = f"{context.shard_id}: {action}: {why}"
         policy = self._parts.config.child.exception_policy
-        if policy is ChildExceptionPolicy.FAIL and action is not Action.LEASE_LOST:
-            raise ChildFailed(context.shard_id, str(action), why, None)
+        is_contained = self._containment is not None and self._delivering is not None
+        if action is not Action.LEASE_LOST and (
+            policy is ChildExceptionPolicy.FAIL or is_contained
+        ):
+            raise ProcessorRaised(context.shard_id, str(action), why, None)
         log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
 
     def interrupt(self) -> None:
@@ -355,6 +366,9 @@ class BatchFeed:
         self._parts.tally.records += delivery.records
         self.records += delivery.records
         self._parts.renewer.received(context.lease_key, context.held.token, delivery.data_bytes)
+        if self._containment is not None and delivery.largest is not None:
+            await self._say_contained(delivery, processor, self._containment)
+            return
         context.checkpointer.delivered(delivery.largest)
         line = delivery.pop_line()
         if line is None:
@@ -367,6 +381,34 @@ class BatchFeed:
         with context.metrics.timed(PROCESS_RECORDS_TIME):
             await processor.process(outgoing)
         self._delivering = None
+
+    async def _say_contained(
+        self, delivery: Delivery, processor: RecordProcessor, containment: Containment
+    ) -> None:
+        """The lines that containment makes of one; each stays in memory until it is answered."""
+        context, line = self._context, delivery.pop_line()
+        if line is None or delivery.smallest is None:
+            return
+        for part in containment.parts(line, delivery):
+            if context.current() is None:
+                return
+            before = context.checkpointer.largest
+            context.checkpointer.delivered(part.largest)
+            self._delivering = delivery.smallest, part.largest
+            try:
+                with context.metrics.timed(PROCESS_RECORDS_TIME):
+                    await processor.process(OutgoingLine(part.line, _keep))
+            except ChildFailed as error:
+                if context.may_go_on():
+                    self._failed = FailedLine(part.line, error, before), processor
+                raise
+            containment.passed(part)
+        self._delivering = None
+
+    def take_failed(self) -> FailedLine | None:
+        """The line that a child has just failed at, once; None = it failed otherwise."""
+        found, self._failed = self._failed, None
+        return None if found is None else replace(found[0], stderr=found[1].last_stderr)
 
     def _report_missing(self, missing: Sequence[Missing]) -> None:
         """Count and log user records that the child doesn't get."""
@@ -397,6 +439,10 @@ class BatchFeed:
                 _range(self._outside),
             )
             self._outside, self._outside_at = [], now
+
+
+def _keep() -> None:
+    """A line that was written is still needed."""
 
 
 def _count(missing: Sequence[Missing]) -> int:

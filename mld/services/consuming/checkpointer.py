@@ -93,6 +93,19 @@ class ShardCheckpointer:
         """A batch up to ``largest`` goes to the child: it may be checkpointed from now on."""
         self._state = self._state.delivered(largest)
 
+    @property
+    def largest(self) -> ExtendedSequenceNumber:
+        """The largest position that the child was given, or where it began."""
+        return self._state.largest
+
+    async def pass_over(self, position: ExtendedSequenceNumber) -> None:
+        """Store a position up to which nothing is left to do, although no child has asked for it.
+
+        A failure is logged, and nothing follows from it: the next checkpoint passes it, too.
+        """
+        async with self._lock:
+            await self._store(position)
+
     def end_shard(self, child_shard_ids: tuple[str, ...]) -> None:
         """The shard ended: SHARD_END may be stored, together with the ids of the children."""
         self._state = self._state.ended()

@@ -14,12 +14,14 @@ from mld.model.metrics import (
     ANY_MILLIS_BEHIND_LATEST,
     CHILD_RESTARTED,
     DATA_BYTES_PROCESSED,
+    DEAD_LETTERED,
     HANDED_OFF,
     MILLIS_BEHIND_LATEST,
     PROCESS_TASK,
     PROCESSOR_EXCEPTIONS,
     RECORDS_PROCESSED,
     SCHEMA_FAILURES,
+    SHARD_HELD,
     UNREADABLE_USER_RECORDS,
     USER_RECORDS_OUTSIDE_SHARD,
 )
@@ -162,6 +164,14 @@ class ConsumerMetrics:
     def exception_caught(self) -> None:
         """Report an exception of the processor with which the child went on."""
         self._add(PROCESSOR_EXCEPTIONS, 1)
+
+    def dead_lettered(self, records: int) -> None:
+        """Report records that became a dead letter."""
+        self._add(DEAD_LETTERED, records)
+
+    def held(self) -> None:
+        """Report that the shard is held, again and again while it is."""
+        self._add(SHARD_HELD, 1)
 
     def stayed_framed(self, records: int) -> None:
         """Report records whose frame could not be taken off; nothing while there is none."""

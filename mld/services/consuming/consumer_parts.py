@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.ports.children import ChildLauncher
+    from mld.ports.letters import LetterStore
     from mld.ports.process import Offload
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
@@ -138,6 +139,7 @@ class ConsumerParts:
     Attributes:
         pid: process id of the daemon, for children that outlive it if they don't look.
         schemas: the schema registry; None = frames are left alone.
+        letters: where dead letters go; None without ``childFailurePolicy = deadletter``.
         starts: made here, because all children share its places.
         lines: made here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
@@ -157,6 +159,7 @@ class ConsumerParts:
     launcher: ChildLauncher
     pid: int
     schemas: SchemaRegistry | None = None
+    letters: LetterStore | None = None
     starts: ChildStarts = field(init=False)
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -38,6 +38,7 @@ from mld.model.sequence import SHARD_END
 from mld.ports.process import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
+from mld.services.consuming.containment import Containment
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ class ShardConsumer:
         self.shard_id = held.lease.shard_id
         self._context = ConsumerContext(held, parts, self._end_waits, self._note_progress)
         self.stream_name = self._context.stream_context.stream.name
-        self._feed = BatchFeed(self._context)
+        self._containment = self._new_containment(parts)
+        self._feed = BatchFeed(self._context, self._containment)
         self._closing = ShardClosing(self._context, self._feed)
         self._parts = parts
         self._clock = parts.runtime.clock
@@ -212,6 +214,12 @@ class ShardConsumer:
         self._hand_over_requested = asyncio.Event()
         self._blocked_by: str | None = None
         self._waits_to_start = False
+
+    def _new_containment(self, parts: ConsumerParts) -> Containment | None:
+        config = parts.config.contain
+        if config is None or parts.letters is None:
+            return None
+        return Containment(self._context, config, parts.letters)
 
     # -- what others say -----------------------------------------------------------------------
 
@@ -277,6 +285,7 @@ class ShardConsumer:
             child_failures=self._restarts.failures,
             child_failure_age_s=age_s(self._child_failed_at),
             last_error=context.last_error,
+            held_because=None if self._containment is None else self._containment.held,
         )
 
     # -- the walk ------------------------------------------------------------------------------
@@ -425,9 +434,11 @@ class ShardConsumer:
                 return await self._leave_early()
         return TaskOutcome.DONE
 
-    async def _is_interrupted(self, error: ChildFailed) -> bool:
+    async def _is_interrupted(
+        self, error: ChildFailed, signals: tuple[int, ...] = (signal.SIGINT,)
+    ) -> bool:
         """Whether Ctrl-C ended the child: a terminal sends it also to one without its session yet."""
-        if error.child_exit_code != -signal.SIGINT:
+        if error.child_exit_code not in {-number for number in signals}:
             return False
         try:
             async with asyncio.timeout(INTERRUPT_S):
@@ -477,6 +488,8 @@ class ShardConsumer:
         if processor is not None and (isinstance(error, ChildTimedOut) or processor.is_unreachable):
             processor.terminate()  # it will not notice the end of its input either
         await self._feed.end_child()
+        if (contained := await self._contain(error)) is not None:
+            return contained
         forgot_end = isinstance(error, EndNotCheckpointed)
         # A child that tried is not to blame: it gets as many more chances as the table needs.
         to_blame = forgot_end and not context.checkpointer.end_checkpoint_failed
@@ -500,9 +513,27 @@ class ShardConsumer:
                 "%s: no new child, because the end of the shard is checkpointed", self.shard_id
             )
             return TaskOutcome.AGAIN
+        return await self._restart(pause_s)
+
+    async def _restart(self, pause_s: float) -> TaskOutcome:
+        context = self._context
         log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
         self._parts.tally.restarts += 1
         context.metrics.child_restarted()
         return TaskOutcome.RESTART
+
+    async def _contain(self, error: ChildFailed) -> TaskOutcome | None:
+        """What follows if records are to blame; None = none is."""
+        failed, containment = self._feed.take_failed(), self._containment
+        if failed is None or containment is None or (judged := containment.judge(failed)) is None:
+            return None
+        # A supervisor that stops a whole control group ends the children at the same moment.
+        if await self._is_interrupted(error, (signal.SIGINT, signal.SIGTERM)):
+            return TaskOutcome.AGAIN
+        self._restarts = replace(
+            self._restarts, failures=judged.note.attempts, total=self._restarts.total + 1
+        )
+        pause_s = await containment.settle(failed, judged)
+        return TaskOutcome.AGAIN if pause_s is None else await self._restart(pause_s)

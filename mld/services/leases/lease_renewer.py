@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.model.config.config import LeaseConfig
+    from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
@@ -309,6 +310,20 @@ class LeaseRenewer:
             lambda lease, kbps: self._store.checkpoint(
                 lease, position, child_shard_ids=child_shard_ids, throughput_kbps=kbps
             ),
+        )
+
+    async def contain(
+        self,
+        lease_key: str,
+        token: str,
+        failure: FailureNote,
+        skipped: tuple[PositionRange, ...],
+    ) -> None:
+        """Store what children failed at; otherwise like :meth:`checkpoint`."""
+        await self._write(
+            lease_key,
+            token,
+            lambda lease, kbps: self._store.contain(lease, failure, skipped, kbps),
         )
 
     async def _write(

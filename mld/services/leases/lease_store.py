@@ -34,6 +34,7 @@ from mld.model.leases.lease_writes import (
     assigning,
     checkpointing,
     children_update,
+    containing,
     hand_off_start,
     hash_range_update,
     marking,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.model.config.config import LeaseConfig
+    from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
@@ -204,6 +206,18 @@ class LeaseStore:
         """
         return await self._write_as_holder(
             lease, lambda row: checkpointing(row, position, child_shard_ids, throughput_kbps)
+        )
+
+    async def contain(
+        self,
+        lease: Lease,
+        failure: FailureNote,
+        skipped: tuple[PositionRange, ...],
+        throughput_kbps: float | None = None,
+    ) -> Lease:
+        """Store what the children of a lease that we hold failed at; otherwise like :meth:`renew`."""
+        return await self._write_as_holder(
+            lease, lambda row: containing(row, failure, skipped, throughput_kbps)
         )
 
     async def evict(self, lease: Lease) -> bool:

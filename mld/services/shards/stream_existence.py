@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.readiness import Reason
@@ -134,6 +135,19 @@ class StreamExistence:
             return None if self._arn is None else StreamArn.parse(self._arn).mark
         except MalformedData:
             return None
+
+    @property
+    def arn(self) -> str | None:
+        """Of the stream; None while it is not known."""
+        return self._arn
+
+    @property
+    def created_at_s(self) -> float | None:
+        """Epoch seconds at which the stream was created; None while that is not known."""
+        created = self._created
+        if isinstance(created, datetime):
+            return created.timestamp()
+        return float(created) if isinstance(created, int | float) else None
 
     @property
     def is_gone(self) -> bool:

@@ -1,4 +1,4 @@
-"""Ticks: announced, said, and never used unasked."""
+"""Ticks and failures: announced, said, and never used unasked."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from protocol import (
     JunkLine,
     LocalProtocolError,
     ProcessRecords,
+    Record,
+    ShutdownRequested,
     State,
     Status,
     StatusReceived,
@@ -207,3 +209,60 @@ def test_a_program_that_wants_no_ticks_gets_none():
     quiet = Quiet()
     assert len(serve(quiet, START, BATCH, environ=ANNOUNCED)) == 2
     assert quiet.start.sequence_number == "40"
+
+
+# --- a status that says that its action has failed
+
+FAILED = Status("processRecords", "cannot parse", "7", 2)
+FAILED_LINE = (
+    b'{"action":"status","responseFor":"processRecords","failure":"cannot parse"'
+    b',"failedSequenceNumber":"7","failedSubSequenceNumber":2}\n'
+)
+
+
+def test_a_failure_is_written_and_read():
+    assert encode(FAILED) == FAILED_LINE
+    assert decode_from_child(FAILED_LINE[:-1], CAPABILITIES) == FAILED
+    bare = Status("processRecords", "why")
+    assert encode(bare) == (b'{"action":"status","responseFor":"processRecords","failure":"why"}\n')
+    assert decode_from_child(encode(bare)[:-1], CAPABILITIES) == bare
+
+
+def test_without_the_announcement_a_failure_is_junk():
+    assert isinstance(decode_from_child(FAILED_LINE[:-1], {"tick", "log"}), Junk)
+    child = child_with_batch({"tick"})
+    with pytest.raises(LocalProtocolError, match="not announced failure"):
+        child.send(FAILED)
+
+
+def test_a_failure_ends_the_action_like_any_status():
+    daemon, child = daemon_with_batch(), child_with_batch()
+    daemon.receive_data(child.send(FAILED))
+    assert daemon.next_event() == StatusReceived(Action.PROCESS_RECORDS, FAILED)
+    assert daemon.state is State.IDLE
+
+
+class Parsing(child.RecordProcessor):
+    """Can't process any record."""
+
+    def process_records(self, process_records_input):
+        raise child.RecordFailed(process_records_input.records[0], "cannot parse")
+
+    def shutdown_requested(self, shutdown_requested_input):
+        raise child.RecordFailed(Record("", "k", "1", 1), "too late")
+
+
+ONE = ProcessRecords((Record("", "k", "7", 1, 2),), 0)
+
+
+def test_the_runner_says_which_record_failed():
+    said = serve(Parsing(), START, ONE, environ={"KCL_MLD_CAPABILITIES": "failure"})
+    assert said[-1] == FAILED_LINE[:-1]
+
+
+@pytest.mark.parametrize(
+    ("announced", "message"), [("tick", ONE), ("failure", ShutdownRequested())]
+)
+def test_elsewhere_it_is_an_exception_like_any_other(announced, message):
+    with pytest.raises(child.RecordFailed):
+        serve(Parsing(), START, message, environ={"KCL_MLD_CAPABILITIES": announced})

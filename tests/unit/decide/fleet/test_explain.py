@@ -12,6 +12,7 @@ from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapsh
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
@@ -215,6 +216,18 @@ def test_thrashing():
     ]
     assert said(*looks) == {KEY: (Verdict.THRASHING, WARNING)}
     assert said(looks[0], looks[2], replace(looks[4], leases=looks[3].leases))[KEY][1] is INFO
+
+
+def test_held():
+    why = FailureNote(PositionRange(at(7), at(7)), 11, 5, held="10 records became dead letters")
+    looks = [look(s, owned(counter=s, checkpoint=at(6), failure=why)) for s in (0, 11)]
+    assert said(*looks) == {KEY: (Verdict.HELD, WARNING)}
+    assert first(*looks).cause == "w1 holds it and reads nothing: 10 records became dead letters"
+    passed = [replace(one, leases=look(one.at, owned(counter=one.at, checkpoint=at(7), failure=why)).leases)
+              for one in looks]  # fmt: skip
+    assert said(*passed)[KEY][0] is not Verdict.HELD
+    unowned = [look(s, owned(lease_owner=None, failure=why)) for s in (0, 11)]
+    assert said(*unowned)[KEY][0] is Verdict.UNOWNED
 
 
 def test_rewound():

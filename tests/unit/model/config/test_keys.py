@@ -52,7 +52,13 @@ def sections_in(value):
 
 
 def test_every_section_of_the_configuration_is_in_the_table():
-    built = config("multiStream = true", "streams = str", "streamTags = a=b")
+    built = config(
+        "multiStream = true",
+        "streams = str",
+        "streamTags = a=b",
+        "childFailurePolicy = deadletter",
+        "onFailureDestination = file:letters",
+    )
     assert isinstance(built, Config)
     assert set(sections_in(built)) == set(SECTIONS)
 

@@ -1,13 +1,17 @@
 """Conditions and updates of lease writes, and that ``after`` tells the truth about them."""
 
+from dataclasses import replace
+
 import pytest
 
 from mld.errors import ConditionFailed
+from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import (
     assigning,
     checkpointing,
     children_update,
+    containing,
     hand_off_start,
     hash_range_update,
     marking,
@@ -299,3 +303,36 @@ def test_a_hand_off_from_beginning_to_end_counts_as_java_counts(world):
     assert counters == [1, 1, 2, 3, 4]
     assert (write.after.lease_owner, write.after.checkpoint_owner) == ("b", None)
     assert write.after.owner_switches_since_checkpoint == 0
+
+
+# -- what children fail at
+
+SKIPPED = tuple(
+    PositionRange(At, At) for At in (ExtendedSequenceNumber("5"), ExtendedSequenceNumber("8"))
+)
+NOTE = FailureNote(PositionRange(ExtendedSequenceNumber("7"), ExtendedSequenceNumber("9")), 1, 5)
+
+
+def test_what_children_fail_at_is_stored_and_leaves_with_the_checkpoint_that_covers_it(world):
+    stored(world, MINE)
+    noted = containing(replace(MINE, checkpoint=None), NOTE, SKIPPED, 2.5)
+    apply(world, noted.request)
+    row = lease_from_item(world.row(KEY))
+    assert (row.failure, row.skipped, row.throughput_kbps) == (NOTE, SKIPPED, 2.5)
+    assert row == replace(noted.after, checkpoint=row.checkpoint)
+    for number, failure, skipped in (("6", NOTE, SKIPPED[1:]), ("9", NO_FAILURE, ())):
+        write = checkpointing(row, ExtendedSequenceNumber(number))
+        apply(world, write.request)
+        row = lease_from_item(world.row(KEY))
+        assert row == write.after
+        assert (row.failure, row.skipped) == (failure, skipped)
+
+
+def test_only_what_changes_is_written(world):
+    failing = replace(MINE, failure=NOTE, skipped=SKIPPED)
+    again = containing(failing, NOTE, SKIPPED)
+    assert again.request["UpdateExpression"] == "SET leaseCounter = :next"
+    plain = checkpointing(MINE, ExtendedSequenceNumber("6"))
+    assert "kclMld" not in plain.request["UpdateExpression"]
+    settled = containing(failing, NO_FAILURE, ())
+    assert settled.request["UpdateExpression"].endswith(" REMOVE kclMldFailure, kclMldSkip")

@@ -1,0 +1,252 @@
+"""Contains the records of one shard that its children fail at: ``childFailurePolicy = deadletter``.
+
+The row of the lease holds the suspects and their attempts, so that they survive a move of the lease.
+A record is skipped only after its dead letter is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.decide.backoff import backoff_s
+from mld.decide.children.containment import (
+    FailedLine,
+    FailureJudgement,
+    LetterFacts,
+    LinePart,
+    Next,
+    after_letter,
+    cut,
+    is_over_limit,
+    judge,
+    letter,
+)
+from mld.decide.children.lifecycle import CAP_S
+from mld.errors import AwsError, LeaseLost, LetterRefused
+from mld.model.leases.containment import (
+    MOST_SKIPPED,
+    FailureNote,
+    PositionRange,
+    skipped_behind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.decide.retrieval.delivery import Delivery
+    from mld.model.children.contain_config import ContainConfig
+    from mld.ports.letters import LetterStore
+    from mld.services.consuming.consumer_context import ConsumerContext
+
+log = logging.getLogger(__name__)
+
+#: A shard that is held says so as often as this.
+HELD_EVERY_S = 60.0
+
+
+class Containment:
+    """Of one hold of a lease."""
+
+    def __init__(
+        self, context: ConsumerContext, config: ContainConfig, letters: LetterStore
+    ) -> None:
+        """Go on where the owner before has stopped; a shard that it held is tried again."""
+        self._context = context
+        self._config = config
+        self._letters = letters
+        self._clock = context.parts.runtime.clock
+        self._note = context.held.lease.failure.lifted()
+        self._skipped = context.held.lease.skipped
+        #: Why nothing is read, for people.
+        self.held: str | None = None
+
+    # -- what the child is given ---------------------------------------------------------------
+
+    def parts(self, line: bytes, delivery: Delivery) -> list[LinePart]:
+        """The lines that a line of records becomes."""
+        smallest, largest = delivery.smallest, delivery.largest
+        if smallest is None or largest is None:
+            raise ValueError("a line without records is not cut")
+        checkpoint = self._context.checkpointer.last
+        self._skipped = skipped_behind(self._skipped, checkpoint)
+        suspects = self._note.behind(checkpoint).suspects
+        if suspects is not None and (suspects.last < smallest or largest < suspects.first):
+            suspects = None
+        skipped = [one for one in self._skipped if one.last >= smallest and one.first <= largest]
+        if suspects is None and not skipped:
+            return [LinePart(line, largest)]
+        return cut(line, suspects, skipped)
+
+    def passed(self, part: LinePart) -> None:
+        """The child has answered: who was suspected of it was not to blame this time."""
+        suspects = self._note.suspects
+        if suspects is not None and suspects.last <= part.largest:
+            self._note = FailureNote(letters_ms=self._note.letters_ms)
+
+    # -- after a failure -----------------------------------------------------------------------
+
+    def judge(self, failed: FailedLine) -> FailureJudgement | None:
+        """What follows a failure; None = no record is to blame."""
+        return judge(
+            failed,
+            self._note,
+            self._context.checkpointer.last,
+            self._config,
+            self._context.parts.config.child.restart_attempts,
+            self._now_ms(),
+        )
+
+    async def settle(self, failed: FailedLine, judged: FailureJudgement) -> float | None:
+        """Note the failure, and set aside what has used up its attempts.
+
+        Returns:
+            Seconds until the next child; None = the shard is being given up.
+        """
+        context, child = self._context, self._context.parts.config.child
+        self._note = judged.note
+        suspects = judged.note.suspects
+        pause_s: float | None = child.restart_backoff_s
+        match judged.next:
+            case Next.HALVED:
+                log.warning(
+                    "%s: the failed batch is halved; records %s are suspected",
+                    context.shard_id,
+                    suspects,
+                )
+                await self._store_note()
+            case Next.ATTEMPT:
+                text = "%s: attempt %d of %d at records %s has failed"
+                attempts, most = judged.note.attempts, child.restart_attempts + 1
+                log.warning(text, context.shard_id, attempts, most, suspects)
+                await self._store_note()
+                pause_s = backoff_s(
+                    attempts - 1,
+                    context.parts.runtime.rng,
+                    first_s=child.restart_backoff_s,
+                    cap_s=max(CAP_S, child.restart_backoff_s),
+                )
+            case Next.LETTER:
+                if not await self._set_aside(failed, judged):
+                    return None
+        return pause_s
+
+    async def _set_aside(self, failed: FailedLine, judged: FailureJudgement) -> bool:
+        """A durable letter, then the skip; False when the shard was given up meanwhile."""
+        context, limit = self._context, self._config.limit
+        if is_over_limit(self._note, limit, self._now_ms()):
+            return await self._hold(
+                f"{limit} records became dead letters within five minutes, and records"
+                f" {self._note.suspects} would be the next"
+            )
+        if not judged.may_checkpoint and len(self._skipped) >= MOST_SKIPPED:
+            return await self._hold(
+                f"{MOST_SKIPPED} records are dead letters that no checkpoint of the child covers, and"
+                f" records {self._note.suspects} would be the next"
+            )
+        first, last = judged.entries[0].position, judged.entries[-1].position
+        facts = self._facts()
+        letter_id = facts.letter_id(PositionRange(first, last))
+        document = letter(
+            facts, failed, judged, self._now_ms(), with_records=self._config.with_records
+        )
+        text = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+
+        async def keep() -> None:
+            await self._letters.put(letter_id, context.shard_id, text)
+
+        if not await self._insist(keep, "cannot keep a dead letter; nothing is skipped"):
+            return False
+        log.error(
+            "%s: %d records, %s, are skipped; dead letter %s",
+            context.shard_id,
+            len(judged.entries),
+            PositionRange(first, last),
+            letter_id,
+            extra={"shard_id": context.shard_id},
+        )
+        context.metrics.dead_lettered(len(judged.entries))
+        self._note = after_letter(self._note, self._now_ms())
+        self._skipped = (*self._skipped, PositionRange(first, last))
+        if not await self._insist(self._write_note, "cannot note a dead letter; trying again"):
+            return False
+        if judged.may_checkpoint:
+            await context.checkpointer.pass_over(last)
+        return True
+
+    def _facts(self) -> LetterFacts:
+        context, config = self._context, self._context.parts.config
+        stream, existence = context.stream_context.stream, context.stream_context.source.existence
+        current = context.current()
+        lease = context.held.lease if current is None else current.lease
+        return LetterFacts(
+            application=config.application_name,
+            stream_name=stream.name,
+            stream_arn=existence.arn,
+            stream_created_at=existence.created_at_s,
+            shard_id=context.shard_id,
+            lease_key=context.lease_key,
+            worker_id=config.worker_id,
+            lease_counter=lease.lease_counter,
+        )
+
+    async def _hold(self, why: str) -> bool:
+        """No child any more: the lease is renewed until it is given up or lost. False."""
+        context = self._context
+        self.held = context.last_error = why
+        self._note = replace(self._note, held=why)
+        await self._store_note()
+        while context.shutdown.reason is None and context.current() is not None:
+            context.metrics.held()
+            log.error(
+                "%s: the shard is held, nothing is read: %s. Correct the program and restart the"
+                " worker",
+                context.shard_id,
+                why,
+                extra={"shard_id": context.shard_id},
+            )
+            await context.shutdown.pause(HELD_EVERY_S)
+        return False
+
+    # -- the row -------------------------------------------------------------------------------
+
+    async def _write_note(self) -> None:
+        context = self._context
+        await context.parts.renewer.contain(
+            context.lease_key, context.held.token, self._note, self._skipped
+        )
+
+    async def _store_note(self) -> None:
+        """Once: what is not noted is only counted again by the next owner."""
+        try:
+            await self._write_note()
+        except LeaseLost:
+            self._context.shutdown.lease_lost()
+        except AwsError as error:
+            log.warning("%s: cannot note the failure: %s", self._context.shard_id, error)
+
+    async def _insist(self, work: Callable[[], Awaitable[None]], what: str) -> bool:
+        """Until it is done; False when the shard is given up before."""
+        context, attempt = self._context, 0
+        while context.may_go_on():
+            try:
+                await work()
+            except LeaseLost:
+                context.shutdown.lease_lost()
+            except (LetterRefused, AwsError) as error:
+                context.last_error = f"{what}: {error}"
+                log.error("%s: %s", context.shard_id, context.last_error)  # noqa: TRY400
+                await context.shutdown.pause(
+                    backoff_s(attempt, context.parts.runtime.rng, first_s=1.0, cap_s=CAP_S)
+                )
+                attempt += 1
+            else:
+                return True
+        return False
+
+    def _now_ms(self) -> int:
+        """Of the service where its answers have dates: arrival times are its own."""
+        now = self._context.parts.service_time()
+        return int(1000 * (self._clock.wall() if now is None else now))

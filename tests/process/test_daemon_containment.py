@@ -1,0 +1,213 @@
+"""Records that children fail at, with real children: each is processed or becomes a dead letter."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.process.daemon import shard_id, wait_until
+from tests.process.test_daemon_life import library
+from tests.sim.stream import kpl_aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.process.daemon import Application, Running
+
+pytestmark = pytest.mark.process
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+POISONED = DATA / "poisoned_child.py"
+RAISING = DATA / "kclpy" / "poisoned.py"
+SHELL = r"""#!/bin/sh
+# Ends at the payload "17", of which it sees the base64; checkpoints at the end alone.
+while IFS= read -r line; do
+    action=${line#*'"action":"'}; action=${action%%'"'*}
+    case $line in *MTc=*) exit 9 ;; esac
+    case $action in
+    shutdownRequested)
+        echo '{"action":"checkpoint","sequenceNumber":null,"subSequenceNumber":null}'
+        IFS= read -r result
+        ;;
+    esac
+    echo "{\"action\":\"status\",\"responseFor\":\"$action\"}"
+done
+"""
+
+
+def contained(new_app: Callable[..., Application], folder: Path, **more: Any) -> Application:
+    return new_app(
+        childFailurePolicy="deadletter",
+        onFailureDestination=f"file:{folder / 'letters'}",
+        childRestartBackoffMillis="10",
+        childRestartMaxAttempts="1",
+        **more,
+    )
+
+
+def letters(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(one.read_text()) for one in (folder / "letters").glob("*.json")]
+
+
+def poisoned(how: str, *payloads: str) -> list[str]:
+    return [sys.executable, str(POISONED), how, ",".join(payloads), "checkpoint"]
+
+
+def processed(*runs: Running) -> list[str]:
+    """Payloads that children have answered."""
+    journals = [run.folder / "processed" for run in runs]
+    return [text for one in journals if one.exists() for text in one.read_text().split()]
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "exit_code", "signal"),
+    [
+        ("exit", "exit", 3, None),
+        ("signal", "signal", None, 9),
+        ("hang", "timeout", None, None),
+        ("protocol", "protocol", None, None),
+        ("status", "status", None, None),
+    ],
+)
+def test_the_record_that_a_child_fails_at_is_found_kept_and_skipped(
+    new_app: Callable[..., Application],
+    tmp_path: Path,
+    how: str,
+    reason: str,
+    exit_code: int | None,
+    signal: int | None,
+) -> None:
+    app = contained(
+        new_app,
+        tmp_path,
+        timeoutInSeconds="2" if how == "hang" else "100",
+        deadLetterRecords="true",
+        deadLetterStderr="true",
+    )
+    put = app.put(6, "key")
+    run = app.start(executable=poisoned(how, "3"))
+    wait_until(lambda: set(processed(run)) == set(put) - {"3"}, "all others are processed")
+    wait_until(lambda: letters(tmp_path), "a dead letter")
+    assert run.stop() == 0, run.output
+    (letter,) = letters(tmp_path)
+    assert (letter["reason"], letter["exitCode"], letter["signal"]) == (reason, exit_code, signal)
+    assert (letter["recordCount"], letter["attempts"]) == (1, 2)
+    assert letter["streamArn"].endswith(f":stream/{app.name}")
+    assert letter["stderrTail"].endswith("cannot process a record")
+    assert [record["data"] for record in letter["records"]] == ["Mw=="]
+    row = app.items()[shard_id(0)]
+    assert "kclMldSkip" not in row
+    assert "suspects" not in row["kclMldFailure"]
+
+
+def test_a_shell_script_that_checkpoints_at_its_end_gets_the_others_once_more(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    script = tmp_path / "child.sh"
+    script.write_text(SHELL)
+    script.chmod(0o755)
+    app = contained(new_app, tmp_path)
+    app.put(20, "key")
+    run = app.start(executable=(str(script),))
+    wait_until(lambda: "kclMldSkip" in app.items().get(shard_id(0), {}), "it is skipped")
+    wait_until(lambda: app.items()[shard_id(0)]["checkpoint"] == "TRIM_HORIZON", "no checkpoint")
+    (letter,) = letters(tmp_path)
+    assert app.items()[shard_id(0)]["kclMldSkip"] == [letter["firstSequenceNumber"]]
+    app.put(1, "key")
+    assert run.stop() == 0, run.output
+    row = app.items()[shard_id(0)]
+    if row["checkpoint"].isdecimal():
+        assert ("kclMldSkip" in row) is (
+            int(row["checkpoint"]) < int(letter["firstSequenceNumber"])
+        )
+
+
+@pytest.mark.parametrize(("version", "kind"), [("1", "real"), ("3", "real"), ("3", "shim")])
+def test_an_exception_of_a_kclpy_processor_is_a_failure_and_what_it_confirmed_comes_once(
+    new_app: Callable[..., Application], tmp_path: Path, version: str, kind: str
+) -> None:
+    app = contained(new_app, tmp_path)
+    put = app.put(3, "key")
+    app.kinesis.put_record(StreamName=app.name, Data=b"bad", PartitionKey="key")
+    put += app.put(3, "key")
+    run = app.start(executable=[sys.executable, str(RAISING), version], environment=library(kind))
+    wait_until(lambda: len(processed(run)) >= len(put), "all others are processed")
+    assert run.stop() == 0, run.output
+    assert processed(run) == put
+    (letter,) = letters(tmp_path)
+    assert letter["reason"] == "exception"
+    assert "no such customer" in letter["message"]
+
+
+def test_a_user_record_that_is_pushed_is_set_aside_alone(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    app = contained(new_app, tmp_path, retrievalMode="FANOUT")
+    pairs = [("key", str(number).encode()) for number in range(5)]
+    app.kinesis.put_record(StreamName=app.name, Data=kpl_aggregate(pairs), PartitionKey="key")
+    run = app.start(executable=poisoned("exit", "2"), idleTimeBetweenReadsInMillis=None)
+    wait_until(lambda: set(processed(run)) == set("0134"), "all others are processed")
+    assert run.stop() == 0, run.output
+    (letter,) = letters(tmp_path)
+    assert letter["firstSubSequenceNumber"] == letter["lastSubSequenceNumber"] == 2
+    assert letter["aggregated"] is True
+    assert app.items()[shard_id(0)]["checkpointSubSequenceNumber"] == 4
+
+
+def test_a_shard_with_too_many_letters_is_held_while_others_go_on(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    app = contained(new_app, tmp_path, shards=2, deadLetterLimit="1", bisectBatchOnFailure="false")
+    run = app.start(executable=poisoned("exit", "a", "b"))
+    one, other = "0", str(2**127)
+
+    def put(text: str, key: str) -> None:
+        app.kinesis.put_record(
+            StreamName=app.name, Data=text.encode(), PartitionKey="k", ExplicitHashKey=key
+        )
+
+    put("a", one)
+    wait_until(lambda: letters(tmp_path), "the first letter")
+    put("b", one)
+    run.wait_for_log("the shard is held, nothing is read")
+    put("c", other)
+    wait_until(lambda: "c" in processed(run), "the other shard goes on")
+    row = app.items()[shard_id(0)]
+    assert "1 records became dead letters" in json.loads(row["kclMldFailure"])["held"]
+    assert row["leaseOwner"] == "w1"
+    wait_until(lambda: app.items()[shard_id(0)]["leaseCounter"] > row["leaseCounter"], "renewed")
+    assert run.stop() == 0, run.output
+    assert len(letters(tmp_path)) == 1
+
+
+def test_letters_go_to_a_queue(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    sqs = app.aws.client("sqs")
+    url = sqs.create_queue(QueueName=app.name[-60:])["QueueUrl"]
+    app.put(1)
+    run = app.start(
+        executable=poisoned("exit", "0"),
+        childFailurePolicy="deadletter",
+        onFailureDestination=f"sqs:{url}",
+        childRestartBackoffMillis="10",
+        childRestartMaxAttempts="1",
+    )
+    run.wait_for_log("are skipped; dead letter")
+    assert run.stop() == 0, run.output
+    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert json.loads(message["Body"])["reason"] == "exit"
+
+
+def test_it_is_refused_beside_the_spark_child(new_app: Callable[..., Application]) -> None:
+    app = new_app(shards=0)
+    run = app.start(
+        executable=("kcl-mld-spark", "app.py"),
+        childFailurePolicy="deadletter",
+        onFailureDestination="file:letters",
+    )
+    assert run.ends() == 2, run.output
+    assert "spark.function.onError" in run.output
