@@ -151,6 +151,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "silence_cause": None,
         "child_exceptions": 0,
         "last_error": None,
+        "held_because": None,
     }
     worker.scheduler.stop()
     assert (await running).complete
