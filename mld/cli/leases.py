@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.explain import chosen, look, paused
-from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of
+from mld.cli.explain import chosen
+from mld.cli.fleet_access import looks_at_fleet
 from mld.cli.fleet_documents import fleet_document, lease_as_json
+from mld.cli.lease_copies import export
+from mld.cli.lease_looks import looked
 from mld.cli.lease_options import LeaseChoice, selects_leases
 from mld.cli.lease_tables import described, listed
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_file_and_names, takes_properties_file
+from mld.cli.reset_leases import reset
+from mld.cli.steer_leases import pause, release, resume
 from mld.cli.watch_leases import watch
-from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.decide.leases.lease_report import Grouping
 from mld.model.masking import printable
 
-if TYPE_CHECKING:
-    from mld.model.config.config import Config
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Explanation
-
-#: Looks in the failover time.
-_LOOKS = 4
-
 
 @click.group("leases", cls=SuggestingGroup)
 def leases() -> None:
-    """Show the lease table of an application, or convert its keys."""
+    """Show or change the lease table of an application."""
 
 
-leases.add_command(migrate)
-leases.add_command(watch)
+for _command in (watch, reset, export, release, pause, resume, migrate):
+    leases.add_command(_command)
 
 
 @leases.command("list")
@@ -134,38 +128,3 @@ def _with_kin(one: ListedLease, rows: tuple[ListedLease, ...]) -> dict[str, Any]
         "parent_leases": [lease_as_json(kin) for kin in parents],
         "child_leases": [lease_as_json(kin) for kin in children],
     }
-
-
-def looked(
-    config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
-) -> tuple[list[FleetSnapshot], Explanation]:
-    """Looks until every owner was seen to live, or for the failover time, and what they show."""
-    looks = asyncio.run(_looks(config, once=once, tip=tip, urls=urls))
-    return looks, explained(looks, rules_of(config))
-
-
-async def _looks(
-    config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
-) -> list[FleetSnapshot]:
-    failover_s = config.leases.failover_s
-    loop = asyncio.get_running_loop()
-    with open_fleet(config, tips=tip, urls=urls) as reader:
-        looks = [await look(reader, config)]
-        ends_at = looks[0].at + failover_s
-        still = {
-            key: lease.lease_counter
-            for key, lease in looks[0].leases.items()
-            if lease.actual_owner is not None and not lease.is_finished
-        }
-        # A look may take long; the last one has to begin when the time is over.
-        while not once and still and looks[-1].began_at < ends_at:
-            left_s = max(0.0, ends_at - loop.time())
-            await paused(min(left_s, failover_s / _LOOKS), len(looks[-1].leases), left_s)
-            looks.append(await look(reader, config, fresh=False))
-            now = looks[-1].leases
-            still = {
-                key: count
-                for key, count in still.items()
-                if key in now and now[key].lease_counter == count
-            }
-        return looks

@@ -10,8 +10,8 @@ import click
 from mld.cli.arguments import SuggestingGroup
 from mld.cli.fleet_access import looks_at_fleet
 from mld.cli.fleet_documents import fleet_document, worker_as_json
+from mld.cli.lease_looks import looked
 from mld.cli.lease_tables import COLORS, beside, heading, number, seconds
-from mld.cli.leases import looked
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal

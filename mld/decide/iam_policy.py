@@ -227,7 +227,7 @@ class _Tables:
         ]
 
     def changing(self) -> list[PolicyStatement]:
-        actions = _dynamodb("PutItem", "DeleteItem")
+        actions = _dynamodb("PutItem", "UpdateItem", "DeleteItem")
         return [PolicyStatement("ChangeLeases", actions, (self._leases,))]
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.decide.fleet.assignment.leaving import notice_s
+from mld.decide.leases.steering import due_request, is_paused
 from mld.decide.summary import counted
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.services.worker_start import WorkerStart
@@ -225,8 +226,21 @@ class Scheduler:
                 await self._give_up(held[key])
             elif held[key].lease.is_handed_over:
                 await self._hand_over(held[key])
-            elif key not in self._consuming and key not in self._finished:
-                await self._start_consumer(group, held[key])
+            elif key not in self._finished:
+                await self._consume_or_steer(group, held[key])
+
+    async def _consume_or_steer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
+        """Do what people ask for a lease; else start a consumer where there is none."""
+        key, now_s = held.lease.lease_key, self._clock.wall()
+        consuming, request = self._consuming.get(key), due_request(held.lease, now_s)
+        if consuming is not None:
+            if request is not None and consuming.held.token == held.token:
+                consuming.consumer.request_steer(request)
+        elif request is not None:
+            renewer = self._parts.coordinator.renewer
+            await renewer.carry_out(key, held.token, request, now_s)
+        elif not is_paused(held.lease, now_s):
+            await self._start_consumer(group, held)
 
     async def _give_up(self, held: HeldLease) -> None:
         """The lease's stream is read no longer: tell the child, release the lease."""

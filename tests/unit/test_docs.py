@@ -276,6 +276,7 @@ NOT_KEYS = (
     | {"firstArrivalMillis", "firstFailedAtMillis", "firstSequenceNumber", "firstSubSequenceNumber"}
     | {"lastArrivalMillis", "lastSequenceNumber", "lastSubSequenceNumber", "recordCount"}
     | {"stderrTail", "streamCreatedAt", "workerId"}
+    | {"kclMldHolder", "kclMldPausedUntil", "kclMldRequest", "kclMldSteered"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value

@@ -146,7 +146,24 @@ class ShardJudge:
                 "look for longer: --for",
                 still_s,
             )
-        return self._waiting(lease) or self._with_page(lease, self._progress(lease))
+        return (
+            self._paused(lease)
+            or self._waiting(lease)
+            or self._with_page(lease, self._progress(lease))
+        )
+
+    def _paused(self, lease: Lease) -> Conclusion | None:
+        left_s = (lease.paused_until_s or 0.0) - self._watch.last.wall_s
+        if left_s <= 0:
+            return None
+        return self._said(
+            lease,
+            Verdict.PAUSED,
+            VerdictSeverity.INFO,
+            f"{lease.actual_owner} owns it and does not read it for another {left_s:.0f} s, because "
+            "somebody paused it",
+            "kcl-mld leases resume ends it",
+        )
 
     def _with_page(self, lease: Lease, one: Conclusion) -> Conclusion:
         """With what the owner itself says: of a checkpoint that stands still or lags, of exceptions."""
@@ -387,6 +404,8 @@ class ShardJudge:
         now = lease.checkpoint
         rows = self._watch.rows(lease.lease_key)
         for (_, earlier), (look, later) in reversed(list(pairwise(rows))):
+            if later.steered != earlier.steered:
+                continue  # kcl-mld leases reset did it
             if (
                 earlier.checkpoint
                 and later.checkpoint

@@ -9,6 +9,7 @@ from mld.model.leases.containment import NO_FAILURE
 
 if TYPE_CHECKING:
     from mld.model.leases.containment import FailureNote, PositionRange
+    from mld.model.leases.lease_request import LeaseRequest
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
 
@@ -37,6 +38,11 @@ class Lease:
             ``kclMldStream``, ours alone); None until a worker of ours has held it.
         failure: what its children failed at, see :mod:`mld.model.leases.containment`.
         skipped: dead-lettered records that no checkpoint covers.
+        holder: the last worker of ours that held it (``kclMldHolder``, ours alone).
+        request: what its holder is asked to do (``kclMldRequest``, ours alone).
+        steered: the id of the last such request that was carried out (``kclMldSteered``).
+        paused_until_s: epoch seconds until which its owner holds it without reading
+            (``kclMldPausedUntil``, ours alone).
     """
 
     lease_key: str
@@ -55,6 +61,10 @@ class Lease:
     stream_mark: str | None = None
     failure: FailureNote = NO_FAILURE
     skipped: tuple[PositionRange, ...] = ()
+    holder: str | None = None
+    request: LeaseRequest | None = None
+    steered: str | None = None
+    paused_until_s: float | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -70,6 +80,12 @@ class Lease:
     def is_handed_over(self) -> bool:
         """True while a 3.x leader wants the old owner to pass it on to ``lease_owner``."""
         return self.checkpoint_owner is not None
+
+    @property
+    def is_held_by_ours(self) -> bool:
+        """True when its owner is a worker of kcl-mld, and the lease is not being handed over."""
+        is_ours = self.lease_owner is not None and self.holder == self.lease_owner
+        return is_ours and not self.is_handed_over
 
     def key_of(self, shard_id: str) -> str:
         """Lease key of another shard of the same stream."""

@@ -23,6 +23,14 @@ from mld.model.attributes import (
 from mld.model.fleet.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.model.leases.containment import FAILURE, SKIP, failure_of, skipped_of
 from mld.model.leases.lease import Lease
+from mld.model.leases.lease_request import (
+    HOLDER,
+    PAUSED_UNTIL,
+    REQUEST,
+    STEERED,
+    LeaseRequest,
+    request_from,
+)
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 
@@ -112,7 +120,35 @@ def lease_from_item(item: Item) -> Lease:
         stream_mark=text_of(item, STREAM_MARK),
         failure=failure_of(text_of(item, FAILURE)),
         skipped=skipped_of(texts_of(item, SKIP)),
+        holder=_own_text(item, HOLDER),
+        request=request_in(item),
+        steered=None if (note := note_in(item)) is None else note.request_id,
+        paused_until_s=_paused_until_s(item),
     )
+
+
+def request_in(item: Item) -> LeaseRequest | None:
+    """What the holder of a row is asked to do; None = nothing that can be read."""
+    return request_from(_own_text(item, REQUEST))
+
+
+def note_in(item: Item) -> LeaseRequest | None:
+    """The last request that was carried out on a row; None = none that can be read."""
+    return request_from(_own_text(item, STEERED))
+
+
+def _own_text(item: Item, name: str) -> str | None:
+    """A text of ours; what somebody else made of it must not make the row unreadable."""
+    text = item.get(name, {}).get("S")
+    return text if isinstance(text, str) else None
+
+
+def _paused_until_s(item: Item) -> float | None:
+    try:
+        until_s = decimal_of(item, PAUSED_UNTIL)
+    except MalformedData:
+        return None
+    return until_s if until_s is not None and is_plausible(until_s) else None
 
 
 def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from mld.model.leases.lease_item import (
     is_plausible,
     stream_attributes,
 )
+from mld.model.leases.lease_request import HOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
+
+
+#: The first half of a two-phase checkpoint of a Java application.
+PENDING = (
+    "pendingCheckpoint",
+    "pendingCheckpointSubSequenceNumber",
+    "pendingCheckpointState",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
     """
     after = replace(lease, lease_counter=lease.lease_counter + 1)
     after, attributes = _with_throughput(after, throughput_kbps)
-    return _own_write(lease, after, attributes, ())
+    return _heartbeat(lease, after, attributes, ())
 
 
 def taking(lease: Lease, worker_id: str) -> LeaseWrite:
@@ -116,15 +125,8 @@ def checkpointing(
     if child_shard_ids:
         attributes["childShardIds"] = {"SS": list(after.child_shard_ids)}
     after, throughput = _with_throughput(after, throughput_kbps)
-    attributes |= throughput
     contained, settled = _containment(lease, after)
-    removed = (
-        "pendingCheckpoint",
-        "pendingCheckpointSubSequenceNumber",
-        "pendingCheckpointState",
-        *settled,
-    )
-    return _own_write(lease, after, attributes | contained, removed)
+    return _heartbeat(lease, after, attributes | contained | throughput, (*PENDING, *settled))
 
 
 def containing(
@@ -148,7 +150,7 @@ def containing(
     )
     attributes, removed = _containment(lease, after)
     after, throughput = _with_throughput(after, throughput_kbps)
-    return _own_write(lease, after, attributes | throughput, removed)
+    return _heartbeat(lease, after, attributes | throughput, removed)
 
 
 def _containment(lease: Lease, after: Lease) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
@@ -178,9 +180,9 @@ def releasing(lease: Lease) -> LeaseWrite:
     """
     if lease.checkpoint_owner is not None:
         after = replace(lease, lease_counter=lease.lease_counter + 1, checkpoint_owner=None)
-        return _own_write(lease, after, {}, ("checkpointOwner",))
+        return own_write(lease, after, {}, ("checkpointOwner",))
     after = replace(lease, lease_counter=lease.lease_counter + 1, lease_owner=None)
-    return _own_write(lease, after, {}, ("leaseOwner",))
+    return own_write(lease, after, {}, ("leaseOwner",))
 
 
 def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:
@@ -287,10 +289,26 @@ def _given_to(worker_id: str, lease: Lease) -> Lease:
     )
 
 
-def _own_write(
+def _heartbeat(
     lease: Lease, after: Lease, attributes: dict[str, dict[str, Any]], removed: tuple[str, ...]
 ) -> LeaseWrite:
-    """A write by the holder: SET attributes and the next counter, REMOVE the others."""
+    """A write that the holder repeats: it names the holder once, and brings the row back."""
+    owner = lease.actual_owner
+    if owner is not None and lease.holder != owner:
+        after = replace(after, holder=owner)
+        attributes = {**attributes, HOLDER: {"S": owner}}
+    write = own_write(lease, after, attributes, removed)
+    return replace(write, request={**write.request, "ReturnValues": "ALL_NEW"})
+
+
+def own_write(
+    lease: Lease, after: Lease, attributes: dict[str, dict[str, Any]], removed: tuple[str, ...]
+) -> LeaseWrite:
+    """A write on a row as it was read: SET attributes and the next counter, REMOVE the others.
+
+    Args:
+        after: the row that it leaves.
+    """
     values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
     condition = "leaseCounter = :n AND " + _owners_condition(lease, values)
     update = "SET leaseCounter = :next" + _assignments(attributes, values, first=False)

@@ -311,10 +311,10 @@ class RecordProcessor:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 
-    def terminate(self) -> None:
-        """SIGTERM, for a child that hangs; :meth:`stop` must follow."""
+    def terminate(self, *, by_force: bool = False) -> None:
+        """SIGTERM, or SIGKILL, for a child that hangs; :meth:`stop` must follow."""
         if self._child is not None:
-            self._child.terminate()
+            (self._child.kill if by_force else self._child.terminate)()
 
     def kill(self) -> None:
         """End it now, without telling it anything."""

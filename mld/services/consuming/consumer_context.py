@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mld.model.leases.lease import HeldLease
+    from mld.model.leases.lease_request import LeaseRequest
     from mld.model.metrics import Metric
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
@@ -56,6 +57,8 @@ class ConsumerShutdown:
         self._is_stop_requested = False
         #: True when the next owner of the lease is named already and waits for it.
         self.is_handing_over = False
+        #: What a person asks for and is to be done once the child has ended; None = nothing.
+        self.request: LeaseRequest | None = None
         self._is_leaving = asyncio.Event()
 
     @property
@@ -72,6 +75,11 @@ class ConsumerShutdown:
     def hand_over(self) -> None:
         """Another worker is to go on: as :meth:`stop`, but the lease goes before the child does."""
         self.is_handing_over = True
+        self.stop()
+
+    def steer(self, request: LeaseRequest) -> None:
+        """A person asks for something: as :meth:`stop`, but the lease stays until that is done."""
+        self.request = request
         self.stop()
 
     def lease_lost(self) -> None:

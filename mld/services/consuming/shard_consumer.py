@@ -43,6 +43,7 @@ from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease
+    from mld.model.leases.lease_request import LeaseRequest
     from mld.services.consuming.consumer_parts import ConsumerParts
 
 log = logging.getLogger(__name__)
@@ -103,10 +104,16 @@ class ShardClosing:
 
     async def _give_up_lease(self) -> None:
         context = self._context
-        if context.shutdown.reason is ShutdownReason.REQUESTED:
+        request = context.shutdown.request
+        if context.shutdown.reason is not ShutdownReason.REQUESTED:
+            await context.parts.renewer.drop(context.lease_key, context.held.token)
+        elif request is None or context.shutdown.is_handing_over:
             await self.pass_lease_on()
         else:
-            await context.parts.renewer.drop(context.lease_key, context.held.token)
+            now_s = context.parts.runtime.clock.wall()
+            await context.parts.renewer.carry_out(
+                context.lease_key, context.held.token, request, now_s
+            )
 
     async def pass_lease_on(self, *, in_time: bool = True) -> None:
         """Let the lease go in the table, to its next owner if there is one; may be called again.
@@ -212,6 +219,9 @@ class ShardConsumer:
         self._state = ConsumerState.WAITING_ON_PARENT_SHARDS
         self._group: asyncio.TaskGroup | None = None
         self._hand_over_requested = asyncio.Event()
+        self._steered = asyncio.Event()
+        self._request: LeaseRequest | None = None
+        self._is_child_ended = False
         self._blocked_by: str | None = None
         self._waits_to_start = False
 
@@ -233,6 +243,15 @@ class ShardConsumer:
         Said again, it changes nothing.
         """
         self._hand_over_requested.set()
+
+    def request_steer(self, request: LeaseRequest) -> None:
+        """A person asks the holder: as :meth:`request_shutdown`, then the row is changed.
+
+        Said again, it changes nothing.
+        """
+        if self._request is None:
+            self._request = request
+            self._steered.set()
 
     def lease_lost(self) -> None:
         """The lease belongs to another worker: finish the batch in hand, tell the child."""
@@ -320,12 +339,14 @@ class ShardConsumer:
         async with asyncio.TaskGroup() as group:
             self._group = group
             handing_over = group.create_task(self._hand_over())
+            steering = group.create_task(self._steer())
             try:
                 await self._walk()
             except ChildFailed as error:
                 failure = error
             finally:
                 handing_over.cancel()
+                steering.cancel()
                 if self._feed.processor is not None:
                     self._feed.processor.kill()
                 await self._feed.stop_fetching()
@@ -348,13 +369,40 @@ class ShardConsumer:
         await self._closing.pass_lease_on(in_time=False)
         context.shutdown.lease_lost()
 
+    async def _steer(self) -> None:
+        """Once a person asks: let the child finish as at a stop; end one that does not in time."""
+        await self._steered.wait()
+        context, config, request = self._context, self._parts.config, self._request
+        if request is None:
+            return
+        log.info("%s: %s was asked for by %s", self.shard_id, request.verb, request.by)
+        context.shutdown.steer(request)
+        timeout_s = config.leases.hand_off_timeout_s
+        await asyncio.sleep(timeout_s)
+        if (processor := self._feed.processor) is not None:
+            text = "%s: its child did not finish in %.0f s, so it is ended for the %s"
+            log.warning(text, self.shard_id, timeout_s, request.verb)
+            self._is_child_ended = True
+            processor.terminate()
+            await asyncio.sleep(config.child.term_grace_s)
+            processor.terminate(by_force=True)
+
+    async def _end_of_child(self, error: ChildFailed) -> TaskOutcome:
+        """What follows a child's end: it failed, or was ended because a person asked."""
+        if not self._is_child_ended:
+            return await self._after_failure(error)
+        log.info("%s", error)
+        await self._feed.stop_fetching()
+        await self._feed.end_child()
+        return TaskOutcome.AGAIN
+
     async def _walk(self) -> None:
         context = self._context
         while self._state is not ConsumerState.SHUTDOWN_COMPLETE:
             try:
                 outcome = await self._work()
             except ChildFailed as error:
-                outcome = await self._after_failure(error)
+                outcome = await self._end_of_child(error)
             before, self._state = (
                 self._state,
                 next_state(self._state, outcome, context.shutdown.reason),

@@ -357,6 +357,8 @@ class HeldLeases:
         if not self.has_lapsed(holding) and not holding.ended:
             if lease.is_handed_over and not holding.lease.is_handed_over:
                 self.changed.wake()
+            if lease.request is not None and lease.request != holding.lease.request:
+                self.changed.wake()
             if measured is not None:
                 holding.window.stored(measured)
             holding.lease = lease

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import HeldLease, Lease
+    from mld.model.leases.lease_request import LeaseRequest
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
@@ -246,6 +247,42 @@ class LeaseRenewer:
                 raise
             finally:
                 self._held.end(holding)
+
+    async def carry_out(
+        self, lease_key: str, token: str, request: LeaseRequest, at_s: float
+    ) -> bool:
+        """Do what a person asks of the holder; nobody reads the shard meanwhile.
+
+        The lease is held anew afterwards, under a new token, or given up if that is the request.
+        A request that was withdrawn, or that could not be written, changes nothing else.
+
+        Args:
+            request: of the row, addressed to us.
+            at_s: epoch seconds.
+
+        Returns:
+            True when the table shows it; False also when the token is old or the lease is lost.
+        """
+        async with self.exclusive(lease_key):
+            holding = self._held.find(lease_key, token)
+            if holding is None or self._held.has_lapsed(holding):
+                return False
+            requested_at = self._clock.monotonic()
+            try:
+                lease = await self._store.carry_out(holding.lease, request, at_s)
+            except LeaseLost as lost:
+                self._held.lose(holding, lost.why)
+                return False
+            except AwsError as error:
+                log.warning("%s: cannot carry out %s yet: %s", lease_key, request.verb, error)
+                # The next renewal brings the request again.
+                self._held.hold(replace(holding.lease, request=None), holding.last_success)
+                return False
+            if lease.lease_owner is None:
+                self._held.end(holding)
+            else:
+                self._held.hold(lease, requested_at)
+            return lease.steered == request.request_id
 
     async def delete_finished(self, lease_key: str) -> bool:
         """Delete the row of a finished shard; if we hold it, that ends without being a loss.

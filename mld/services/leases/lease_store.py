@@ -29,6 +29,7 @@ from mld.model.leases.lease_item import (
     item_key,
     lease_from_item,
     lease_to_item,
+    request_in,
 )
 from mld.model.leases.lease_writes import (
     assigning,
@@ -42,6 +43,7 @@ from mld.model.leases.lease_writes import (
     renewal,
     taking,
 )
+from mld.model.leases.steering_writes import carrying_out
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 from mld.services.wakeup import Wakeup
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
+    from mld.model.leases.lease_request import LeaseRequest
     from mld.model.leases.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
@@ -233,12 +236,32 @@ class LeaseStore:
             return False
         return True
 
+    async def carry_out(self, lease: Lease, request: LeaseRequest, at_s: float) -> Lease:
+        """Do what the holder was asked for; otherwise like :meth:`renew`.
+
+        Args:
+            lease: the row as we last wrote it.
+            request: addressed to us.
+            at_s: epoch seconds, for the note in the row.
+
+        Returns:
+            The row as written: ``steered`` is the request's id, or the request had been withdrawn.
+        """
+        return await self._write_as_holder(
+            lease,
+            lambda row: (
+                carrying_out(row, request, at_s) if row.request == request else renewal(row)
+            ),
+        )
+
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
         for _ in range(WRITE_TRIES):
             write = marking(make(lease), self.find_stream_mark())
             unanswered: UnknownOutcome | None = None
             try:
-                await self._dynamodb.update_item(TableName=self.table_name, **write.request)
+                answer = await self._dynamodb.update_item(
+                    TableName=self.table_name, **write.request
+                )
             except ConditionFailed as refused:
                 row = await self._stored(lease.lease_key, refused)
             except UnknownOutcome as error:
@@ -248,7 +271,7 @@ class LeaseStore:
                 self.table_doubted.wake()
                 raise
             else:
-                return write.after
+                return _with_request(write.after, answer.get("Attributes"))
             if row is None or row.lease_counter < lease.lease_counter:
                 self.table_doubted.wake()  # no worker lowers a counter: is it another table?
             if unanswered and row is not None and _has_released(write, row):
@@ -475,6 +498,12 @@ class LeaseStore:
         )
         item: Mapping[str, Any] | None = answer.get("Item")
         return item
+
+
+def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:
+    """The row as written, with a request that somebody has put into it; that keeps the counter."""
+    request = request_in(attributes or {})
+    return lease if request == lease.request else replace(lease, request=request)
 
 
 def _has_released(write: LeaseWrite, row: Lease) -> bool:

@@ -427,16 +427,20 @@ def reading_a_file(command, path=()):
 
 
 def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restored_logging):
+    takes_names = {"explain", "describe", "peek", "pause", "release", "resume", "reset"}
     commands = sorted(reading_a_file(cli))
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
     named += ["console", "doctor", "explain", "iam", "wait"]
     named += ["leases describe", "leases watch", "workers list", "records peek"]
+    named += ["leases export", "leases pause", "leases release", "leases reset", "leases resume"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
         rest = ["--to", "single-stream"] if "migrate" in words else []
         rest = ["--for", "all-owned"] if "wait" in words else rest
         rest = ["--role", "worker"] if "iam" in words else rest
         rest = ["shardId-1"] if {"describe", "peek"} & set(words) else rest
+        rest = ["shardId-1"] if {"pause", "release", "resume"} & set(words) else rest
+        rest = ["shardId-1", "--to-latest"] if "reset" in words else rest
         answers = {
             invoke(capsys, *words, *way, *rest)
             for way in (["x"], ["-p", "x"], ["--properties", "x"], ["--properties-file=x"])
@@ -444,7 +448,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         assert len(answers) == 1, answers
         ((code, out, err),) = answers
         assert (code == 0 and out.endswith("--properties x\n")) or "property file" in err, words
-        if not {"explain", "describe", "peek"} & set(words):  # other words are shards there
+        if not takes_names & set(words):  # other words are shards there
             assert invoke(capsys, *words, "x", "-p", "y", *rest)[2].count("Overriding") == 1
 
 

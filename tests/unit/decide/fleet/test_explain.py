@@ -236,6 +236,22 @@ def test_rewound():
     assert "from 9 to 3" in first(*looks).cause
 
 
+def test_a_reset_is_no_rewinding():
+    looks = [
+        look(s, owned(counter=s, checkpoint=at(n), steered=who))
+        for s, n, who in ((0, 5, None), (11, 9, None), (20, 3, "r1"))
+    ]
+    assert said(*looks)[KEY][0] is Verdict.READING
+
+
+def test_a_lease_that_is_paused_ends_its_pause():
+    looks = [look(s, owned(counter=s, paused_until_s=1030.0)) for s in (0, 11)]
+    assert said(*looks) == {KEY: (Verdict.PAUSED, INFO)}
+    assert "for another 19 s" in first(*looks).cause
+    over = [look(s, owned(counter=s, paused_until_s=1030.0)) for s in (31, 42)]
+    assert said(*over)[KEY][0] is Verdict.NO_PROGRESS
+
+
 @pytest.mark.parametrize(
     ("positions", "cause"),
     [

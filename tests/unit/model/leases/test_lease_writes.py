@@ -329,10 +329,11 @@ def test_what_children_fail_at_is_stored_and_leaves_with_the_checkpoint_that_cov
 
 
 def test_only_what_changes_is_written(world):
-    failing = replace(MINE, failure=NOTE, skipped=SKIPPED)
+    mine = replace(MINE, holder=MINE.lease_owner)
+    failing = replace(mine, failure=NOTE, skipped=SKIPPED)
     again = containing(failing, NOTE, SKIPPED)
     assert again.request["UpdateExpression"] == "SET leaseCounter = :next"
-    plain = checkpointing(MINE, ExtendedSequenceNumber("6"))
+    plain = checkpointing(mine, ExtendedSequenceNumber("6"))
     assert "kclMld" not in plain.request["UpdateExpression"]
     settled = containing(failing, NO_FAILURE, ())
     assert settled.request["UpdateExpression"].endswith(" REMOVE kclMldFailure, kclMldSkip")

@@ -405,7 +405,8 @@ def test_a_note_that_cannot_be_written_holds_nothing_up(error):
         failing = True
 
         async def refuse(_service, _operation, request):
-            if failing and "kclMld" in request.get("UpdateExpression", ""):
+            names = request.get("UpdateExpression", "")
+            if failing and ("kclMldFailure" in names or "kclMldSkip" in names):
                 raise error("UpdateItem", "Silence")
 
         world.dynamodb.before = refuse

@@ -1,0 +1,297 @@
+"""``kcl-mld leases reset``: checkpoints go where people choose."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mld.cli.fleet_access import open_access
+from mld.cli.lease_copies import LeaseCopy
+from mld.cli.lease_looks import looked
+from mld.cli.loading import build
+from mld.cli.options import takes_file_and_names
+from mld.cli.steer_leases import (
+    Duration,
+    LeaseSteerer,
+    changes_leases,
+    chosen_leases,
+    shown_time,
+)
+from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.steering import SteerWay, plan_step
+from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
+from mld.model.children.child_command import spark_command
+from mld.model.leases.lease_request import SteerVerb
+from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.services.bounded import for_each
+from mld.services.retrieval.position_search import FoundPosition, PositionSearch
+from mld.services.shards.tip_reader import TipReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mld.cli.fleet_access import FleetAccess
+    from mld.decide.leases.steering import SteerStep
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.stream import Stream
+
+_AT_ONCE = 8
+
+
+class PointInTime(click.ParamType[float]):
+    """An ISO 8601 time with its offset, or epoch seconds; in epoch seconds."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The epoch seconds; a failure is an error of usage."""
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            found = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time such as 2026-11-26T08:00:00Z", param, ctx)
+        if found.tzinfo is None:
+            self.fail(f"{value!r} lacks an offset: add Z for UTC, or +01:00, say", param, ctx)
+        return found.timestamp()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetTarget:
+    """Where checkpoints go: exactly one of these."""
+
+    to_trim_horizon: bool = False
+    to_latest: bool = False
+    to_timestamp: float | None = None
+    rewind: float | None = None
+    at_sequence_number: str | None = None
+    after_sequence_number: str | None = None
+    from_file: str | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """A record of one shard is meant."""
+        return self.at_sequence_number is not None or self.after_sequence_number is not None
+
+
+_TARGETS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "to_trim_horizon": (
+        ("--to-trim-horizon", "--to-earliest"),
+        {"is_flag": True, "help": "The oldest record."},
+    ),
+    "to_latest": (
+        ("--to-latest",),
+        {"is_flag": True, "help": "Behind the newest record that there is now."},
+    ),
+    "to_timestamp": (
+        ("--to-timestamp", "--to-datetime"),
+        {
+            "type": PointInTime(),
+            "metavar": "TIME",
+            "help": "The first record of that time or later.",
+        },
+    ),
+    "rewind": (
+        ("--rewind", "--by-duration"),
+        {
+            "type": Duration(),
+            "metavar": "DURATION",
+            "help": "As --to-timestamp, so long ago: PT1H.",
+        },
+    ),
+    "at_sequence_number": (
+        ("--at-sequence-number",),
+        {"metavar": "NUMBER", "help": "That record; of one shard."},
+    ),
+    "after_sequence_number": (
+        ("--after-sequence-number",),
+        {"metavar": "NUMBER", "help": "The record after that one; of one shard."},
+    ),
+    "from_file": (
+        ("--from", "--from-file"),
+        {"type": click.Path(), "metavar": "FILE", "help": "Checkpoints that export has printed."},
+    ),
+}
+
+
+def _takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, (options, settings) in reversed(_TARGETS.items()):
+        command = click.option(*options, name, **settings)(command)
+    hidden = click.option("--shift-by", hidden=True, metavar="N")
+    return hidden(command)
+
+
+def _target(options: dict[str, Any]) -> ResetTarget:
+    if options.pop("shift_by") is not None:
+        raise click.UsageError(
+            "--shift-by is not possible: sequence numbers do not count records. Use --rewind, or "
+            "--at-sequence-number with a record that kcl-mld records peek shows"
+        )
+    given = {name: options.pop(name) for name in _TARGETS}
+    if sum(one not in (None, False) for one in given.values()) != 1:
+        words = ", ".join(options[0] for options, _settings in _TARGETS.values())
+        raise click.UsageError(f"Say where to, by exactly one of {words}")
+    target = ResetTarget(**given)
+    for number in (target.at_sequence_number, target.after_sequence_number):
+        if number is not None and not (number.isascii() and number.isdigit() and len(number) < 200):
+            raise click.UsageError("A sequence number has digits only")
+    return target
+
+
+@click.command("reset")
+@takes_file_and_names("LEASE...")
+@_takes_target
+@changes_leases
+def reset(
+    file: str,
+    *,
+    names: tuple[str, ...],
+    is_all: bool,
+    reason: str,
+    execute: bool,
+    output: str,
+    **options: Any,
+) -> int:
+    """Move the checkpoint of LEASE, a shard id or a lease key.
+
+    A kcl-mld worker that owns it ends the child as at a stop, moves the checkpoint and starts
+    another child there. A row that nobody renews is written, and has no owner then. A lease of any
+    other worker is refused. Without --execute nothing is changed.
+    """
+    target = _target(options)
+    if target.is_number and (is_all or len(names) != 1):
+        raise click.UsageError("A sequence number is of one shard: name that one")
+    config = build(file, worker_id="nobody").require()
+    if spark_command(config.child.argv) is not None:
+        raise MoveRefused(
+            "with kcl-mld-spark the marks in the output decide where a shard goes on, so a "
+            "checkpoint that is moved would be ignored or lose records: start a new epoch with "
+            "spark.sink.epoch, or restore the output and use kcl-mld-spark new-epoch"
+        )
+    copy = None if target.from_file is None else LeaseCopy.read(target.from_file)
+    looks, _told = looked(config, once=False, tip=False, urls=())
+    watch = Snapshots(tuple(looks))
+    meant = chosen_leases(watch, names, is_all=is_all)
+    steerer = LeaseSteerer(config, SteerVerb.RESET, reason)
+    steps, is_done = asyncio.run(_reset(config, watch, meant, target, copy, steerer, wants=execute))
+    steerer.report(steps, is_done=is_done, output=output)
+    return 0
+
+
+async def _reset(
+    config: Config,
+    watch: Snapshots,
+    meant: Sequence[Lease],
+    target: ResetTarget,
+    copy: LeaseCopy | None,
+    steerer: LeaseSteerer,
+    *,
+    wants: bool,
+) -> tuple[list[SteerStep], bool]:
+    failover_s = config.leases.failover_s
+    with open_access(config) as access:
+        await access.streams.look({one.stream_identifier for one in meant}, fresh=True)
+        positions = _Positions(access, watch, target, copy)
+        await positions.prepare(meant)
+        steps: dict[str, SteerStep] = {}
+
+        async def plan(lease: Lease) -> None:
+            step = plan_step(watch, lease, SteerVerb.RESET, failover_s)
+            if step.way is not SteerWay.REFUSED:
+                try:
+                    found = await positions.of(lease)
+                except MldError as error:
+                    step = replace(step, way=SteerWay.REFUSED, why=str(error))
+                else:
+                    step = plan_step(watch, lease, SteerVerb.RESET, failover_s, found.position)
+                    steerer.facts[lease.lease_key] = {
+                        "behind_s": positions.behind_s.get(lease.lease_key),
+                        "arrived_s": found.arrived_s,
+                        "reads": found.reads,
+                    }
+            steps[lease.lease_key] = step
+
+        await for_each(meant, _AT_ONCE, plan)
+        planned = [steps[one.lease_key] for one in meant]
+        is_done = wants and not any(one.way is SteerWay.REFUSED for one in planned)
+        if is_done:
+            await steerer.carry_out(access, planned)
+    return planned, is_done
+
+
+class _Positions:
+    """Finds the checkpoint that each lease is to get."""
+
+    def __init__(
+        self,
+        access: FleetAccess,
+        watch: Snapshots,
+        target: ResetTarget,
+        copy: LeaseCopy | None,
+    ) -> None:
+        self._access = access
+        self._copy = copy
+        self._now_s = watch.last.wall_s
+        self._target = target
+        self._copied: dict[str, ExtendedSequenceNumber] = {}
+        #: Lag of the present checkpoint by lease key; None = not known.
+        self.behind_s: dict[str, float | None] = {}
+
+    async def prepare(self, meant: Sequence[Lease]) -> None:
+        """Read the copy, if there is one; ask how far the leases are behind now."""
+        kinesis, clock = self._access.kinesis, self._access.clock
+        at_s = self._target.to_timestamp
+        if at_s is not None and at_s > self._now_s:
+            raise click.UsageError(f"{shown_time(at_s)} is in the future")
+        if self._copy is not None:
+            self._copied = await self._copy.positions_of(self._access, meant)
+        tips = TipReader(kinesis, clock, kinesis.dates.now_s, self._access.begins_s)
+        found = await tips.ask(
+            [one for one in meant if not one.is_finished], self._access.streams.streams
+        )
+        self.behind_s = {key: tip.behind_s for key, tip in found.items()}
+
+    async def of(self, lease: Lease) -> FoundPosition:
+        """The checkpoint for one lease.
+
+        Raises:
+            MldError: it can't be found.
+        """
+        target = self._target
+        if target.to_trim_horizon or target.from_file is not None:
+            copied = self._copied.get(lease.lease_key)
+            if target.from_file is not None and copied is None:
+                raise MoveRefused(f"{target.from_file} has no checkpoint of it")
+            return FoundPosition(
+                position=copied or TRIM_HORIZON, arrived_s=None, reads=0, records=0
+            )
+        stream = self._stream_of(lease)
+        search = PositionSearch(self._access.kinesis, stream, lease.shard_id)
+        if target.at_sequence_number is not None:
+            return await search.before_number(target.at_sequence_number)
+        if target.after_sequence_number is not None:
+            return await search.at_number(target.after_sequence_number)
+        if target.to_latest:
+            return await search.tip(self._now_s)
+        at_s = target.to_timestamp
+        return await search.before_time(
+            self._now_s - (target.rewind or 0) if at_s is None else at_s
+        )
+
+    def _stream_of(self, lease: Lease) -> Stream:
+        stream = self._access.streams.streams.get(lease.stream_identifier)
+        if stream is None:
+            raise ResourceMissing(f"the stream of {lease.lease_key} does not exist")
+        mark = lease.stream_mark
+        if mark is not None and mark.rpartition(":")[2] != stream.name:
+            raise ConfigError(f"the row is of stream {mark}, which the file does not name")
+        return stream

@@ -1,0 +1,365 @@
+"""``kcl-mld leases release``, ``pause`` and ``resume``; how all commands change leases."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import re
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mld.adapters.system_clock import RandomIds
+from mld.cli.arguments import Finite
+from mld.cli.explain import is_named
+from mld.cli.explain_report import VERSION
+from mld.cli.fleet_access import DAY_S, open_access
+from mld.cli.lease_looks import looked
+from mld.cli.lease_tables import seconds
+from mld.cli.loading import build
+from mld.cli.options import takes_file_and_names
+from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.steering import SteerWay, plan_step
+from mld.errors import ConfigError, MldError, MoveRefused
+from mld.model.leases.lease_request import LeaseRequest, SteerVerb
+from mld.model.masking import printable
+from mld.services.bounded import for_each
+from mld.services.leases.lease_steering import LeaseSteering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mld.cli.fleet_access import FleetAccess
+    from mld.decide.leases.steering import SteerStep
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+
+_AT_ONCE = 8
+#: A request is void after so long, if its command could not take it back.
+_EXPIRES_S = 900.0
+_HOUR_S = 3600.0
+_MOST_PAUSE_S = 7 * DAY_S
+_DURATION = re.compile(
+    r"(?:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?)\Z", re.IGNORECASE
+)
+
+
+class Duration(click.ParamType[float]):
+    """An ISO 8601 duration of days, hours, minutes and seconds, such as ``PT1H``; in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds; a failure is an error of usage."""
+        found = _DURATION.match(str(value))
+        if found is None or not any(found.groups()):
+            self.fail(f"{value!r} is no duration such as PT1H, PT30M or P1DT12H", param, ctx)
+        days, hours, minutes, seconds = (float(one or 0) for one in found.groups())
+        return days * DAY_S + hours * _HOUR_S + minutes * 60 + seconds
+
+
+def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--all``, ``--reason``, ``--execute`` and ``-o``."""
+    options = [
+        click.option("--all", "is_all", is_flag=True, help="Every lease that is not finished."),
+        click.option("--reason", default="", metavar="TEXT", help="Kept in the row."),
+        click.option(
+            "--execute", is_flag=True, help="Do it; without it the command only says what it would."
+        ),
+        click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def chosen_leases(looks: Snapshots, names: Sequence[str], *, is_all: bool) -> list[Lease]:
+    """The rows that are meant.
+
+    Raises:
+        UsageError: none is named, or ``--all`` and names.
+        ConfigError: a name is no lease, or a shard of several streams.
+    """
+    rows = [looks.last.leases[key] for key in sorted(looks.last.leases)]
+    if is_all == bool(names):
+        raise click.UsageError("Name shards behind the properties file, or give --all; not both")
+    if is_all:
+        return [one for one in rows if not one.is_finished]
+    found: dict[str, Lease] = {}
+    for name in names:
+        meant = [one for one in rows if is_named(one.lease_key, name)]
+        if not meant:
+            raise ConfigError(f"{name} is no lease of the table; kcl-mld leases list shows them")
+        if len(meant) > 1:
+            keys = ", ".join(one.lease_key for one in meant)
+            raise ConfigError(f"{name} is a shard of several streams; name one of {keys}")
+        found[meant[0].lease_key] = meant[0]
+    return list(found.values())
+
+
+class LeaseSteerer:
+    """One command that changes leases: its plan, and what came of it."""
+
+    def __init__(self, config: Config, verb: SteerVerb, reason: str) -> None:
+        self._config = config
+        self._verb = verb
+        self._by = f"{_user()}@{socket.gethostname()}"
+        self._reason = reason
+        self._request_id = RandomIds().new_id()
+        self._until_s: float | None = None
+        self._failures: dict[str, str] = {}
+        #: What is known besides, by lease key; see ``_FACTS``.
+        self.facts: dict[str, dict[str, Any]] = {}
+
+    def pause_for(self, seconds: float, now_s: float) -> None:
+        """With ``pause``: how long."""
+        self._until_s = float(round(now_s + seconds))
+
+    async def carry_out(self, access: FleetAccess, steps: Iterable[SteerStep]) -> None:
+        """Do what is planned; what can't be done to one lease leaves the others alone."""
+        steering = LeaseSteering(access.dynamodb, access.store, access.clock)
+        leases = self._config.leases
+        term_s = self._config.child.term_grace_s
+        timeout_s = 2 * leases.failover_s + leases.hand_off_timeout_s + term_s
+
+        async def do(step: SteerStep) -> None:
+            key = step.lease.lease_key
+            verb = "asking" if step.way is SteerWay.ASK else "writing"
+            click.echo(f"{printable(key)}: {verb}", err=True)
+            try:
+                why = await steering.carry_out(step, self._request_of(step, access), timeout_s)
+            except MldError as error:
+                why = str(error)
+            if why is not None:
+                self._failures[key] = why
+
+        due = [one for one in steps if one.way in (SteerWay.WRITE, SteerWay.ASK)]
+        await for_each(due, _AT_ONCE, do)
+
+    def _request_of(self, step: SteerStep, access: FleetAccess) -> LeaseRequest:
+        position = step.position
+        return LeaseRequest(
+            request_id=self._request_id,
+            verb=str(self._verb),
+            holder=str(step.lease.lease_owner) if step.way is SteerWay.ASK else "",
+            expires_s=float(round(access.clock.wall() + _EXPIRES_S)),
+            sequence_number=None if position is None else str(position.sequence_number),
+            sub_sequence_number=0 if position is None else position.sub_sequence_number,
+            until_s=self._until_s,
+            by=self._by,
+            reason=self._reason,
+        )
+
+    def report(self, steps: Sequence[SteerStep], *, is_done: bool, output: str) -> None:
+        """Print what is planned, or what was done.
+
+        Raises:
+            MoveRefused: something was refused or failed; it is printed before.
+        """
+        if output == "json" or is_done:
+            click.echo(json.dumps(self._document(steps, is_done=is_done), indent=2))
+        else:
+            click.echo(self._text(steps))
+        refused = [one for one in steps if one.way is SteerWay.REFUSED]
+        if refused and not is_done:
+            raise MoveRefused(f"{len(refused)} of {len(steps)} leases are refused; none is changed")
+        if self._failures:
+            raise MoveRefused(
+                f"{len(self._failures)} of {len(steps)} leases are not changed; run the command again"
+            )
+
+    def _document(self, steps: Sequence[SteerStep], *, is_done: bool) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "table": self._config.leases.table_name,
+            "verb": str(self._verb),
+            "request": self._request_id,
+            "by": self._by,
+            "reason": self._reason,
+            "executed": is_done,
+            "leases": [self._as_json(one, is_done=is_done) for one in steps],
+        }
+
+    def _as_json(self, step: SteerStep, *, is_done: bool) -> dict[str, Any]:
+        key = step.lease.lease_key
+        failure = self._failures.get(key)
+        is_due = step.way in (SteerWay.WRITE, SteerWay.ASK)
+        return {
+            "lease": key,
+            "owner": step.lease.actual_owner,
+            "way": str(step.way),
+            "done": is_done and is_due and failure is None,
+            "why": failure or step.why,
+            "before": position_as_json(step.lease.checkpoint),
+            "after": position_as_json(step.position),
+            "notes": list(step.notes),
+            **self.facts.get(key, {}),
+        }
+
+    def _text(self, steps: Sequence[SteerStep]) -> str:
+        names = [name for name in _FACTS if any(name in one for one in self.facts.values())]
+        is_reset = self._verb is SteerVerb.RESET
+        columns = [
+            Column("lease", keeps_end=True),
+            Column("owner", least=8, rank=2),
+            Column("checkpoint", least=8, keeps_end=True),
+            *([Column("new checkpoint", least=8, keeps_end=True)] if is_reset else []),
+            *(Column(_FACTS[name][0], least=8, rank=1) for name in names),
+            Column("what", least=20),
+        ]
+        rows = []
+        for one in steps:
+            facts = self.facts.get(one.lease.lease_key, {})
+            after = ["-" if one.position is None else str(one.position)] if is_reset else []
+            cells = [one.lease.lease_key, one.lease.actual_owner or "-", str(one.lease.checkpoint)]
+            cells += [*after, *(_shown_fact(name, facts) for name in names), _said(one)]
+            is_bad = one.way is SteerWay.REFUSED
+            rows.append(TableRow(tuple(cells), "red" if is_bad else None))
+        head = f"{printable(self._config.leases.table_name)}: {self._verb}, a dry run"
+        table = as_table(columns, [Section("", tuple(rows))], terminal())
+        return f"{head}\n\n{table}\n\nNothing was written. --execute does it."
+
+
+def _shown_fact(name: str, facts: dict[str, Any]) -> str:
+    value = facts.get(name)
+    return "-" if value is None else _FACTS[name][1](value)
+
+
+def _said(step: SteerStep) -> str:
+    words = {
+        SteerWay.WRITE: "the row is written",
+        SteerWay.ASK: f"{step.lease.lease_owner} is asked",
+        SteerWay.NONE: "nothing to do",
+        SteerWay.REFUSED: "refused",
+    }
+    text = words[step.way] + (f": {step.why}" if step.why else "")
+    return "; ".join([text, *(() if step.why else step.notes)])
+
+
+def position_as_json(position: Any) -> dict[str, Any] | None:
+    """A checkpoint as the row has it; None = there is none."""
+    if position is None:
+        return None
+    return {
+        "checkpoint": str(position.sequence_number),
+        "sub_sequence_number": position.sub_sequence_number,
+    }
+
+
+def shown_time(epoch_s: float) -> str:
+    """A time in UTC, to the second."""
+    return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
+
+
+#: What is known of a lease besides: its key in JSON, its heading, and how it is shown.
+_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "behind_s": ("lag", seconds),
+    "arrived_s": ("arrived", shown_time),
+    "reads": ("reads", str),
+    "until_s": ("until", shown_time),
+    "retention_left_s": ("retention left then", seconds),
+}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no variable, and no entry for the user id
+        return "unknown"
+
+
+def _steer(
+    verb: SteerVerb,
+    file: str,
+    names: tuple[str, ...],
+    *,
+    is_all: bool,
+    reason: str,
+    execute: bool,
+    output: str,
+    for_s: float | None = None,
+) -> int:
+    config = build(file, worker_id="nobody").require()
+    looks, _told = looked(config, once=False, tip=for_s is not None, urls=())
+    watch = Snapshots(tuple(looks))
+    steps = [
+        plan_step(watch, one, verb, config.leases.failover_s)
+        for one in chosen_leases(watch, names, is_all=is_all)
+    ]
+    steerer = LeaseSteerer(config, verb, reason)
+    if for_s is not None:
+        steerer.pause_for(for_s, watch.last.wall_s)
+        steerer.facts = {
+            one.lease.lease_key: {
+                "until_s": round(watch.last.wall_s + for_s),
+                "retention_left_s": _retention_left_s(watch, one.lease, for_s),
+            }
+            for one in steps
+        }
+    is_done = execute and not any(one.way is SteerWay.REFUSED for one in steps)
+    if is_done:
+        asyncio.run(_execute(config, steerer, steps))
+    steerer.report(steps, is_done=is_done, output=output)
+    return 0
+
+
+async def _execute(config: Config, steerer: LeaseSteerer, steps: Sequence[SteerStep]) -> None:
+    with open_access(config) as access:
+        await steerer.carry_out(access, steps)
+
+
+def _retention_left_s(watch: Snapshots, lease: Lease, for_s: float) -> float | None:
+    """When the pause ends: until records behind the checkpoint are lost; None = not known."""
+    stream, tip = watch.streams.get(lease.stream_identifier), watch.last.tips.get(lease.lease_key)
+    if stream is None or stream.retention_s is None or tip is None or tip.behind_s is None:
+        return None
+    return round(stream.retention_s - tip.behind_s - for_s)
+
+
+@click.command("release")
+@takes_file_and_names("LEASE...")
+@changes_leases
+def release(file: str, *, names: tuple[str, ...], **options: Any) -> int:
+    """Take LEASE, a shard id or a lease key, from its owner, so that any worker may get it.
+
+    A kcl-mld worker that owns it ends the child as at a stop, then gives the lease up. The owner of
+    a row that nobody renews is removed. Without --execute nothing is changed.
+    """
+    return _steer(SteerVerb.RELEASE, file, names, **options)
+
+
+@click.command("pause")
+@takes_file_and_names("LEASE...")
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    default="PT1H",
+    show_default=True,
+    metavar="DURATION",
+    help="It ends by itself then; at most P7D.",
+)
+@changes_leases
+def pause(file: str, *, names: tuple[str, ...], for_s: float, **options: Any) -> int:
+    """Have the owner of LEASE, a shard id or a lease key, keep it without reading.
+
+    The child is ended as at a stop. Records stay in the stream for its retention, which is shown.
+    Refused while a worker that is not kcl-mld lives, because it would read the shard if it got the
+    lease. Without --execute nothing is changed.
+    """
+    Finite(0, _MOST_PAUSE_S, least_open=True).convert(for_s, None, None)
+    return _steer(SteerVerb.PAUSE, file, names, for_s=for_s, **options)
+
+
+@click.command("resume")
+@takes_file_and_names("LEASE...")
+@changes_leases
+def resume(file: str, *, names: tuple[str, ...], **options: Any) -> int:
+    """End the pause of LEASE, a shard id or a lease key. Without --execute nothing is changed."""
+    return _steer(SteerVerb.RESUME, file, names, **options)

@@ -1,0 +1,196 @@
+"""What people may ask of leases, and what their requests mean to the worker that holds one.
+
+A row that nobody renews is written by the command. A row with a living holder of ours gets a
+request. A row that any other program renews is left alone: its owner would not notice, and its next
+checkpoint would undo the change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from mld.model.leases.lease_request import SteerVerb
+from mld.model.sequence import Sentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mld.decide.fleet.watching import Snapshots
+    from mld.model.leases.lease import Lease
+    from mld.model.leases.lease_request import LeaseRequest
+    from mld.model.sequence import ExtendedSequenceNumber
+
+
+class SteerWay(StrEnum):
+    """How a change gets into a row."""
+
+    WRITE = "write"
+    ASK = "ask"
+    NONE = "none"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerStep:
+    """What is to be done to one lease.
+
+    Attributes:
+        lease: the row as it was read last.
+        way: ``WRITE``: nobody renews the row. ``ASK``: its owner is one of ours.
+        position: the checkpoint to store; None unless a reset.
+        why: why nothing is done, or why it is refused.
+        notes: what it means for the shard and its relatives.
+    """
+
+    lease: Lease
+    way: SteerWay
+    position: ExtendedSequenceNumber | None = None
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:
+    """The request that the holder of a lease has to carry out now.
+
+    Args:
+        lease: as its holder last wrote it.
+        now_s: epoch seconds.
+
+    Returns:
+        None where there is none, and where it is void: it expired, it was addressed to another
+        holder, the shard is finished, or the lease is being handed over.
+    """
+    request = lease.request
+    is_void = (
+        request is None
+        or request.expires_s <= now_s
+        or request.holder != lease.lease_owner
+        or lease.is_handed_over
+        or lease.is_finished
+    )
+    return None if is_void else request
+
+
+def is_paused(lease: Lease, now_s: float) -> bool:
+    """Whether a lease is to be held and not read, at so many epoch seconds."""
+    return lease.paused_until_s is not None and now_s < lease.paused_until_s
+
+
+def plan_step(
+    watch: Snapshots,
+    lease: Lease,
+    verb: SteerVerb,
+    failover_s: float,
+    position: ExtendedSequenceNumber | None = None,
+) -> SteerStep:
+    """What a request means for one lease.
+
+    Args:
+        watch: looks at the table, over the failover time unless each owner was seen to live.
+        lease: of the last look.
+        failover_s: ``failoverTimeMillis``, in seconds.
+        position: of a reset; None = not looked for yet.
+    """
+    way, why = _way(watch, lease, failover_s)
+    if lease.is_finished:
+        way, why = SteerWay.REFUSED, "the shard was read to its end: its children are read now"
+    if way in (SteerWay.WRITE, SteerWay.ASK):
+        match verb:
+            case SteerVerb.RESET:
+                way, why = _reset(watch, lease, way, position)
+            case SteerVerb.RELEASE if lease.lease_owner is None:
+                way, why = SteerWay.NONE, "it has no owner"
+            case SteerVerb.PAUSE if way is SteerWay.WRITE:
+                way, why = SteerWay.REFUSED, "no living worker owns it, so nobody reads it"
+            case SteerVerb.PAUSE:
+                way, why = _pause(watch, way)
+            case SteerVerb.RESUME if lease.paused_until_s is None:
+                way, why = SteerWay.NONE, "it is not paused"
+            case _:
+                pass
+    notes = () if position is None else tuple(_notes(watch, lease, position))
+    return SteerStep(lease=lease, way=way, position=position, why=why, notes=notes)
+
+
+def _way(watch: Snapshots, lease: Lease, failover_s: float) -> tuple[SteerWay, str]:
+    if lease.actual_owner is None:
+        return SteerWay.WRITE, ""
+    owners = (lease.lease_owner, lease.checkpoint_owner)
+    rows = [row for _look, row in watch.rows(lease.lease_key)]
+    is_still = all(
+        (row.lease_owner, row.checkpoint_owner) == owners
+        and row.lease_counter == lease.lease_counter
+        for row in rows
+    )
+    if is_still and watch.still_s(lease.lease_key) >= failover_s:
+        return SteerWay.WRITE, ""
+    if is_still:
+        return SteerWay.REFUSED, "it was not seen for failoverTimeMillis: run the command again"
+    if lease.is_handed_over:
+        why = f"{lease.checkpoint_owner} hands it over to {lease.lease_owner}: run it again soon"
+        return SteerWay.REFUSED, why
+    if lease.is_held_by_ours:
+        return SteerWay.ASK, ""
+    return SteerWay.REFUSED, (
+        f"{lease.lease_owner} renews it and is not a kcl-mld worker, so it can't be asked: stop it, "
+        "and run the command once failoverTimeMillis is over"
+    )
+
+
+def _reset(
+    watch: Snapshots, lease: Lease, way: SteerWay, position: ExtendedSequenceNumber | None
+) -> tuple[SteerWay, str]:
+    if position is None:
+        return way, ""
+    if position.sentinel is not Sentinel.TRIM_HORIZON and (open_ := _open_parents(watch, lease)):
+        return SteerWay.REFUSED, (
+            f"it begins when its parents are finished, and {', '.join(open_)} is not: reset that one"
+        )
+    if position == lease.checkpoint and lease.pending_checkpoint is None:
+        return SteerWay.NONE, "its checkpoint is there already"
+    return way, ""
+
+
+def _open_parents(watch: Snapshots, lease: Lease) -> list[str]:
+    rows = watch.last.leases
+    keys = [lease.key_of(one) for one in lease.parent_shard_ids]
+    return [key for key in keys if key in rows and not rows[key].is_finished]
+
+
+def _pause(watch: Snapshots, way: SteerWay) -> tuple[SteerWay, str]:
+    others = sorted(foreign_owners(watch))
+    if not others:
+        return way, ""
+    return SteerWay.REFUSED, (
+        f"{', '.join(others)} is not a kcl-mld worker, and would read the shard if it got the lease"
+    )
+
+
+def foreign_owners(watch: Snapshots) -> set[str]:
+    """Owners that were seen to renew a lease, and are no workers of ours."""
+    found = set()
+    for lease in watch.last.leases.values():
+        owner = lease.actual_owner
+        is_moving = any(
+            row.lease_counter != lease.lease_counter for _look, row in watch.rows(lease.lease_key)
+        )
+        if owner is not None and is_moving and lease.holder != owner:
+            found.add(owner)
+    return found
+
+
+def _notes(watch: Snapshots, lease: Lease, position: ExtendedSequenceNumber) -> Iterable[str]:
+    now = lease.checkpoint
+    if now is not None and position < now and now.sentinel is None:
+        yield "records from there on come again"
+    elif now is not None and position > now and now.sentinel is not Sentinel.LATEST:
+        yield "records up to there are skipped"
+    parents = [one for one in lease.parent_shard_ids if lease.key_of(one) in watch.last.leases]
+    if position.sentinel is Sentinel.TRIM_HORIZON and lease.parent_shard_ids:
+        if _open_parents(watch, lease):
+            yield "it waits for its parents as before"
+        else:
+            named = ", ".join(parents or lease.parent_shard_ids)
+            yield f"it begins at its start; its parents ({named}) are not read again"

@@ -1,0 +1,106 @@
+"""Changes leases for people: writes rows that nobody renews, asks holders for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.leases.steering import SteerWay
+from mld.errors import ConditionFailed, UnknownOutcome
+from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.steering_writes import requesting, withdrawing, writing_at_rest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.decide.leases.steering import SteerStep
+    from mld.model.leases.lease import Lease
+    from mld.model.leases.lease_request import LeaseRequest
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock
+    from mld.services.leases.lease_store import LeaseStore
+
+#: Between two looks at a row whose holder was asked.
+LOOK_S = 0.5
+
+
+class LeaseSteering:
+    """The writes of one command; each is conditional, so that it may be ended at any moment."""
+
+    def __init__(self, dynamodb: DynamoDb, store: LeaseStore, clock: Clock) -> None:
+        self._dynamodb = dynamodb
+        self._store = store
+        self._clock = clock
+
+    async def carry_out(
+        self, step: SteerStep, request: LeaseRequest, timeout_s: float
+    ) -> str | None:
+        """Do what is planned for one lease.
+
+        Args:
+            step: to be written, or to be asked for.
+            request: with a holder where one is to be asked.
+            timeout_s: after it a holder that has not answered is asked no longer.
+
+        Returns:
+            Why it was not done; None = it was.
+
+        Raises:
+            AwsError: the table could not be read or written.
+        """
+        if step.way is SteerWay.WRITE:
+            return await self._write(step.lease, request)
+        return await self._ask(step.lease, request, timeout_s)
+
+    async def _write(self, lease: Lease, request: LeaseRequest) -> str | None:
+        write = writing_at_rest(lease, request, self._clock.wall())
+        try:
+            await self._update(write.request)
+        except (ConditionFailed, UnknownOutcome):
+            row = await self._store.get(lease.lease_key, consistent=True)
+            if row is not None and row.steered == request.request_id:
+                return None
+            return _changed(row)
+        return None
+
+    async def _ask(self, lease: Lease, request: LeaseRequest, timeout_s: float) -> str | None:
+        try:
+            await self._update(requesting(lease, request, self._clock.wall()))
+        except ConditionFailed as refused:
+            row = lease_from_item(refused.item) if refused.item else None
+            if row is None or row.lease_owner != request.holder or row.is_handed_over:
+                return _changed(row)
+            asked = row.request
+            return "another request waits for its holder" + (
+                "" if asked is None else f": {asked.verb} by {asked.by}; it expires by itself"
+            )
+        except UnknownOutcome:
+            pass  # the row tells
+        ends_at = self._clock.monotonic() + timeout_s
+        while self._clock.monotonic() < ends_at:
+            row = await self._store.get(lease.lease_key, consistent=True)
+            if row is not None and row.steered == request.request_id:
+                return None
+            if row is None or row.lease_owner != request.holder:
+                break
+            await asyncio.sleep(LOOK_S)
+        return await self._withdraw(lease, request)
+
+    async def _withdraw(self, lease: Lease, request: LeaseRequest) -> str | None:
+        try:
+            await self._update(withdrawing(lease.lease_key, request))
+        except ConditionFailed as refused:
+            row = lease_from_item(refused.item) if refused.item else None
+            if row is not None and row.steered == request.request_id:
+                return None
+            return _changed(row)
+        return f"{request.holder} did not do it in time, so the request was withdrawn"
+
+    async def _update(self, request: Mapping[str, Any]) -> None:
+        await self._dynamodb.update_item(TableName=self._store.table_name, **request)
+
+
+def _changed(row: Lease | None) -> str:
+    if row is None:
+        return "its row is gone"
+    return f"it was written meanwhile; its owner is {row.actual_owner or 'nobody'} now"

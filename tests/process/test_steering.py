@@ -1,0 +1,231 @@
+"""``kcl-mld leases reset``, ``release``, ``pause`` and ``resume`` beside living workers and at rest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.process.daemon import CHECKPOINT, STATUS, Application, heard, shard_id, wait_until
+from tests.process.test_explain import (
+    FAILOVER_MS,
+    at,
+    numbers,
+    owned_by,
+    properties_of,
+    renewed,
+    row,
+    told,
+    typed,
+    verdicts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.process
+
+ALL_READ: dict[str, Any] = {"processRecords": [[CHECKPOINT, STATUS]]}
+FAST = {"failoverTimeMillis": str(FAILOVER_MS)}
+
+
+def steered(app: Application, *words: str, code: int = 0) -> dict[str, Any]:
+    """What a command that changes leases prints as JSON."""
+    done = typed(app, "leases", *words, "-o", "json", "-p", str(properties_of(app)))
+    assert done.returncode == code, (done.stderr, done.stdout)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def only(answer: dict[str, Any]) -> dict[str, Any]:
+    """The only lease of a document."""
+    (lease,) = answer["leases"]
+    assert isinstance(lease, dict)
+    return lease
+
+
+@pytest.mark.parametrize("says", [None, "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"])
+def test_a_living_worker_moves_its_checkpoint_when_it_is_asked(
+    new_app: Callable[..., Application], says: str | None
+) -> None:
+    app = new_app(1)
+    app.put(10)
+    more = {} if says is None else {"clientVersionConfig": says}
+    run = app.start(ALL_READ, **FAST, **more)
+    run.wait_for_actions("checkpoint", 1)
+    wait_until(lambda: app.items()[shard_id(0)].get("kclMldHolder") == "w1", "it says who holds it")
+    known = numbers(app, 0)
+    dry = only(steered(app, "reset", shard_id(0), "--at-sequence-number", known[4]))
+    assert (dry["way"], dry["done"], dry["owner"]) == ("ask", False, "w1")
+    assert dry["after"] == {"checkpoint": known[3], "sub_sequence_number": 0}
+    assert app.items()[shard_id(0)]["checkpoint"] == known[9]
+    words = ("reset", shard_id(0), "--at-sequence-number", known[4], "--execute")
+    done = steered(app, *words, "--reason", "a bug in the program")
+    assert only(done)["done"]
+    wait_until(lambda: len(run.records()) == 16, "six records come again")
+    assert [one["sequenceNumber"] for one in run.records()[10:]] == known[4:]
+    item = app.items()[shard_id(0)]
+    assert item["leaseOwner"] == "w1"
+    assert "kclMldRequest" not in item
+    note = json.loads(item["kclMldSteered"])
+    assert (note["reason"], note["before"], note["request_id"]) == (
+        "a bug in the program",
+        known[9],
+        done["request"],
+    )
+    said = [action for child in run.children() for action in heard(child)]
+    assert said.count("shutdownRequested") == said.count("leaseLost") == 1
+    assert run.stop() == 0
+
+
+def test_a_row_at_rest_is_written_and_its_next_owner_begins_there(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.put(40)
+    first = numbers(app, 0)
+    app.create_table()
+    row(
+        app,
+        0,
+        **owned_by("java"),
+        **at(first[-1]),
+        checkpointOwner={"S": "older"},
+        pendingCheckpoint={"S": first[-1]},
+        pendingCheckpointSubSequenceNumber={"N": "0"},
+        ownerSwitchesSinceCheckpoint={"N": "3"},
+        ofSomebodyElse={"S": "kept"},
+    )
+    row(app, 1, **at(numbers(app, 1)[-1]))
+    # A record before its first one does not exist.
+    assert only(steered(app, "reset", shard_id(0), "--at-sequence-number", first[0]))["after"] == {
+        "checkpoint": "TRIM_HORIZON",
+        "sub_sequence_number": 0,
+    }
+    after = ("reset", shard_id(0), "--after-sequence-number", first[1], "--execute")
+    assert only(steered(app, *after))["done"]
+    item = app.items()[shard_id(0)]
+    assert (item["checkpoint"], item["leaseCounter"]) == (first[1], 8)
+    assert item["ownerSwitchesSinceCheckpoint"] == 0
+    assert item["ofSomebodyElse"] == "kept"
+    for gone in ("leaseOwner", "checkpointOwner", "pendingCheckpoint"):
+        assert gone not in item
+    # The same again has nothing to do.
+    again = only(steered(app, *after))
+    assert (again["way"], again["done"]) == ("none", False)
+    everything = steered(app, "reset", "--all", "--to-latest", "--execute")
+    assert [one["done"] for one in everything["leases"]] == [True, False]
+    assert app.items()[shard_id(0)]["checkpoint"] == first[-1]
+    assert steered(app, "reset", "--all", "--rewind", "PT1H", "--execute")["leases"][0]["done"]
+    assert app.items()[shard_id(0)]["checkpoint"] == "TRIM_HORIZON"
+    run = app.start(ALL_READ, **FAST)
+    wait_until(lambda: len(run.records()) == 40, "all records come again")
+    assert run.stop() == 0
+
+
+def test_a_lease_that_another_program_renews_is_left_alone(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.create_table()
+    row(app, 0, **owned_by("java"))
+    row(app, 1, **owned_by("w1"), kclMldHolder={"S": "w1"})
+    with renewed(app, 0, 1):
+        for verb in (("reset", "--to-latest"), ("release",), ("pause",)):
+            answer = steered(app, verb[0], shard_id(0), *verb[1:], "--execute", code=5)
+            assert only(answer)["way"] == "refused"
+            assert "java renews it and is not a kcl-mld worker" in only(answer)["why"]
+        # It could get the lease that is paused.
+        answer = steered(app, "pause", shard_id(1), code=5)
+        assert "java is not a kcl-mld worker" in only(answer)["why"]
+    assert "kclMldRequest" not in app.items()[shard_id(1)]
+
+
+def test_a_worker_that_does_not_answer_is_asked_no_longer(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.create_table()
+    row(app, 0, **owned_by("w1"), kclMldHolder={"S": "w1"})
+    with renewed(app, 0):
+        done = typed(
+            app,
+            "leases",
+            "release",
+            shard_id(0),
+            "--execute",
+            "-p",
+            str(properties_of(app, gracefulLeaseHandoffTimeoutMillis="500")),
+        )
+    assert done.returncode == 5
+    assert "w1 did not do it in time, so the request was withdrawn" in done.stdout
+    assert "kclMldRequest" not in app.items()[shard_id(0)]
+
+
+def test_pause_release_and_resume(new_app: Callable[..., Application]) -> None:
+    app = new_app(1)
+    app.put(5)
+    run = app.start(ALL_READ, **FAST)
+    run.wait_for_actions("checkpoint", 1)
+    wait_until(lambda: app.items()[shard_id(0)].get("kclMldHolder") == "w1", "it says who holds it")
+    paused = only(steered(app, "pause", shard_id(0), "--for", "PT10M", "--execute"))
+    assert paused["done"]
+    assert paused["retention_left_s"] == pytest.approx(24 * 3600 - 600, abs=120)
+    app.put(5)
+    assert verdicts(told(app))[shard_id(0)] == ("PAUSED", "info")
+    counter = app.items()[shard_id(0)]["leaseCounter"]
+    wait_until(lambda: app.items()[shard_id(0)]["leaseCounter"] > counter + 1, "it is renewed")
+    assert len(run.records()) == 5
+    # Another owner keeps the pause.
+    assert only(steered(app, "release", shard_id(0), "--execute"))["done"]
+    wait_until(lambda: app.owners()[shard_id(0)] == "w1", "it is owned again")
+    assert len(run.records()) == 5
+    assert only(steered(app, "resume", shard_id(0), "--execute"))["done"]
+    wait_until(lambda: len(run.records()) == 10, "what came meanwhile is read")
+    assert [one["sequenceNumber"] for one in run.records()] == numbers(app, 0)
+    assert only(steered(app, "resume", shard_id(0)))["way"] == "none"
+    assert run.stop() == 0
+
+
+def test_a_child_that_hangs_is_ended_for_a_reset(new_app: Callable[..., Application]) -> None:
+    app = new_app(1)
+    app.put(5)
+    stuck = {"processRecords": [[CHECKPOINT, STATUS], [["sleep", 600], STATUS]]}
+    run = app.start(stuck, **FAST, gracefulLeaseHandoffTimeoutMillis="1000")
+    run.wait_for_actions("checkpoint", 1)
+    app.put(5)
+    wait_until(lambda: len(run.records()) == 10, "the child has what it hangs on")
+    done = steered(app, "reset", shard_id(0), "--to-latest", "--execute")
+    assert only(done)["done"]
+    assert app.items()[shard_id(0)]["checkpoint"] == numbers(app, 0)[-1]
+    wait_until(lambda: len(run.child_of(0)) and run.stop() == 0, "it stops in order")
+
+
+def test_a_copy_is_for_the_stream_that_it_is_of(
+    new_app: Callable[..., Application], tmp_path: Any
+) -> None:
+    app = new_app(2)
+    app.put(40)
+    app.create_table()
+    row(app, 0, **at(numbers(app, 0)[3]))
+    row(app, 1, **at("LATEST"))
+    done = typed(app, "leases", "export", str(properties_of(app)))
+    assert done.returncode == 0, done.stderr
+    copy = tmp_path / "copy.json"
+    copy.write_text(done.stdout)
+    assert only(steered(app, "reset", shard_id(0), "--to-trim-horizon", "--execute"))["done"]
+    back = ("reset", shard_id(0), "--from", str(copy), "--execute")
+    assert only(steered(app, *back))["done"]
+    assert app.items()[shard_id(0)]["checkpoint"] == numbers(app, 0)[3]
+    done = typed(
+        app, "leases", "reset", "--all", "--from", str(copy), "-p", str(properties_of(app))
+    )
+    assert done.returncode == 5
+    assert "was at LATEST" in done.stderr
+    document = json.loads(copy.read_text())
+    document["streams"][app.name]["created_s"] -= 1
+    copy.write_text(json.dumps(document))
+    done = typed(app, "leases", *back, "-p", str(properties_of(app)))
+    assert done.returncode == 5
+    assert "of another stream, or of an earlier one" in done.stderr

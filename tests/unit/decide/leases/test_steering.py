@@ -1,0 +1,160 @@
+"""What may be asked of which lease, and which requests a holder has to carry out."""
+
+from dataclasses import replace
+
+import pytest
+
+from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.steering import (
+    SteerWay,
+    due_request,
+    foreign_owners,
+    is_paused,
+    plan_step,
+)
+from mld.model.leases.lease_request import LeaseRequest, SteerVerb
+from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from tests.fakes.fleet_looks import snapshot
+from tests.fakes.lease_world import lease
+
+REQUEST = LeaseRequest(request_id="r", verb="release", holder="me", expires_s=100.0)
+FIVE, NINE = ExtendedSequenceNumber("5"), ExtendedSequenceNumber("9")
+FREE = lease(checkpoint=NINE)
+OURS = lease(lease_owner="me", holder="me", lease_counter=5, checkpoint=NINE)
+JAVA = lease(1, lease_owner="java", lease_counter=5, checkpoint=NINE)
+
+
+def watched(*rows, living=(), span_s=10.0):
+    """Two looks; counters of living owners moved between them."""
+    before = [
+        replace(row, lease_counter=row.lease_counter - 1) if row.actual_owner in living else row
+        for row in rows
+    ]
+    return Snapshots((snapshot(0.0, *before), snapshot(span_s + 0.1, *rows)))
+
+
+def planned(row, verb, *others, position=None, **how):
+    return plan_step(watched(row, *others, **how), row, verb, 10.0, position)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"request": None},
+        {"request": replace(REQUEST, expires_s=50.0)},
+        {"request": replace(REQUEST, holder="other")},
+        {"checkpoint_owner": "me", "lease_owner": "next"},
+        {"checkpoint": SHARD_END},
+    ],
+)
+def test_a_request_is_due_unless_it_is_void(fields):
+    row = replace(OURS, request=REQUEST)
+    assert due_request(row, 50.0) is REQUEST
+    assert due_request(replace(row, **fields), 50.0) is None
+
+
+def test_a_pause_ends():
+    row = replace(OURS, paused_until_s=100.0)
+    assert is_paused(row, 99.0)
+    assert not is_paused(row, 100.0)
+    assert not is_paused(OURS, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "how", "way", "why"),
+    [
+        (FREE, {}, SteerWay.WRITE, ""),
+        (OURS, {}, SteerWay.WRITE, ""),
+        (JAVA, {}, SteerWay.WRITE, ""),
+        (OURS, {"living": ("me",)}, SteerWay.ASK, ""),
+        (OURS, {"span_s": 9.0}, SteerWay.REFUSED, "was not seen for failoverTimeMillis"),
+        (
+            JAVA,
+            {"living": ("java",)},
+            SteerWay.REFUSED,
+            "java renews it and is not a kcl-mld worker",
+        ),
+        (replace(OURS, checkpoint=SHARD_END), {}, SteerWay.REFUSED, "read to its end"),
+        (
+            replace(OURS, checkpoint_owner="old"),
+            {"living": ("old",)},
+            SteerWay.REFUSED,
+            "old hands it over to me",
+        ),
+        (replace(OURS, checkpoint_owner="old"), {}, SteerWay.WRITE, ""),
+    ],
+)
+def test_who_changes_a_row(row, how, way, why):
+    step = planned(row, SteerVerb.RESET, **how)
+    assert step.way is way
+    assert why in step.why
+    assert bool(why) == bool(step.why)
+
+
+def test_an_owner_that_changed_between_the_looks_is_not_at_rest():
+    before = replace(OURS, lease_owner="other")
+    watch = Snapshots((snapshot(0.0, before), snapshot(10.1, OURS)))
+    assert plan_step(watch, OURS, SteerVerb.RESET, 10.0).way is SteerWay.ASK
+
+
+@pytest.mark.parametrize(
+    ("row", "verb", "how", "way", "why"),
+    [
+        (FREE, SteerVerb.RELEASE, {}, SteerWay.NONE, "no owner"),
+        (OURS, SteerVerb.RELEASE, {}, SteerWay.WRITE, ""),
+        (OURS, SteerVerb.RELEASE, {"living": ("me",)}, SteerWay.ASK, ""),
+        (OURS, SteerVerb.PAUSE, {}, SteerWay.REFUSED, "nobody reads it"),
+        (OURS, SteerVerb.PAUSE, {"living": ("me",)}, SteerWay.ASK, ""),
+        (OURS, SteerVerb.RESUME, {"living": ("me",)}, SteerWay.NONE, "not paused"),
+        (replace(OURS, paused_until_s=1.0), SteerVerb.RESUME, {}, SteerWay.WRITE, ""),
+    ],
+)
+def test_what_a_verb_needs(row, verb, how, way, why):
+    step = planned(row, verb, **how)
+    assert step.way is way
+    assert why in step.why
+
+
+def test_nothing_is_paused_beside_living_workers_that_are_not_ours():
+    step = planned(OURS, SteerVerb.PAUSE, JAVA, living=("me", "java"))
+    assert step.way is SteerWay.REFUSED
+    assert step.why.startswith("java is not a kcl-mld worker")
+    assert planned(OURS, SteerVerb.PAUSE, JAVA, living=("me",)).way is SteerWay.ASK
+    assert foreign_owners(watched(OURS, JAVA, FREE, living=("me", "java"))) == {"java"}
+
+
+PARENT = lease(3, checkpoint=NINE)
+CHILD = lease(4, parent_shard_ids=("shardId-000000000003",), checkpoint=TRIM_HORIZON)
+
+
+@pytest.mark.parametrize(
+    ("row", "others", "position", "way", "text"),
+    [
+        (FREE, (), NINE, SteerWay.NONE, "its checkpoint is there already"),
+        (FREE, (), FIVE, SteerWay.WRITE, "come again"),
+        (FREE, (), TRIM_HORIZON, SteerWay.WRITE, "come again"),
+        (replace(FREE, checkpoint=FIVE), (), NINE, SteerWay.WRITE, "skipped"),
+        (replace(FREE, checkpoint=LATEST), (), NINE, SteerWay.WRITE, None),
+        (replace(FREE, checkpoint=TRIM_HORIZON), (), NINE, SteerWay.WRITE, "skipped"),
+        (replace(FREE, checkpoint=LATEST), (), TRIM_HORIZON, SteerWay.WRITE, None),
+        (replace(FREE, pending_checkpoint=NINE), (), NINE, SteerWay.WRITE, None),
+        (CHILD, (PARENT,), NINE, SteerWay.REFUSED, "begins when its parents are finished"),
+        (CHILD, (replace(PARENT, checkpoint=SHARD_END),), NINE, SteerWay.WRITE, "skipped"),
+        (
+            replace(CHILD, checkpoint=NINE),
+            (replace(PARENT, checkpoint=SHARD_END),),
+            TRIM_HORIZON,
+            SteerWay.WRITE,
+            "its parents (shardId-000000000003) are not read again",
+        ),
+        (replace(CHILD, checkpoint=NINE), (PARENT,), TRIM_HORIZON, SteerWay.WRITE, "waits for its"),
+        (replace(CHILD, checkpoint=NINE), (), TRIM_HORIZON, SteerWay.WRITE, "not read again"),
+        (replace(FREE, checkpoint=None), (), NINE, SteerWay.WRITE, None),
+    ],
+)
+def test_what_a_reset_means(row, others, position, way, text):
+    step = planned(row, SteerVerb.RESET, *others, position=position)
+    assert step.way is way
+    assert step.position == position
+    said = " ".join([step.why, *step.notes])
+    assert said.strip() == "" if text is None else text in said
