@@ -10,6 +10,7 @@ import pytest
 from mld.errors import ConfigError
 from mld.model.config.build import build_config
 from mld.model.leases.lease_item import STREAM_MARK
+from mld.model.leases.lease_request import HOLDER
 from protocol import transcripts
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.golden.replay import DATA, ONLY_3X, TABLES, Recording, ReplayWorld
@@ -208,7 +209,7 @@ def attributes(row: dict[str, Any]) -> dict[str, str]:
     return {
         name: next(iter(value))
         for name, value in row.items()
-        if name not in ONLY_3X and name != STREAM_MARK
+        if name not in ONLY_3X and name not in (STREAM_MARK, HOLDER)
     }
 
 

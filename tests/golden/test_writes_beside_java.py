@@ -12,6 +12,7 @@ from mld.errors import ConditionFailed
 from mld.model.fleet.entities import heartbeat_attributes, lock_from_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.lease_request import HOLDER
 from mld.model.leases.lease_writes import (
     assigning,
     checkpointing,
@@ -48,6 +49,11 @@ def new_model():
 def stored(model, key):
     request = {"TableName": "life", "Key": {"leaseKey": {"S": key}}, "ConsistentRead": True}
     return model.call("GetItem", request).get("Item")
+
+
+def unheld(item):
+    """Without the attribute by which we say who holds a lease; Java's writes keep it."""
+    return item and {name: value for name, value in item.items() if name != HOLDER}
 
 
 def key_in(request):
@@ -121,9 +127,9 @@ def test_each_write_of_java_is_one_of_ours_with_the_same_effect():
         our_operation, our_request = ours(operation, request, stored(twin, key))
         codes = send(java, operation, request), send(twin, our_operation, our_request)
         assert codes == (("", "") if status == 200 else codes[:1] * 2), (number, request)
-        assert stored(twin, key) == stored(java, key), (number, request, our_request)
+        assert unheld(stored(twin, key)) == stored(java, key), (number, request, our_request)
         seen[operation, key.rstrip("0123456789")] += 1
-    assert twin.items("life") == java.items("life")
+    assert [unheld(item) for item in twin.items("life")] == list(java.items("life"))
     assert seen == {
         ("PutItem", "Migration3."): 1,
         ("PutItem", "Leader"): 1,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 COMPATIBLE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
+#: What holders add.
+OF_HOLDERS = {"kclMldStream", "kclMldHolder", "leaseOwner", "throughputKBps"}
 #: Attributes of a lease of Java 3.5.1 on a new stream, of two open shards without traffic.
 LEASE = {
     "leaseKey",
@@ -58,7 +60,7 @@ def test_a_new_application_gets_the_table_of_java_3_5(
     assert items["Migration3.0"]["cv"] == "CLIENT_VERSION_3X"
     assert items["Leader"]["ownerName"] == "w1"
     for key in leases:
-        assert set(items[key]) - {"kclMldStream", "leaseOwner", "throughputKBps"} == LEASE
+        assert set(items[key]) - OF_HOLDERS == LEASE
         assert items[key]["leaseOwner"] == "w1"
     table = app.dynamodb.describe_table(TableName=app.name)["Table"]
     (index,) = table["GlobalSecondaryIndexes"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import ConditionFailed
+from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item, lease_to_item, request_in
 from mld.model.leases.lease_request import (
     HOLDER,
@@ -26,6 +27,7 @@ from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.lease_world import lease, on_table_with
 
 POSITION = ExtendedSequenceNumber("12", 3)
+AHEAD = ExtendedSequenceNumber("15")
 RESET = LeaseRequest(
     request_id="r1", verb="reset", holder="me", expires_s=100.0, sequence_number="12",
     sub_sequence_number=3, by="a@b", reason="why ü",
@@ -187,17 +189,25 @@ def test_a_row_at_rest_has_no_owner_afterwards(verb):
     request = OF_VERB[verb]
     row = lease(
         lease_owner="dead", checkpoint_owner="older", lease_counter=7, pending_checkpoint=POSITION,
-        owner_switches_since_checkpoint=4, paused_until_s=400.0, checkpoint=POSITION,
+        owner_switches_since_checkpoint=4,
+        failure=FailureNote(PositionRange(AHEAD, AHEAD), 1, 5), skipped=(PositionRange(AHEAD, AHEAD),),
+        paused_until_s=400.0, checkpoint=POSITION,
     )  # fmt: skip
 
     async def test(world, store):
         world.change(KEY, kclMldPausedUntil=400, ofOthers="x", kclMldRequest="junk")
+        world.change(KEY, kclMldFailure=row.failure.text())
         noted = row.failure, row.skipped
         await world.dynamodb("person").update_item(
             TableName=store.table_name,
             Key={"leaseKey": {"S": KEY}},
-            UpdateExpression="SET pendingCheckpoint = :p, pendingCheckpointSubSequenceNumber = :s",
-            ExpressionAttributeValues={":p": {"S": "12"}, ":s": {"N": "3"}},
+            UpdateExpression="SET pendingCheckpoint = :p, pendingCheckpointSubSequenceNumber = :s,"
+            " kclMldSkip = :skip",
+            ExpressionAttributeValues={
+                ":p": {"S": "12"},
+                ":s": {"N": "3"},
+                ":skip": {"SS": [str(one) for one in row.skipped]},
+            },
         )
         write = writing_at_rest(row, request, 50.0)
         await world.dynamodb("person").update_item(TableName=store.table_name, **write.request)
