@@ -37,6 +37,10 @@ _TYPES = {
     "checkpointOwner": "S",
     "entityType": "S",
     "kclMldStream": "S",
+    "kclMldHolder": "S",
+    "kclMldRequest": "S",
+    "kclMldSteered": "S",
+    "kclMldPausedUntil": "N",
     "streamName": "S",
     "shardId": "S",
     "team": "S",
@@ -48,6 +52,8 @@ _TRANSIENT = {
     "pendingCheckpoint",
     "pendingCheckpointSubSequenceNumber",
     "pendingCheckpointState",
+    "kclMldRequest",
+    "kclMldPausedUntil",
 }
 _MANDATORY = (
     "leaseKey",
