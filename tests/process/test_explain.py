@@ -191,7 +191,7 @@ def test_the_text_says_what_to_do_and_where_to_read_more(
     assert done.returncode == 7, done.stderr
     assert "2 looks" in done.stdout
     assert f"WARNING OWNER_SILENT {shard_id(0)}\n" in done.stdout
-    assert "See docs/running.md#owner_silent" in done.stdout
+    assert "See docs/verdicts.md#owner_silent" in done.stdout
     assert f"info  NO_PROGRESS  {shard_id(1)}  w1" in done.stdout
     with renewed(app, 1):
         done = typed(app, "explain", str(properties_of(app)), shard_id(1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.decide.readiness import CHILD_SILENT_S, CRASH_LOOP_FAILURES, READING_FAILS_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -56,6 +58,17 @@ def records_per_s(looks: Sequence[FleetSnapshot], lease: Lease) -> float | None:
     return (after - before) / (last_at - first_at)
 
 
+def is_failing(shard: ShardOnPage) -> bool:
+    """Whether the owner itself counts a shard as one that is not read, by the rules of ``/readyz``."""
+    silent_s, fails_s = shard.child_silent_s or 0.0, shard.reading_fails_s or 0.0
+    return (
+        silent_s >= CHILD_SILENT_S
+        or fails_s >= READING_FAILS_S
+        # Without a record that waits, it may have recovered, with nothing to checkpoint since.
+        or (shard.child_failures >= CRASH_LOOP_FAILURES and shard.processing_lag_s is not None)
+    )
+
+
 def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
     """Why a checkpoint stands still or lags, as far as its owner knows it.
 
@@ -72,7 +85,7 @@ def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
     silent_s = shard.child_silent_s
     if shard.reading_fails_s is not None:
         said.append(f"reading has failed for {shard.reading_fails_s:.0f} s")
-    if silent_s is not None and silent_s >= SLOW_CALL_S:
+    if silent_s is not None and (is_stalled or silent_s >= SLOW_CALL_S):
         said.append(f"the child has not answered {shard.call} for {silent_s:.0f} s")
     if shard.restarts:
         times = "once" if shard.restarts == 1 else f"{shard.restarts} times"

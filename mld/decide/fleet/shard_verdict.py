@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.scraped import owner_says, shard_on_page
+from mld.decide.fleet.scraped import is_failing, owner_says, shard_on_page
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.shards.audit import signs_of_recreation
 from mld.decide.streams.existence import ShardExistence, shard_existence
@@ -172,7 +172,12 @@ class ShardJudge:
             return one
         says = owner_says(page, is_stalled=one.verdict is Verdict.STALLED)
         one = replace(one, cause=f"{one.cause}; {says}") if says else one
-        if page.child_exceptions and one.severity < VerdictSeverity.WARNING:
+        if one.severity >= VerdictSeverity.WARNING:
+            return one
+        if one.verdict is Verdict.NO_PROGRESS and is_failing(page):
+            todo = f"look at /leases and the log of {lease.actual_owner}: the child hangs or fails"
+            return replace(one, severity=VerdictSeverity.WARNING, todo=todo)
+        if page.child_exceptions:
             return replace(one, severity=VerdictSeverity.WARNING, todo=_RAISED)
         return one
 

@@ -93,7 +93,7 @@ class Conclusion:
     @property
     def link(self) -> str:
         """Where the documentation says more."""
-        return f"docs/running.md#{self.verdict.lower()}"
+        return f"docs/verdicts.md#{self.verdict.lower()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

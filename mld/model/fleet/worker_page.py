@@ -34,6 +34,7 @@ class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
     child_exceptions: int = 0
     records: int | None = None
     restarts: int = 0
+    child_failures: int = 0
     last_error: str | None = None
 
     @property

@@ -66,7 +66,7 @@ def test_what_is_well_has_a_line_and_what_is_not_a_paragraph(properties, opened,
     assert "WARNING OWNER_SILENT shardId-000000000001" in lines
     assert "  Owner red\\x1b, checkpoint TRIM_HORIZON." in lines
     assert any(line.startswith("  Do: see whether a worker runs") for line in lines)
-    assert "  See docs/running.md#owner_silent" in lines
+    assert "  See docs/verdicts.md#owner_silent" in lines
     assert lines[-1].split()[:4] == ["info", "NO_PROGRESS", HEALTHY.lease_key, "blue-1"]
     assert max(map(len, lines[:-1])) <= 100
 
@@ -119,7 +119,7 @@ def test_json_has_all_that_is_said(properties, opened, capsys):
         "subject": DEAD.lease_key,
         "verdict": "OWNER_SILENT",
         "severity": "warning",
-        "link": "docs/running.md#owner_silent",
+        "link": "docs/verdicts.md#owner_silent",
         "stream": None,
         "shard": DEAD.shard_id,
         "owner": "red\x1b",

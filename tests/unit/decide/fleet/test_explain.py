@@ -489,8 +489,8 @@ def test_the_worst_comes_first_and_is_that_of_the_fleet():
 
 
 def test_every_verdict_has_a_part_of_the_page():
-    assert {one.lower() for one in Verdict} <= page("docs/running.md").anchors
-    assert first(look(0, lease(0))).link == "docs/running.md#unowned"
+    assert {one.lower() for one in Verdict} <= page("docs/verdicts.md").anchors
+    assert first(look(0, lease(0))).link == "docs/verdicts.md#unowned"
 
 
 # -- waiting -----------------------------------------------------------------------------------------

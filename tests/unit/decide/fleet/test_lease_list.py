@@ -10,7 +10,7 @@ from mld.decide.fleet.lease_list import host_of, list_leases, matches, relatives
 from mld.decide.fleet.scraped import failures, owner_says, records_per_s
 from mld.decide.fleet.watching import ExplainRules
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
-from mld.model.fleet.verdict import Verdict
+from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
@@ -179,10 +179,29 @@ def test_what_an_owner_says_of_a_shard(fields, says):
     assert owner_says(None, is_stalled=True) == ""
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, VerdictSeverity.INFO),
+        ({"child_silent_s": 59.0, "child_failures": 2}, VerdictSeverity.INFO),
+        ({"child_silent_s": 60.0}, VerdictSeverity.WARNING),
+        ({"child_failures": 3}, VerdictSeverity.INFO),
+        ({"child_failures": 3, "processing_lag_s": 1.0}, VerdictSeverity.WARNING),
+        ({"reading_fails_s": 29.0}, VerdictSeverity.INFO),
+        ({"reading_fails_s": 31.0}, VerdictSeverity.WARNING),
+    ],
+)
+def test_a_checkpoint_that_stands_still_at_an_owner_that_fails_is_a_warning(fields, expected):
+    one = said((page(**fields),))
+    assert (one.verdict, one.severity) == (Verdict.NO_PROGRESS, expected)
+    assert ("hangs or fails" in one.todo) == (expected is VerdictSeverity.WARNING)
+
+
 def test_a_child_that_owes_nothing_while_records_wait_does_not_checkpoint():
     says = owner_says(page().shards[KEY], is_stalled=True)
     assert says == "the child owes no answer: it does not checkpoint what it has"
-    assert owner_says(page(child_silent_s=1.0).shards[KEY], is_stalled=True) == ""
+    says = owner_says(page(child_silent_s=1.0).shards[KEY], is_stalled=True)
+    assert says == "the child has not answered processRecords for 1 s"
     assert owner_says(page(state="INITIALIZING").shards[KEY], is_stalled=True) == ""
 
 
@@ -205,7 +224,7 @@ def test_a_stuck_child_is_named_in_the_cause():
         "; the child has not answered processRecords for 61 s; the child was restarted 2 times"
     )
     one = said(stuck)
-    assert one.verdict is Verdict.NO_PROGRESS
+    assert (one.verdict, one.severity) == (Verdict.NO_PROGRESS, VerdictSeverity.WARNING)
     assert "has not answered processRecords for 61 s" in one.cause
     assert "answer" not in said(()).cause
     idle = {KEY: TipSnapshot(asked_at=0.0, position=AT_5, behind_s=0.0)}
