@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.decide.fleet.scraped import failures
-from mld.decide.fleet.shard_verdict import ShardJudge, gap_severity
+from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
 from mld.model.fleet.state_history import ClientVersion
@@ -185,7 +185,7 @@ def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterato
         cause=cause,
         since_s=since_s,
         todo="see whether workers run and can write the item Leader: /readyz says leader_lock_fails; "
-        "if they exit, the last line of their logs says why",
+        + EXITS,
     )
 
 

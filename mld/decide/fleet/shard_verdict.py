@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mld.model.fleet.fleet_snapshot import TipSnapshot
     from mld.model.leases.lease import Lease
 
+#: Part of what to do where workers are missing.
+EXITS = "if workers exit, the last line of their logs says why"
 #: Share of the retention from which a lag is a risk.
 RISK = 0.8
 #: A lag that changes by less than this share of the time that passes is steady.
@@ -134,7 +136,7 @@ class ShardJudge:
                 severity,
                 f"{owner} has not renewed it for longer than failoverTimeMillis, so {owner} is dead, "
                 "stands still, or can't write the table",
-                "see whether a worker runs and can reach the table; start one",
+                f"see whether a worker runs and can reach the table; start one; {EXITS}",
                 still_s,
             )
         if not self._lives(lease):
@@ -189,9 +191,7 @@ class ShardJudge:
             todo = "start more workers, or raise maxLeasesForWorker"
         else:
             cause = "nobody owns it, so nobody reads it"
-            todo = (
-                "see whether workers run; in a 3.x fleet, whether one leads and they write metrics"
-            )
+            todo = f"see whether workers run; in a 3.x fleet, whether one leads and they write metrics; {EXITS}"
         severity = VerdictSeverity.WARNING if late else VerdictSeverity.INFO
         return self._said(lease, Verdict.UNOWNED, severity, cause, todo, since_s)
 
