@@ -16,7 +16,9 @@ import click
 
 from mld.cli.arguments import Finite, WholeNumber
 from mld.cli.places import require_writable
+from mld.decide.leases.renewal import most_renewable
 from mld.errors import ConfigError
+from mld.model.config.config import LeaseConfig
 from mld.model.masking import brief
 from mld.simulate.fleet import SimulatedFleet, outcome_of
 from mld.simulate.profile import ProfileName
@@ -56,8 +58,12 @@ _JAVA_INT = WholeNumber(1, 2**31 - 1)
 _PRICE = Finite(0, 1e6)
 
 
-def as_text(outcome: Outcome) -> Iterator[str]:
-    """The timeline and the figures, line by line."""
+def as_text(outcome: Outcome, most: int) -> Iterator[str]:
+    """The timeline and the figures, line by line.
+
+    Args:
+        most: leases that one worker can renew in time.
+    """
     yield from _timeline(outcome)
     yield ""
     groups = ", ".join(f"{name} {count}" for name, count in outcome.leases_by_group.items())
@@ -66,6 +72,7 @@ def as_text(outcome: Outcome) -> Iterator[str]:
     rows = [
         ("leases by group", groups + (f", nobody {outcome.free}" if outcome.free else "")),
         ("leases by worker", f"{outcome.fewest} to {outcome.most}"),
+        ("renewed in time", f"up to {most:,} leases of a worker"),
         ("time to balance", balance),
         ("leases moved", f"{outcome.moves:,}"),
         ("delivered twice", f"{outcome.duplicates:,} records"),
@@ -77,11 +84,12 @@ def as_text(outcome: Outcome) -> Iterator[str]:
         yield f"{name + ':':<21}{text}"
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
-    """The figures as an object of JSON."""
+def as_json(outcome: Outcome, most: int) -> dict[str, Any]:
+    """The figures as an object of JSON; ``most`` as above."""
     return {
         "leases_by_group": outcome.leases_by_group,
         "leases_by_worker": {"least": outcome.fewest, "most": outcome.most},
+        "most_renewable": most,
         "time_to_balance_s": outcome.time_to_balance_s,
         "moves": outcome.moves,
         "duplicates": outcome.duplicates,
@@ -229,6 +237,7 @@ class Seconds(click.ParamType[float]):
 _FAILOVER = Seconds(1, 600)
 _CHECKPOINTS = Seconds(0.1, MAX_DURATION_S)
 _DURATION = Seconds(60, MAX_DURATION_S)
+_ANSWERS = Seconds(0.001, 1)
 
 
 def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
@@ -315,6 +324,14 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     help="maxLeasesToStealAtOneTime; only Java 2.x steals.",
 )
 @click.option(
+    "--table-answers",
+    "answer_s",
+    type=_ANSWERS,
+    default="10ms",
+    show_default=True,
+    help=f"Time from a write on the lease table to its answer, {_ANSWERS}.",
+)
+@click.option(
     "--duration",
     "duration_s",
     type=_DURATION,
@@ -366,6 +383,7 @@ def simulate(
     checkpoint_every_s: float,
     max_leases: int,
     max_steal: int,
+    answer_s: float,
     duration_s: float,
     seed: int,
     price_read: float,
@@ -394,6 +412,7 @@ def simulate(
         checkpoint_every_s=checkpoint_every_s,
         max_leases=max_leases,
         max_steal=max_steal,
+        answer_s=answer_s,
     )
     check(scenario)
     if plot is not None:
@@ -403,7 +422,8 @@ def simulate(
     outcome = outcome_of(fleet, price_read, price_write)
     if plot is not None:
         draw(outcome, plot, f"{profile}: {shards} leases")
-    lines = [json.dumps(as_json(outcome))] if with_json else as_text(outcome)
+    most = most_renewable(LeaseConfig(table_name="", failover_s=failover_s), answer_s)
+    lines = [json.dumps(as_json(outcome, most))] if with_json else as_text(outcome, most)
     for line in lines:
         click.echo(line)
     return 0

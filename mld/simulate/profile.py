@@ -137,7 +137,7 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
         watches_expiry=False,
         # Measured: the virtual machine, its classes, the first requests.
         starting_s=5.5,
-        request_s=0.01,
+        request_s=scenario.answer_s,
         in_flight=1,
         # Measured: from `initialize` to the first GetRecords answer.
         opening_s=2.0,

@@ -80,6 +80,7 @@ class Scenario:
         checkpoint_every_s: pause between two checkpoints of a shard, > 0.
         max_leases: ``maxLeasesForWorker``.
         max_steal: ``maxLeasesToStealAtOneTime``.
+        answer_s: from a write on a row to its answer, > 0.
     """
 
     workers: int
@@ -94,6 +95,7 @@ class Scenario:
     checkpoint_every_s: float = 10.0
     max_leases: int = 2**31 - 1
     max_steal: int = 1
+    answer_s: float = 0.01
 
 
 def group_names(count: int) -> tuple[str, ...]:

@@ -240,6 +240,15 @@ def first_renewal_due_at(lease_key: str, requested_at: float, brisk_s: float) ->
     return requested_at + brisk_s * crc32(lease_key[::-1].encode()) / 2**32
 
 
+def most_renewable(config: LeaseConfig, answer_s: float) -> int:
+    """How many leases one worker can renew in Java's period: each takes a write.
+
+    Args:
+        answer_s: time from a write to its answer, > 0.
+    """
+    return int(config.renewal_threads * config.renewal_interval_s / answer_s)
+
+
 def renewal_order(last_success: Iterable[tuple[str, float]]) -> list[str]:
     """Lease keys, the one that has waited longest for a success first.
 

@@ -21,6 +21,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
+from mld.decide.leases.renewal import most_renewable
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
 from mld.model.metrics import (
     CURRENT_LEASES,
@@ -58,6 +59,8 @@ RETRY_CAP_S = 1.0
 TOGETHER_S = 0.15
 #: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
 HOPELESS_SHARE = 0.5
+#: Weight of one answer in the mean of their times.
+ANSWER_WEIGHT = 0.1
 #: So short that belief is not stretched, long enough for the clock to move.
 MIN_SLEEP_S = 0.001
 
@@ -129,6 +132,7 @@ class LeaseRenewer:
         self._busy: set[str] = set()
         self._slots = asyncio.Semaphore(config.renewal_threads)
         self._warned_at: float | None = None
+        self._answer_s: float | None = None  # the mean of late
 
     # -- what is held -----------------------------------------------------------------------------
 
@@ -519,6 +523,9 @@ class LeaseRenewer:
         outcome = await self._renew(row, holding, requested_at)
         took_s = self._clock.monotonic() - requested_at
         succeeded = outcome in (_Try.RENEWED, _Try.GONE)
+        if succeeded:
+            before_s = took_s if self._answer_s is None else self._answer_s
+            self._answer_s = before_s + ANSWER_WEIGHT * (took_s - before_s)
         self._metrics.call(RENEW_LEASE, took_s, succeeded=succeeded)
         return outcome
 
@@ -561,12 +568,22 @@ class LeaseRenewer:
             text = "Could not renew %d leases (%s); the last one: %s"
             log.warning(text, unsure, outcome, self._last_failure)
         elif is_slow and self._may_warn():
-            text = "Renewing leases took more than half of failoverTimeMillis: %s"
-            log.warning(text, outcome)
+            text = "Renewing leases took more than half of failoverTimeMillis: %s%s"
+            log.warning(text, outcome, self._bound())
         self._metrics.add(LOST_LEASES, lost)
         self._metrics.add(CURRENT_LEASES, len(self._held))
         self._metrics.call(RENEW_ALL, took_s, succeeded=unsure == 0)
         return outcome
+
+    def _bound(self) -> str:
+        """What bounds this worker, for the log; empty while no renewal was answered."""
+        if not self._answer_s:
+            return ""
+        most, threads = most_renewable(self._config, self._answer_s), self._config.renewal_threads
+        return (
+            f"; with answers after {self._answer_s:.3f} s and maxLeaseRenewalThreads = {threads} "
+            f"this worker can renew about {most} leases in time, and holds {len(self._held)}"
+        )
 
     def _report_failing(self, unsure: int) -> None:
         if self._failing is None:

@@ -37,6 +37,13 @@ def test_the_timeline_and_the_figures_are_printed(capsys):
     assert any(line.startswith("price per hour:      $0.") for line in lines)
 
 
+def test_the_bound_of_a_worker_follows_from_the_answers_of_the_table(capsys):
+    assert "renewed in time:     up to 6,616 leases of a worker\n" in run(capsys)[1]
+    code, out, _ = run(capsys, "--table-answers", "200ms", "--failover", "30s", "--json")
+    assert code == 0
+    assert json.loads(out)["most_renewable"] == 997
+
+
 def test_leases_of_nobody_are_told(capsys):
     code, out, _ = run(capsys, "--kill", "3@2m")
     assert code == 0
@@ -82,6 +89,7 @@ def test_prices_are_the_users(capsys):
         (["--join", "1@5m"], "the simulation ends at 240 s; see --duration"),
         (["--failover", "x"], "Invalid value for '--failover': 'x' is not a length of time"),
         (["--failover", "1h"], "Invalid value for '--failover': 1h is not from 1s to 600s"),
+        (["--table-answers", "2s"], "Invalid value for '--table-answers': 2s is not from 0.001s"),
         (["--workers", "0"], "Invalid value for '--workers'"),
         (["--groups", "27"], "Invalid value for '--groups'"),
         (["--profile", "java1"], "Invalid value for '--profile'"),

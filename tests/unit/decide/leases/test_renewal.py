@@ -12,6 +12,7 @@ from mld.decide.leases.renewal import (
     is_prompt,
     judge_row,
     judge_taking,
+    most_renewable,
     renewal_order,
     throughput_after,
 )
@@ -180,3 +181,14 @@ def test_a_long_window_weighs_as_much_as_java_s_in_the_same_time():
 def test_a_few_late_leases_do_not_stop_the_others(late, others, pressing):
     ends = [102.0] * late + [102.1] * others
     assert are_pressing(ends, 100.0, 10.0) is pressing
+
+
+@pytest.mark.parametrize(
+    ("threads", "failover_s", "answer_s", "most"),
+    [(20, 10.0, 0.01, 6616), (20, 10.0, 0.2, 330), (1, 10.0, 0.2, 16), (20, 30.0, 4.0, 49)],
+)
+def test_what_a_worker_can_renew_follows_from_the_answers_of_the_table(
+    threads, failover_s, answer_s, most
+):
+    config = LeaseConfig(table_name="", failover_s=failover_s, renewal_threads=threads)
+    assert most_renewable(config, answer_s) == most

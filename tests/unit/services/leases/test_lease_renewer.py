@@ -432,6 +432,10 @@ def test_a_slow_round_warns_and_counts(caplog):
         world.fault("slow answer", seconds=6)
         await renewer.renew_once()
         assert "more than half of failoverTimeMillis" in caplog.text
+        bound = (
+            "after 6.000 s and maxLeaseRenewalThreads = 20 this worker can renew about 11 leases"
+        )
+        assert f"{bound} in time, and holds 1" in caplog.text
         assert world.metrics.total("RenewAllLeases", "SlowRounds") == 1
 
     with_held(test)
