@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import re
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mld.adapters.aws.clients import ClientSettings
+from mld.adapters.aws.whole_answers import BrokenAnswer
 from mld.errors import ConfigError, LetterRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mld.adapters.calls import CallPool
     from mld.ports.letters import LetterStore
@@ -33,78 +35,148 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 _ROOT = "/"
 
 
+class Letters(Protocol):
+    """Where dead letters can be read; files beside them say what became of them."""
+
+    def names(self) -> list[str]:
+        """Names of the files, sorted.
+
+        Raises:
+            LetterRefused: they can't be listed; likewise the others.
+        """
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file for good."""
+        ...
+
+
 class FolderLetters:
     """A file for each letter, named by its id."""
 
-    def __init__(self, folder: Path, pool: CallPool) -> None:
-        """Make the folder if it does not exist.
+    def __init__(self, folder: Path) -> None:
+        """Nothing is touched before :meth:`prepare`, which only a writer needs."""
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder if it does not exist, and warn of one that ends with its container.
 
         Raises:
             ConfigError: files cannot be made there.
         """
-        self.folder = folder
-        self._pool = pool
+        folder = self.folder
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{folder}: {error.strerror}", key=_KEY) from None
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"{folder}: may not be written", key=_KEY)
-        if (
-            any(map(os.path.exists, _CONTAINER_MARKS))
-            and folder.stat().st_dev == Path(_ROOT).stat().st_dev
-        ):
+        is_container = any(map(os.path.exists, _CONTAINER_MARKS))
+        if is_container and folder.stat().st_dev == Path(_ROOT).stat().st_dev:
             log.warning(
-                "%s: %s is on the disk of this container and ends with it; use a volume, s3: or sqs:",
+                "%s: %s is on the disk of this container and ends with it; use a volume, s3: or"
+                " sqs:",
                 _KEY,
                 folder,
             )
 
-    async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """On the disk, its name too; see :class:`~mld.ports.letters.LetterStore`."""
-        del shard_id
+    def names(self) -> list[str]:
+        """See :class:`Letters`."""
+        with self._refusing():
+            return sorted(one.name for one in self.folder.iterdir())
+
+    def read(self, name: str) -> bytes:
+        """See :class:`Letters`."""
+        with self._refusing():
+            return (self.folder / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """On the disk, its name too; see :class:`Letters`."""
+        path = self.folder / name
+        unfinished = path.with_name(f".{name}.{os.getpid()}")
+
+        def private(file: str, flags: int) -> int:
+            return os.open(file, flags, 0o600)
+
+        with self._refusing():
+            with open(unfinished, "wb", opener=private) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
         try:
-            await self._pool.run(partial(self._write, f"{letter_id}.json", document))
+            yield
         except OSError as error:
             raise LetterRefused(f"{self.folder}: {error.strerror or error}") from error
-
-    def _write(self, name: str, document: bytes) -> None:
-        path = self.folder / name
-        partial_path = path.with_name(f".{name}.{os.getpid()}")
-        with open(
-            partial_path, "wb", opener=lambda file, flags: os.open(file, flags, 0o600)
-        ) as file:
-            file.write(document)
-            file.flush()
-            os.fsync(file.fileno())
-        partial_path.replace(path)
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class BucketLetters:
     """An object for each letter, named by its id."""
 
-    def __init__(self, bucket: str, prefix: str, client: Any, pool: CallPool) -> None:
+    def __init__(self, bucket: str, prefix: str, client: Any) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._client = client
+        self._where = f"s3://{bucket}"
+
+    def names(self) -> list[str]:
+        """See :class:`Letters`."""
+        found: list[str] = []
+        more: dict[str, str] = {}
+        with _refusing(self._where):
+            while True:
+                answer = self._client.list_objects_v2(
+                    Bucket=self._bucket, Prefix=self._prefix, Delimiter="/", **more
+                )
+                found += [
+                    one["Key"].removeprefix(self._prefix) for one in answer.get("Contents", ())
+                ]
+                if not answer.get("NextContinuationToken"):
+                    return sorted(found)
+                more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def read(self, name: str) -> bytes:
+        """See :class:`Letters`."""
+        with _refusing(self._where):
+            answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}{name}")
+            return bytes(answer["Body"].read())
+
+    def write(self, name: str, content: bytes) -> None:
+        """See :class:`Letters`."""
+        with _refusing(self._where):
+            answer = self._client.put_object(
+                Bucket=self._bucket,
+                Key=f"{self._prefix}{name}",
+                Body=content,
+                ContentType="application/json",
+            )
+        if not answer.get("ETag"):
+            raise LetterRefused(f"{self._where}: an answer that is none of S3")
+
+
+class WrittenLetters:
+    """A :class:`~mld.ports.letters.LetterStore` of files."""
+
+    def __init__(self, letters: Letters, pool: CallPool) -> None:
+        self._letters = letters
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
         """See :class:`~mld.ports.letters.LetterStore`."""
         del shard_id
-        call = partial(
-            self._client.put_object,
-            Bucket=self._bucket,
-            Key=f"{self._prefix}{letter_id}.json",
-            Body=document,
-            ContentType="application/json",
-        )
-        await _send(self._pool, call, f"s3://{self._bucket}")
+        await self._pool.run(self._letters.write, f"{letter_id}.json", document)
 
 
 class QueueLetters:
@@ -118,19 +190,24 @@ class QueueLetters:
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
         """See :class:`~mld.ports.letters.LetterStore`."""
         ordered = {"MessageGroupId": shard_id, "MessageDeduplicationId": letter_id}
-        call = partial(
-            self._client.send_message,
-            QueueUrl=self._url,
-            MessageBody=document.decode(),
-            **(ordered if self._url.endswith(".fifo") else {}),
-        )
-        await _send(self._pool, call, self._url)
+        with _refusing(self._url):
+            answer = await self._pool.run(
+                partial(
+                    self._client.send_message,
+                    QueueUrl=self._url,
+                    MessageBody=document.decode(),
+                    **(ordered if self._url.endswith(".fifo") else {}),
+                )
+            )
+        if not answer.get("MessageId"):
+            raise LetterRefused(f"{self._url}: an answer that is none of SQS")
 
 
-async def _send(pool: CallPool, call: Callable[[], Any], where: str) -> None:
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
     try:
-        await pool.run(call)
-    except (ClientError, BotoCoreError) as error:
+        yield
+    except (ClientError, BotoCoreError, BrokenAnswer) as error:
         raise LetterRefused(f"{where}: {error}") from error
 
 
@@ -149,20 +226,36 @@ def open_letters(
     Raises:
         ConfigError: the folder can't be written, or a client can't be made.
     """
+    found = find_letters(destination, make_client, region)
+    if isinstance(found, FolderLetters):
+        found.prepare()
+    if found is not None:
+        return WrittenLetters(found, pool)
+    url = destination.partition(":")[2]
+    named = _SQS_REGION.fullmatch(urlsplit(url).hostname or "")
+    return QueueLetters(url, make_client(_settings("sqs", named[1] if named else region)), pool)
+
+
+def find_letters(
+    destination: str, make_client: Callable[[ClientSettings], Any], region: str | None
+) -> FolderLetters | BucketLetters | None:
+    """The files of a destination; None = it is a queue. Otherwise like :func:`open_letters`."""
     scheme, _, rest = destination.partition(":")
+    url = urlsplit(destination)
     if scheme == "file":
-        path = unquote(urlsplit(destination).path) if rest.startswith("//") else rest
-        return FolderLetters(Path(path), pool)
-    url = urlsplit(destination if scheme == "s3" else rest)
-    named = _SQS_REGION.fullmatch(url.hostname or "")
-    settings = ClientSettings(
-        service=scheme,
-        region=named[1] if named else region,
+        return FolderLetters(Path(unquote(url.path) if rest.startswith("//") else rest))
+    if scheme == "s3":
+        return BucketLetters(url.netloc, url.path, make_client(_settings("s3", region)))
+    return None
+
+
+def _settings(service: str, region: str | None) -> ClientSettings:
+    return ClientSettings(
+        service=service,
+        region=region,
         endpoint=None,
         threads=2,
         connect_timeout_s=_CONNECT_S,
         read_timeout_s=_READ_S,
+        answers_json=service != "s3",
     )
-    if scheme == "s3":
-        return BucketLetters(url.netloc, url.path, make_client(settings), pool)
-    return QueueLetters(rest, make_client(settings), pool)

@@ -67,6 +67,7 @@ COMMANDS = {
     "leases": ("mld.cli.leases", "show, watch or convert a lease table"),
     "workers": ("mld.cli.workers", "show the workers of a fleet"),
     "records": ("mld.cli.records", "show the next records of a shard"),
+    "dead-letters": ("mld.cli.dead_letters", "show dead letters, and replay them"),
     "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),

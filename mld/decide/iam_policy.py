@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from mld.model.config.config import RetrievalMode
 from mld.model.leases.table_layout import LEASE_OWNER_INDEX
@@ -98,6 +99,7 @@ def least_policy(config: Config, role: Role, scope: PolicyScope) -> tuple[Policy
     found = [*streams.reading(), *tables.reading()]
     if role is Role.WORKER:
         found = [*streams.reading(), *streams.fan_out(), *tables.working(), *_services(config)]
+        found += _dead_letters(config, scope)
     if role is Role.OPERATOR:
         found += tables.changing()
     if scope.kms_keys:
@@ -229,6 +231,21 @@ class _Tables:
     def changing(self) -> list[PolicyStatement]:
         actions = _dynamodb("PutItem", "UpdateItem", "DeleteItem")
         return [PolicyStatement("ChangeLeases", actions, (self._leases,))]
+
+
+def _dead_letters(config: Config, scope: PolicyScope) -> Iterator[PolicyStatement]:
+    """Where a worker keeps records that children fail at; nothing for a folder."""
+    scheme, _, rest = ("" if config.contain is None else config.contain.destination).partition(":")
+    url = urlsplit(rest)
+    partition = partition_of(config.aws.kinesis_region or config.stream.region or scope.region)
+    if scheme == "s3":
+        prefix = f"{url.path.strip('/')}/" if url.path.strip("/") else ""
+        arn = f"arn:{partition}:s3:::{url.netloc}/{prefix}*"
+        yield PolicyStatement("DeadLetters", ("s3:PutObject",), (arn,))
+    if scheme == "sqs":
+        account, name = url.path.strip("/").split("/")[-2:]
+        arn = f"arn:{partition}:sqs:*:{account}:{name}"
+        yield PolicyStatement("DeadLetters", ("sqs:SendMessage",), (arn,))
 
 
 def _services(config: Config) -> Iterator[PolicyStatement]:

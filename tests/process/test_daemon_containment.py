@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,29 +180,67 @@ def test_a_shard_with_too_many_letters_is_held_while_others_go_on(
     put("c", other)
     wait_until(lambda: "c" in processed(run), "the other shard goes on")
     row = app.items()[shard_id(0)]
-    assert "1 records became dead letters" in json.loads(row["kclMldFailure"])["held"]
+    assert "it had 1 dead letter within five minutes" in json.loads(row["kclMldFailure"])["held"]
     assert row["leaseOwner"] == "w1"
     wait_until(lambda: app.items()[shard_id(0)]["leaseCounter"] > row["leaseCounter"], "renewed")
     assert run.stop() == 0, run.output
     assert len(letters(tmp_path)) == 1
 
 
-def test_letters_go_to_a_queue(new_app: Callable[..., Application]) -> None:
+@pytest.mark.parametrize("service", ["sqs", "s3"])
+def test_letters_go_to_aws(new_app: Callable[..., Application], service: str) -> None:
     app = new_app()
-    sqs = app.aws.client("sqs")
-    url = sqs.create_queue(QueueName=app.name[-60:])["QueueUrl"]
+    name = app.name[-60:].strip("-")
+    client = app.aws.client(service)
+    if service == "sqs":
+        url = client.create_queue(QueueName=name)["QueueUrl"]
+        destination = f"sqs:{url}"
+    else:
+        client.create_bucket(Bucket=name)
+        destination = f"s3://{name}/letters"
     app.put(1)
     run = app.start(
         executable=poisoned("exit", "0"),
         childFailurePolicy="deadletter",
-        onFailureDestination=f"sqs:{url}",
+        onFailureDestination=destination,
         childRestartBackoffMillis="10",
         childRestartMaxAttempts="1",
     )
-    run.wait_for_log("are skipped; dead letter")
+    run.wait_for_log("skipped; dead letter")
     assert run.stop() == 0, run.output
-    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
-    assert json.loads(message["Body"])["reason"] == "exit"
+    if service == "sqs":
+        (message,) = client.receive_message(QueueUrl=url)["Messages"]
+        text = message["Body"]
+    else:
+        (one,) = client.list_objects_v2(Bucket=name)["Contents"]
+        text = client.get_object(Bucket=name, Key=one["Key"])["Body"].read()
+        assert one["Key"] == f"letters/{json.loads(text)['id']}.json"
+    assert json.loads(text)["reason"] == "exit"
+
+
+def test_a_replay_reads_from_the_stream_what_a_letter_lacks(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    app = contained(new_app, tmp_path)
+    pairs = [("key", str(number).encode()) for number in range(5)]
+    app.put(3, "key")
+    app.kinesis.put_record(StreamName=app.name, Data=kpl_aggregate(pairs), PartitionKey="key")
+    run = app.start(executable=poisoned("exit", "4"))
+    wait_until(lambda: letters(tmp_path), "a dead letter")
+    assert run.stop() == 0, run.output
+    (letter,) = letters(tmp_path)
+    program = poisoned("exit", "none")
+    file = tmp_path / "mended.properties"
+    text = (run.folder / "app.properties").read_text()
+    file.write_text(re.sub("executableName.*", f"executableName = {' '.join(program)}", text))
+    mended = tmp_path / "mended"
+    mended.mkdir()
+    environment = os.environ | app.aws.environment_for_child() | {"JOURNAL": str(mended)}
+    command = [sys.executable, "-m", "mld", "dead-letters", "replay", str(file), letter["id"][:8]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{letter['id']}: processed\n"
+    assert (mended / "processed").read_text() == "4\n"
 
 
 def test_it_is_refused_beside_the_spark_child(new_app: Callable[..., Application]) -> None:

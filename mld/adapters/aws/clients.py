@@ -68,6 +68,7 @@ class ClientSettings:
         use_fips: None = botocore's own setting; likewise ``use_dualstack``.
         signed: False sends anonymous requests.
         agent: added to the user agent, after our own name.
+        answers_json: False for S3, whose good answers may have no body, or one of any kind.
     """
 
     service: str
@@ -80,6 +81,7 @@ class ClientSettings:
     use_dualstack: bool | None = None
     signed: bool = True
     agent: str = ""
+    answers_json: bool = True
 
 
 def make_client(session: Session, settings: ClientSettings) -> BaseClient:
@@ -118,7 +120,8 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
         raise errors.ConfigError(why, key="regionName") from None
     except (ValueError, boto.BotoCoreError) as error:
         raise errors.ConfigError(f"{settings.service} client: {error}") from error
-    client.meta.events.register("before-parse", check_whole)
+    if settings.answers_json:
+        client.meta.events.register("before-parse", check_whole)
     note_ca_file(client, session)
     limit_answers(client)
     return client

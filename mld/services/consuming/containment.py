@@ -25,6 +25,7 @@ from mld.decide.children.containment import (
     letter,
 )
 from mld.decide.children.lifecycle import CAP_S
+from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost, LetterRefused
 from mld.model.leases.containment import (
     MOST_SKIPPED,
@@ -138,7 +139,7 @@ class Containment:
         context, limit = self._context, self._config.limit
         if is_over_limit(self._note, limit, self._now_ms()):
             return await self._hold(
-                f"{limit} records became dead letters within five minutes, and records"
+                f"it had {counted(limit, 'dead letter', 'dead letters')} within five minutes, and one of records"
                 f" {self._note.suspects} would be the next"
             )
         if not judged.may_checkpoint and len(self._skipped) >= MOST_SKIPPED:
@@ -160,9 +161,9 @@ class Containment:
         if not await self._insist(keep, "cannot keep a dead letter; nothing is skipped"):
             return False
         log.error(
-            "%s: %d records, %s, are skipped; dead letter %s",
+            "%s: %s, %s, skipped; dead letter %s",
             context.shard_id,
-            len(judged.entries),
+            counted(len(judged.entries), "record", "records"),
             PositionRange(first, last),
             letter_id,
             extra={"shard_id": context.shard_id},

@@ -11,8 +11,10 @@ from mld.decide.retrieval.peek import PeekedRecord, records_behind
 from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import MalformedData
 from mld.model.retrieval.wire import decode_records, read_batch
+from mld.model.sequence import TRIM_HORIZON
 
 if TYPE_CHECKING:
+    from mld.model.leases.containment import PositionRange
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.model.streams.stream import Stream
@@ -91,3 +93,35 @@ async def peek(
                 is_end=iterator is None,
             )
         await asyncio.sleep(_PAUSE_S)
+
+
+async def read_range(
+    kinesis: Kinesis, stream: Stream, shard_id: str, wanted: PositionRange
+) -> tuple[PeekedRecord, ...]:
+    """The user records of a range, as far as the stream still has them.
+
+    Raises:
+        AwsError: a call failed.
+        MalformedData: an answer can't be read.
+    """
+    start = iterator_start(ReadPosition(wanted.first), None)
+    answer = await kinesis.get_shard_iterator(
+        **stream.request(), ShardId=shard_id, **start.request()
+    )
+    iterator = answer.get("ShardIterator")
+    arn = {"StreamARN": stream.arn} if stream.arn else {}
+    found: list[PeekedRecord] = []
+    for _ in range(MOST_READS):
+        if not iterator:
+            break
+        batch = read_batch(
+            await kinesis.get_records(ShardIterator=iterator, Limit=_MOST_RECORDS, **arn)
+        )
+        iterator = batch.next_iterator
+        records = [] if batch.is_empty else decode_records(batch.take_records())
+        seen = tuple(records_behind(TRIM_HORIZON, records, None))
+        found += [one for one in seen if wanted.holds(one.position)]
+        if (seen and seen[-1].position >= wanted.last) or batch.millis_behind_latest == 0:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    return tuple(found)

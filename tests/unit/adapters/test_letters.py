@@ -12,7 +12,7 @@ import pytest
 
 from mld.adapters import letters
 from mld.adapters.calls import CallPool
-from mld.adapters.letters import open_letters
+from mld.adapters.letters import find_letters, open_letters
 from mld.errors import ConfigError, LetterRefused
 from mld.local.embedded import EmbeddedAws
 
@@ -142,3 +142,38 @@ def test_a_queue_is_in_the_region_that_its_url_names(destination, region):
     made = []
     open_letters(destination, None, made.append, "us-east-1")  # type: ignore[arg-type]
     assert [(one.service, one.region) for one in made] == [(destination.partition(":")[0], region)]
+
+
+class Answers:
+    """A client whose answers are given."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
+        self.requests: list[dict[str, Any]] = []
+
+    def _answer(self, **request: Any) -> dict[str, Any]:
+        self.requests.append(request)
+        return self.answers.pop(0)
+
+    list_objects_v2 = put_object = send_message = _answer
+
+
+def test_a_bucket_is_listed_page_by_page():
+    client = Answers(
+        {"Contents": [{"Key": "a/2.json"}], "NextContinuationToken": "next"},
+        {"Contents": [{"Key": "a/1.json"}]},
+    )
+    found = find_letters("s3://dead/a", lambda _settings: client, None)
+    assert found is not None
+    assert found.names() == ["1.json", "2.json"]
+    first = {"Bucket": "dead", "Prefix": "a/", "Delimiter": "/"}
+    assert client.requests == [first, first | {"ContinuationToken": "next"}]
+
+
+@pytest.mark.parametrize(
+    ("destination", "why"),
+    [("s3://dead", "none of S3"), ("sqs:http://127.0.0.1/1/dead", "none of SQS")],
+)
+def test_a_page_of_somebody_else_keeps_nothing(destination, why):
+    with pytest.raises(LetterRefused, match=why):
+        put(destination, Answers({}))

@@ -427,12 +427,23 @@ def reading_a_file(command, path=()):
 
 
 def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restored_logging):
-    takes_names = {"explain", "describe", "peek", "pause", "release", "resume", "reset"}
+    takes_names = {
+        "explain",
+        "describe",
+        "peek",
+        "pause",
+        "release",
+        "resume",
+        "reset",
+        "show",
+        "replay",
+    }
     commands = sorted(reading_a_file(cli))
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
     named += ["console", "doctor", "explain", "iam", "wait"]
     named += ["leases describe", "leases watch", "workers list", "records peek"]
     named += ["leases export", "leases pause", "leases release", "leases reset", "leases resume"]
+    named += ["dead-letters list", "dead-letters show", "dead-letters replay"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
         rest = ["--to", "single-stream"] if "migrate" in words else []
@@ -441,6 +452,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         rest = ["shardId-1"] if {"describe", "peek"} & set(words) else rest
         rest = ["shardId-1"] if {"pause", "release", "resume"} & set(words) else rest
         rest = ["shardId-1", "--to-latest"] if "reset" in words else rest
+        rest = ["abcdef"] if {"show", "replay"} & set(words) else rest
         answers = {
             invoke(capsys, *words, *way, *rest)
             for way in (["x"], ["-p", "x"], ["--properties", "x"], ["--properties-file=x"])

@@ -178,3 +178,28 @@ def test_old_tables_are_read_and_moved():
     assert worker["OldTables"].resources == (f"{OF_TABLE}/app-CoordinatorState", metrics)
     assert worker["MoveOldTables"].actions == ("dynamodb:ConditionCheckItem",)
     assert "SeeOldTables" not in worker
+
+
+@pytest.mark.parametrize(
+    ("destination", "action", "arn"),
+    [
+        ("s3://dead", "s3:PutObject", "arn:aws:s3:::dead/*"),
+        ("s3://dead/a/b/", "s3:PutObject", "arn:aws:s3:::dead/a/b/*"),
+        (
+            "sqs:https://sqs.eu-west-1.amazonaws.com/123456789012/dead",
+            "sqs:SendMessage",
+            "arn:aws:sqs:*:123456789012:dead",
+        ),
+        ("file:letters", None, None),
+    ],
+)
+def test_a_worker_may_keep_dead_letters(destination, action, arn):
+    lines = ("childFailurePolicy = deadletter", f"onFailureDestination = {destination}")
+    built = config(*lines)
+    for role in Role:
+        found = least_policy(built, role, PolicyScope(region="eu-west-1"))
+        letters = [one for one in found if one.sid == "DeadLetters"]
+        if role is Role.WORKER and action is not None:
+            assert [(one.actions, one.resources) for one in letters] == [((action,), (arn,))]
+        else:
+            assert letters == []
