@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mld.model.leases.lease_request import PAUSED_UNTIL
 from mld.model.sequence import ExtendedSequenceNumber, Sentinel
 from protocol.messages import (
     CheckpointResult,
@@ -13,7 +14,8 @@ from protocol.messages import (
     ShardEnded,
     ShutdownRequested,
 )
-from tests.sim.rows import short, tail
+from tests.sim.ports import EPOCH_S
+from tests.sim.rows import short, tail, text_of, worker_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +79,8 @@ class ChildJudge:
 
     def _delivered(self, child: SimChild, message: ProcessRecords) -> None:
         truth = self._truth(child)
+        if message.records:
+            self._check_pause(child)
         for record in message.records:
             place = (int(record.sequence_number or -1), record.sub_sequence_number or 0)
             index = truth.index.get(place)
@@ -105,6 +109,13 @@ class ChildJudge:
                     self._court.convict(
                         "S3", f"{child.worker} read {child.shard_id} before {parent} was finished"
                     )
+
+    def _check_pause(self, child: SimChild) -> None:
+        item = self._court.rows.get(child.shard_id)
+        until_s = float(text_of(item, PAUSED_UNTIL) or 0)
+        now_s = EPOCH_S + self._court.now()
+        if worker_of(item) == child.worker and now_s < until_s:
+            self._court.convict("S16", f"{child.worker} reads {child.shard_id}, which is paused")
 
     def _begin_at(self, child: SimChild, index: int) -> None:
         """A child that starts at LATEST has seen its first record: what came before is past."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tests.sim.trace import Trace
 
 
+#: Who resets, pauses and releases leases.
+OPERATOR = "steerer"
+
+
 @dataclass
 class Violation:
     """One rule, broken once."""
@@ -52,6 +56,11 @@ class ShardLog:
     def row_dropped(self) -> bool:
         """An operator has deleted its lease."""
         return bool(self.dropped_from)
+
+    def begin_at(self, index: int) -> None:
+        """On purpose: what comes before that is done or skipped, all else is to come again."""
+        self.done = [True] * index
+        self.prefix = index
 
     def mark(self, index: int) -> bool:
         """Note one record; False when it had been done before."""

@@ -35,6 +35,7 @@ from tests.sim.operations import Operations
 from tests.sim.plan import Plan, draw
 from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
+from tests.sim.steering import Steering
 from tests.sim.stream import REPLACED_S, STREAM, SimStream, SimStreams
 from tests.sim.trace import Trace
 
@@ -611,8 +612,14 @@ class Fleet:
             is_legacy = self.plan.changes is not None and self.plan.changes.is_legacy
             for _place in range(self.plan.peers):
                 self.new_peer(is_legacy=is_legacy)
+            end_s = self.now() + self.plan.chaos_s
+            steering = [
+                group.create_task(Steering(self, number).run(end_s), name="steer")
+                for number in range(2 if self.plan.steers else 0)
+            ]
             nemesis.start(group, tasks)
             await nemesis.chaos()
+            await asyncio.gather(*steering)
             await losing
             await changing
             await operating

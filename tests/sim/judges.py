@@ -6,7 +6,8 @@ one fault per rule.
 
 S0  nothing fails in a way that nobody foresaw
 S1  no record is skipped: not within a child, not by a checkpoint, not by the end of a shard
-S2  a checkpoint never moves back and is only written by the owner; counters never fall
+S2  a checkpoint never moves back and is only written by the owner, except by a reset of a person,
+    from which on all records are due again; counters never fall
 S3  a shard's first record comes after its parents' SHARD_END is in the table
 S4  two workers believe in one lease only inside the steal window (see
     :meth:`tests.sim.belief_judge.BeliefJudge.tick`), and who does not believe delivers nothing and
@@ -24,6 +25,7 @@ S13 nobody reads a table that was left
 S14 attributes that nobody knows survive, and so does all that is moved
 S15 a leader gives no lease to a worker that was seen dead, until that reports again, nor to one that
     is silent
+S16 the owner of a lease that is paused delivers nothing of it
 L7  hand-offs end
 L8  three tables become one
 """

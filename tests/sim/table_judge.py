@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sim.court import Handover
+from mld.model.leases.lease_request import STEERED
+from tests.sim.court import OPERATOR, Handover
 from tests.sim.rows import (
     details_of,
     kind_of_change,
@@ -16,6 +17,7 @@ from tests.sim.rows import (
 )
 
 if TYPE_CHECKING:
+    from mld.model.sequence import ExtendedSequenceNumber
     from tests.fakes.dynamodb_model import Write
     from tests.sim.court import Court
     from tests.sim.fleet_judge import FleetJudge
@@ -203,11 +205,14 @@ class TableJudge:
         was = position_of(before)
         if was == position:
             return
+        owner = worker_of(before)
+        if before.get(STEERED) != after.get(STEERED):
+            self._reset(key, position)
+            return
         if position < was:
             self._court.convict(
                 "S2", f"the checkpoint of {key} moved back from {was} to {position}"
             )
-        owner = worker_of(before)
         if self._court.actor != owner and not self._fits_again(key):
             self._court.convict("S2", f"{self._court.actor} checkpointed {key}, which is {owner}'s")
         truth = self._court.stream.find(key)
@@ -226,6 +231,15 @@ class TableJudge:
             if self._court.stream.shards[truth.shard_id].is_open:
                 self._court.convict("S1", f"{self._court.actor} ended {key}, which is open")
             self._check_loss(key, "ended")
+
+    def _reset(self, key: str, position: ExtendedSequenceNumber) -> None:
+        """A person moved a checkpoint: a new epoch, in which all that comes after it is due."""
+        if self._court.actor not in {OPERATOR, worker_of(self._court.rows.get(key))}:
+            self._court.convict("S2", f"{self._court.actor} reset {key}")
+        truth = self._court.stream.find(key)
+        if truth is None:
+            return
+        self._court.log(truth.shard_id).begin_at(truth.covered(position))
 
     def _check_loss(self, key: str, what: str) -> None:
         lost, now = self._court.lost, self._court.now()

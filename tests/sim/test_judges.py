@@ -11,11 +11,14 @@ from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
+from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.services import scheduler
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
+from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim.children import Manners
@@ -24,6 +27,7 @@ from tests.sim.loop import run
 from tests.sim.plan import Plan
 
 CALM = Plan(seed=1, workers=2, shards=2, chaos_s=30)
+STEERED = Plan(seed=3, workers=2, shards=2, chaos_s=300, steers=True)
 
 
 def convicted_rules(plan, build):
@@ -501,3 +505,27 @@ def test_a_leader_that_goes_by_metrics_of_any_age_is_noticed(monkeypatch):
 
     monkeypatch.setattr(AssignmentLimits, "of", patient)
     assert given_to_the_dead("which reported")
+
+
+def test_people_who_steer_are_acquitted_and_do_all_that_they_may():
+    verdict = judge(STEERED)
+    assert not verdict.violations, verdict.report()
+    done = {verb for verb in SteerVerb if verdict.counts.get(f"steer {verb} done")}
+    assert {SteerVerb.RESET, SteerVerb.RELEASE, SteerVerb.PAUSE} <= done
+    assert verdict.duplicates > 0
+
+
+def test_an_owner_that_reads_a_paused_lease_is_noticed(monkeypatch):
+    monkeypatch.setattr(scheduler, "is_paused", lambda _lease, _now_s: False)
+    assert convicted_rules(STEERED, app.build) == {"S16"}
+
+
+def test_an_owner_that_goes_on_where_it_was_after_a_reset_is_noticed(monkeypatch):
+    carry_out = LeaseStore.carry_out
+
+    async def forgetting(self, lease, request, at_s):
+        row = await carry_out(self, lease, request, at_s)
+        return dataclasses.replace(row, checkpoint=lease.checkpoint)
+
+    monkeypatch.setattr(LeaseStore, "carry_out", forgetting)
+    assert convicted_rules(STEERED, app.build) & {"S1", "S2"}

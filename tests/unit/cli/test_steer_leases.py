@@ -1,0 +1,97 @@
+"""``kcl-mld leases reset``, ``release``, ``pause`` and ``resume``: what is typed, and who is meant."""
+
+import json
+
+import pytest
+
+from mld.cli import dispatch
+from mld.cli.lease_copies import LeaseCopy
+from mld.cli.steer_leases import chosen_leases
+from mld.decide.fleet.watching import Snapshots
+from mld.errors import ConfigError
+from mld.model.sequence import SHARD_END
+from tests.fakes.fleet_looks import PROPERTIES, snapshot
+from tests.fakes.lease_rows import ORDERS
+from tests.fakes.lease_world import lease
+
+SHARD = "shardId-000000000000"
+PAYMENTS = "123456789012:payments:1700000000"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("reset", SHARD), "exactly one of --to-trim-horizon"),
+        (("reset", SHARD, "--to-latest", "--to-earliest"), "exactly one of"),
+        (("reset", SHARD, "--shift-by", "-10"), "sequence numbers do not count records"),
+        (("reset", SHARD, "--rewind", "1 hour"), "no duration such as PT1H"),
+        (("reset", SHARD, "--rewind", "PT"), "no duration such as PT1H"),
+        (("reset", SHARD, "--to-timestamp", "yesterday"), "no time such as"),
+        (("reset", SHARD, "--to-datetime", "2026-11-26T08:00:00"), "lacks an offset"),
+        (("reset", SHARD, "--at-sequence-number", "1x"), "digits only"),
+        (("reset", "--all", "--at-sequence-number", "1"), "of one shard"),
+        (("reset", SHARD, "b", "--after-sequence-number", "1"), "of one shard"),
+        (("reset", SHARD, "--from", "/nowhere.json"), "/nowhere.json can't be read"),
+        (("pause", SHARD, "--for", "P8D"), "is not in the range"),
+        (("pause", SHARD, "--for", "PT0S"), "is not in the range"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_before_anything_is_read(properties, capsys, words, said):
+    assert dispatch(["leases", words[0], properties, *words[1:]]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_with_spark_the_marks_decide(tmp_path, capsys):
+    file = tmp_path / "spark.properties"
+    file.write_text(PROPERTIES.replace("app.py", "kcl-mld-spark f.py"))
+    assert dispatch(["leases", "reset", str(file), SHARD, "--to-latest"]) == 5
+    assert "the marks in the output decide" in capsys.readouterr().err
+
+
+def many(stream, number):
+    identifier = stream if isinstance(stream, str) else stream.identifier
+    shard = f"shardId-{number:012d}"
+    return lease(number, lease_key=f"{identifier}:{shard}", stream_identifier=identifier)
+
+
+def test_which_leases_are_meant():
+    rows = (many(ORDERS, 0), many(ORDERS, 1), many(PAYMENTS, 0), lease(3, checkpoint=SHARD_END))
+    watch = Snapshots((snapshot(0.0, *rows),))
+    assert chosen_leases(watch, (), is_all=True) == list(rows[:3])
+    assert chosen_leases(watch, ("shardId-000000000001",) * 2, is_all=False) == [rows[1]]
+    assert chosen_leases(watch, (f"{PAYMENTS}:{SHARD}",), is_all=False) == [rows[2]]
+    with pytest.raises(ConfigError, match="is a shard of several streams; name one of 123"):
+        chosen_leases(watch, (SHARD,), is_all=False)
+    with pytest.raises(ConfigError, match="is no lease of the table"):
+        chosen_leases(watch, ("shardId-9",), is_all=False)
+
+
+@pytest.mark.parametrize("names", [(), ("a",)])
+def test_no_lease_is_meant_by_chance(names):
+    with pytest.raises(Exception, match="Name shards behind the properties file, or give --all"):
+        chosen_leases(Snapshots((snapshot(0.0),)), names, is_all=bool(names))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        json.dumps({"leases": [{"lease": "a"}], "streams": {}}),
+        json.dumps(
+            {
+                "leases": [
+                    {"lease": "a", "stream": "s", "checkpoint": "x", "sub_sequence_number": 0}
+                ],
+                "streams": {},
+            }
+        ),
+        json.dumps({"leases": [], "streams": {"s": 1}}),
+    ],
+)
+def test_what_is_no_copy_is_refused(tmp_path, text):
+    file = tmp_path / "copy.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is not what kcl-mld leases export prints"):
+        LeaseCopy.read(str(file))
