@@ -320,6 +320,16 @@ def decode_line(line: bytes, announced: Collection[str]) -> tuple[Decoded, Junk 
     return message, None if glued is None else replace(glued, reason=_SECOND)
 
 
+def _status(fields: dict[str, Any]) -> Status:
+    """A status; one that names a failed record has failed, whatever else it says."""
+    if len(fields) < 2:
+        return Status(fields.get("responseFor"))
+    failure, number = fields.get("failure"), fields.get("failedSequenceNumber")
+    if failure is None and number is not None:
+        failure = ""
+    return Status(fields.get("responseFor"), failure, number, fields.get("failedSubSequenceNumber"))
+
+
 def _message(
     value: object, announced: Collection[str]
 ) -> Status | CheckpointRequest | Tick | Foreign:
@@ -335,7 +345,7 @@ def _message(
         known = _FAILURE_FIELDS
     fields = _take(pairs, known)
     if action == Action.STATUS:
-        return Status(*(fields.get(name) for name in _FAILURE_FIELDS))
+        return _status(fields)
     if action == Action.CHECKPOINT:
         return CheckpointRequest(fields.get("sequenceNumber"), fields.get("subSequenceNumber"))
     return Foreign(Action(str(action)))

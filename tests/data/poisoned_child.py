@@ -1,7 +1,7 @@
-"""A child that fails at some payloads: ``poisoned_child.py HOW PAYLOADS [checkpoint]``.
+"""A child that fails at some payloads: ``poisoned_child.py HOW PAYLOADS [checkpoint|seldom]``.
 
 It writes the payloads of a batch to ``$JOURNAL/processed`` before it answers. ``checkpoint`` stores
-the position of each batch.
+the position of each batch, ``seldom`` of one in four.
 """
 
 import base64
@@ -12,7 +12,8 @@ import sys
 import time
 
 HOW, POISON = sys.argv[1], set(sys.argv[2].split(","))
-CHECKPOINTS = "checkpoint" in sys.argv[3:]
+WHEN = sys.argv[3:4]
+BATCHES = 0
 
 
 def say(**message):
@@ -64,7 +65,8 @@ while line := sys.stdin.readline():
     if action == "processRecords":
         if not process(message["records"]):
             continue
-        if CHECKPOINTS:
+        BATCHES += 1
+        if "checkpoint" in WHEN or ("seldom" in WHEN and BATCHES % 4 == 0):
             checkpoint()
     elif action in ("shardEnded", "shutdownRequested"):
         checkpoint()

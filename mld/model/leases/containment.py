@@ -113,14 +113,12 @@ NO_FAILURE = FailureNote()
 
 
 def failure_of(text: str | None) -> FailureNote:
-    """The note of a row.
+    """The note of a row; None = the row has none.
 
     One that can't be read says nothing: records are then tried anew, and none is lost.
     """
-    if text is None:
-        return NO_FAILURE
     try:
-        said = json.loads(text)
+        said = json.loads(text or "{}")
         suspects, held = said.get("suspects"), said.get("held")
         return FailureNote(
             suspects=None if suspects is None else PositionRange.parse(suspects),

@@ -21,7 +21,7 @@ from mld.model.attributes import (
     texts_of,
 )
 from mld.model.fleet.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
-from mld.model.leases.containment import FAILURE, SKIP, failure_of, skipped_of
+from mld.model.leases.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_request import (
     HOLDER,
@@ -118,8 +118,8 @@ def lease_from_item(item: Item) -> Lease:
         checkpoint_owner=text_of(item, "checkpointOwner"),
         throughput_kbps=_throughput(item),
         stream_mark=text_of(item, STREAM_MARK),
-        failure=failure_of(text_of(item, FAILURE)),
-        skipped=skipped_of(texts_of(item, SKIP)),
+        failure=failure_of(text_of(item, FAILURE)) if FAILURE in item else NO_FAILURE,
+        skipped=skipped_of(texts_of(item, SKIP)) if SKIP in item else (),
         holder=_own_text(item, HOLDER),
         request=request_in(item),
         steered=None if (note := note_in(item)) is None else note.request_id,

@@ -228,6 +228,20 @@ def test_a_failure_is_written_and_read():
     assert decode_from_child(encode(bare)[:-1], CAPABILITIES) == bare
 
 
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (b',"failure":null', Status("processRecords")),
+        (b',"failedSequenceNumber":"7"', Status("processRecords", "", "7")),
+        (b',"failure":"why","failedSequenceNumber":7', Status("processRecords", "why", "7")),
+        (b',"failedSubSequenceNumber":null', Status("processRecords")),
+    ],
+)
+def test_a_status_that_names_a_record_has_failed(fields, status):
+    line = b'{"action":"status","responseFor":"processRecords"%s}' % fields
+    assert decode_from_child(line, CAPABILITIES) == status
+
+
 def test_without_the_announcement_a_failure_is_junk():
     assert isinstance(decode_from_child(FAILED_LINE[:-1], {"tick", "log"}), Junk)
     child = child_with_batch({"tick"})
