@@ -60,6 +60,7 @@ class AssignedFleet:
         limits: AssignmentLimits | None = None,
         seed: int = 0,
         drain_s: int = 2,
+        most: dict[str, int] | None = None,
     ) -> None:
         self.leases = {lease.lease_key: lease for lease in leases}
         self.limits = limits or AssignmentLimits()
@@ -72,6 +73,7 @@ class AssignedFleet:
         self.metrics: dict[str, WorkerMetrics] = {}
         self.measure: Callable[[str], float | None] = lambda worker: None
         self.samples: dict[str, list[float]] = {}
+        self.most: dict[str, int] = most or {}
         self._reported: dict[str, int] = {}
         self._draining: dict[str, int] = {}
         self._rows: dict[str, tuple[Lease, Lease]] = {}
@@ -197,4 +199,6 @@ class AssignedFleet:
             kept.append(value)
             samples = {"C": tuple(kept[-10:])}
         limits = {"C": (100,)} if samples else {}
-        self.metrics[worker] = WorkerMetrics(worker, 1_000_000 + self.now, samples, limits)
+        self.metrics[worker] = WorkerMetrics(
+            worker, 1_000_000 + self.now, samples, limits, most=self.most.get(worker)
+        )

@@ -270,7 +270,15 @@ def is_key(word):
 NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
-    | {"dictConfig", "groupBy", "kclMldMeasuredPlace", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {
+        "dictConfig",
+        "groupBy",
+        "kclMldMeasuredPlace",
+        "kclMldMostRenewable",
+        "kclMldMoving",
+        "leaseCounter",
+        "maxAge",
+    }
     | {"kclMldFailure", "kclMldSkip", "kclMldStream", "millisBehindLatest"}
     | {"deadLetteredAtMillis", "exitCode", "failedSequenceNumber", "failedSubSequenceNumber"}
     | {"firstArrivalMillis", "firstFailedAtMillis", "firstSequenceNumber", "firstSubSequenceNumber"}

@@ -24,6 +24,7 @@ PROPERTIES = "properties"
 #: Its entries of ours.
 GROUP = "kclMldWorkerGroup"
 PLACE = "kclMldMeasuredPlace"
+MOST = "kclMldMostRenewable"
 #: A sample that could not be taken.
 FAILED_SAMPLE = -1.0
 
@@ -44,6 +45,7 @@ class WorkerMetrics:
             which Java has and leaves empty; None = it says nothing.
         place: likewise, the machine or container that it measured. Workers that share one have the
             same CPU, whatever their leases are.
+        most: likewise, how many leases it can renew in time, by its own measure.
     """
 
     worker_id: str
@@ -54,6 +56,7 @@ class WorkerMetrics:
     support_at_s: int | None = None
     group: str | None = None
     place: str | None = None
+    most: int | None = None
 
 
 def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
@@ -66,6 +69,8 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
     Raises:
         MalformedData: the key or ``lut`` is absent, or something can't be read: ignore the worker.
     """
+    properties = value_of(item, PROPERTIES, "M") or {}
+    most = text_of(properties, MOST)
     return WorkerMetrics(
         worker_id=required(text_of(item, key_name), key_name),
         updated_at_s=required(integer_of(item, "lut"), "lut"),
@@ -79,8 +84,9 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         },
         support=integer_of(item, "sup"),
         support_at_s=integer_of(item, "slu"),
-        group=text_of(value_of(item, PROPERTIES, "M") or {}, GROUP),
-        place=text_of(value_of(item, PROPERTIES, "M") or {}, PLACE),
+        group=text_of(properties, GROUP),
+        place=text_of(properties, PLACE),
+        most=int(most) if most is not None and most.isdecimal() else None,
     )
 
 
@@ -106,9 +112,9 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
         attributes["sup"] = integer(metrics.support)
     if metrics.support_at_s is not None:
         attributes["slu"] = integer(metrics.support_at_s)
-    properties = {
-        name: {"S": text} for name, text in ((GROUP, metrics.group), (PLACE, metrics.place)) if text
-    }
+    most = None if metrics.most is None else str(metrics.most)
+    texts = ((GROUP, metrics.group), (PLACE, metrics.place), (MOST, most))
+    properties = {name: {"S": text} for name, text in texts if text}
     if properties:
         attributes[PROPERTIES] = {"M": properties}
     return attributes

@@ -63,6 +63,10 @@ CPU = "C"
 FindLoad: TypeAlias = "Callable[[], Awaitable[LoadSource | None]]"
 
 
+def _unknown() -> None:
+    return None
+
+
 class WorkerMetricsReader:
     """The metrics of all workers, wherever they are kept."""
 
@@ -142,6 +146,7 @@ class WorkerMetricsReporter:
         *,
         failover_s: float | None = None,
         lapses: Wakeup | None = None,
+        find_most: Callable[[], int | None] = _unknown,
     ) -> None:
         """Report nothing yet.
 
@@ -156,6 +161,7 @@ class WorkerMetricsReporter:
                 none does.
             lapses: woken when this worker loses a lease or the lead because its time was up: it
                 lives, and says so at once.
+            find_most: how many leases this worker can renew in time; None = it isn't known.
         """
         self._store = store
         self._config = config
@@ -172,6 +178,7 @@ class WorkerMetricsReporter:
         self._last: WorkerMetrics | None = None
         self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
         self._lapses = lapses or Wakeup()
+        self._find_most = find_most
         self._failing = FailingCondition(
             Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock
         )
@@ -211,6 +218,7 @@ class WorkerMetricsReporter:
             support_at_s=now_s,
             group=self._config.group,
             place=self._place,
+            most=self._find_most(),
         )
         self._last = metrics
         await self._store.report(metrics)

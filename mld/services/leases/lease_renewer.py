@@ -161,6 +161,10 @@ class LeaseRenewer:
         unfinished = sum(not held.lease.is_finished for held in self.held())
         return unfinished < self._config.max_leases_for_worker
 
+    def most_renewable(self) -> int | None:
+        """How many leases this worker can renew in time; None while no renewal was answered."""
+        return None if not self._answer_s else most_renewable(self._config, self._answer_s)
+
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""
         return self._held.get(lease_key)
@@ -579,10 +583,10 @@ class LeaseRenewer:
         """What bounds this worker, for the log; empty while no renewal was answered."""
         if not self._answer_s:
             return ""
-        most, threads = most_renewable(self._config, self._answer_s), self._config.renewal_threads
         return (
-            f"; with answers after {self._answer_s:.3f} s and maxLeaseRenewalThreads = {threads} "
-            f"this worker can renew about {most} leases in time, and holds {len(self._held)}"
+            f"; with answers after {self._answer_s:.3f} s and maxLeaseRenewalThreads = "
+            f"{self._config.renewal_threads} this worker can renew about {self.most_renewable()} "
+            f"leases in time, and holds {len(self._held)}"
         )
 
     def _report_failing(self, unsure: int) -> None:

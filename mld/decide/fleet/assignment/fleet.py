@@ -69,6 +69,7 @@ class Participant:
         kbps: throughput of the leases.
         metrics: name -> percent, as it will be when all leases are where they belong.
         limits: name -> percent that should not be exceeded.
+        most: leases that it can renew in time, by its own measure.
     """
 
     id: str
@@ -81,6 +82,12 @@ class Participant:
     kbps: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
+    most: float = math.inf
+
+    @property
+    def has_time(self) -> bool:
+        """True while it can renew one lease more."""
+        return self.count < self.most
 
     @property
     def load(self) -> float:

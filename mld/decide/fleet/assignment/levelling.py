@@ -104,7 +104,7 @@ class Levelling:
             if key not in self._fixed
         }
         for taker in takers if shares else ():
-            if not self._limits.has_room(taker.count, taker.kbps):
+            if not (taker.has_time and self._limits.has_room(taker.count, taker.kbps)):
                 continue
             most = self._fleet.level_room(giver, taker)
             distance = giver.load - taker.load
@@ -269,6 +269,7 @@ class Relief:
             worker = self._fleet.workers[entry[3]]
             if (
                 worker is not giver
+                and worker.has_time
                 and self._limits.has_room(worker.count, worker.kbps)
                 and self._fleet.keeps_limits(worker, share)
             ):

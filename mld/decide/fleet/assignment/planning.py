@@ -1,8 +1,9 @@
 """One look at the fleet becomes the moves that the leader writes.
 
 First the leases that nobody reads get an owner, at every look. Only the room of a worker limits
-that: an unread lease is worse than a lease in the wrong place. Then, at a pace of its own or when
-workers came or went, leases of live workers move so that work is even; a lease in a hand-off stays.
+that: an unread lease is worse than a lease in the wrong place. Workers that can't renew more leases
+in time get them last. Then, at a pace of its own or when workers came or went, leases of live
+workers move so that work is even; a lease in a hand-off stays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 
-_Rank = tuple[float, int, float, str]
+_Rank = tuple[bool, float, int, float, str]
 _Bench = tuple[int, float, str]
 
 
@@ -108,7 +109,7 @@ class FreeWorkers:
     def _top(self, row: list[_Rank]) -> Participant | None:
         """The best of a group; those that can take no more leave."""
         while row:
-            worker = self._fleet.workers[row[0][3]]
+            worker = self._fleet.workers[row[0][-1]]
             if self._limits.has_room(worker.count + self._claims[worker.id], worker.kbps):
                 return worker
             heapq.heappop(row)
@@ -127,11 +128,12 @@ class FreeWorkers:
 
 
 def _rank(worker: Participant) -> _Rank:
-    return (round(worker.load, 9), worker.count, worker.order, worker.id)
+    return (not worker.has_time, round(worker.load, 9), worker.count, worker.order, worker.id)
 
 
-def _preference(worker: Participant) -> tuple[float, int, float, float]:
-    return (round(worker.load, 9), worker.count, worker.group.excess, worker.order)
+def _preference(worker: Participant) -> tuple[bool, float, int, float, float]:
+    load = round(worker.load, 9)
+    return (not worker.has_time, load, worker.count, worker.group.excess, worker.order)
 
 
 def _bench(worker: Participant) -> _Bench:
@@ -317,6 +319,9 @@ class _Planning:
             by_count=self._limits.by_count,
             threshold=self._limits.threshold,
         )
+        for worker_id, item in self.participants.items():
+            if item.most is not None:
+                self._fleet.workers[worker_id].most = item.most
         for lease, owner in kept:
             self._fleet.give(lease, self._fleet.workers[owner])
         leaving = [

@@ -62,13 +62,25 @@ def test_metrics_are_read_as_they_were_written(key_name):
 
 
 def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
-    said = replace(METRICS, group="blue", place="box")
+    said = replace(METRICS, group="blue", place="box", most=330)
     item = metrics_to_item(said, "wid")
     assert item["properties"] == {
-        "M": {"kclMldWorkerGroup": {"S": "blue"}, "kclMldMeasuredPlace": {"S": "box"}}
+        "M": {
+            "kclMldWorkerGroup": {"S": "blue"},
+            "kclMldMeasuredPlace": {"S": "box"},
+            "kclMldMostRenewable": {"S": "330"},
+        }
     }
     assert metrics_from_item(item, "wid") == said
     assert "properties" not in metrics_to_item(METRICS, "wid")
+
+
+@pytest.mark.parametrize(("text", "most"), [("0", 0), ("7", 7), ("-7", None), ("many", None)])
+def test_how_many_leases_a_worker_can_renew_is_a_number_or_not_said(text, most):
+    item = metrics_to_item(METRICS, "wid") | {
+        "properties": {"M": {"kclMldMostRenewable": {"S": text}}}
+    }
+    assert metrics_from_item(item, "wid") == replace(METRICS, most=most)
 
 
 def test_metrics_of_an_older_version_have_no_type_and_no_support():

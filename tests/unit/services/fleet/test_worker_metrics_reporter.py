@@ -71,6 +71,16 @@ def test_a_worker_can_be_given_leases_once_its_first_item_is_there():
     on_table(on)
 
 
+def test_a_worker_says_how_many_leases_it_can_renew():
+    async def on(world):
+        items, runtime = world.fleet_items("me"), world.runtime("me")
+        one = WorkerMetricsReporter(items, FleetConfig(), "me", runtime, find_most=lambda: 330)
+        await one.report_once()
+        assert world.row("me")["properties"] == {"M": {"kclMldMostRenewable": {"S": "330"}}}
+
+    on_table(on)
+
+
 def test_the_first_item_is_written_at_once_and_says_that_nothing_was_measured():
     async def test(world):
         await asyncio.sleep(0.1)

@@ -427,6 +427,19 @@ def test_three_hundred_leases_are_renewed_with_bounded_concurrency():
     with_held(test, 300)
 
 
+def test_how_many_leases_can_be_renewed_follows_from_the_mean_of_the_answers():
+    async def test(world, renewer):
+        assert renewer.most_renewable() is None
+        world.fault("slow", seconds=0.1)
+        await renewer.renew_once()
+        assert renewer.most_renewable() == 661
+        world.fault("slow", seconds=1.1)
+        await renewer.renew_once()
+        assert renewer.most_renewable() == 330  # as with 0.2 s
+
+    with_held(test)
+
+
 def test_a_slow_round_warns_and_counts(caplog):
     async def test(world, renewer):
         world.fault("slow answer", seconds=6)

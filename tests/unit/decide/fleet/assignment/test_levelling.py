@@ -51,6 +51,12 @@ def test_a_worker_that_may_have_no_more_gets_none():
     assert levelled(fleet_of(a=[1] * 3, b=[9]), max_throughput_kbps=8.0) == []
 
 
+def test_a_worker_that_can_not_renew_more_gets_none():
+    fleet = fleet_of(a=[1] * 6, b=[], c=[])
+    fleet.workers["b"].most = 1
+    assert levelled(fleet) == [("a", "b"), ("a", "c"), ("a", "c")]
+
+
 def test_numbers_never_make_the_more_loaded_of_two_more_loaded():
     assert levelled(fleet_of(a=[1] * 5, b=[100])) == []
     # The light ones of a would help, too, but only c has room for them.

@@ -64,6 +64,20 @@ def test_a_worker_has_at_most_so_many_leases_as_it_may():
     assert fleet.look().figures.unassigned == 1
 
 
+def test_who_can_not_renew_more_leases_gets_them_last():
+    fleet = AssignedFleet(rows(free=6), ["a", "b"], most={"a": 1})
+    assert owners(fleet.look()) == ["a", "b", "b", "b", "b", "b"]
+    fleet.run(200)
+    assert fleet.by_worker() == {"a": 1, "b": 5}  # numbers are not made even again
+
+
+def test_leases_that_nobody_can_renew_in_time_are_read_nevertheless():
+    fleet = AssignedFleet(rows(free=9), ["a", "b"], most={"a": 1, "b": 2})
+    plan = fleet.look()
+    assert plan.figures.unassigned == 0
+    assert sorted(fleet.by_worker().values()) == [4, 5]
+
+
 def test_a_worker_above_its_throughput_gets_nothing():
     leases = [row(0, "a", throughput_kbps=300.0), row(1, "b", throughput_kbps=400.0), row(2)]
     fleet = AssignedFleet(leases, ["a", "b"], limits=AssignmentLimits(max_throughput_kbps=299.0))

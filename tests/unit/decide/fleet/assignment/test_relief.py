@@ -46,6 +46,12 @@ def test_a_worker_at_70_percent_gives_a_part_of_its_surplus_to_one_at_40():
     assert {(giver, taker) for giver, taker, _kbps in moves} == {("a", "b")}
 
 
+def test_a_worker_that_can_not_renew_more_relieves_nobody():
+    fleet = fleet_of({"a": [30.0] * 20 + [400.0], "b": [571.0]}, c(a=70.0, b=40.0))
+    fleet.workers["b"].most = 1
+    assert moved(fleet) == []
+
+
 def test_where_every_lease_is_too_much_the_smallest_goes_unless_that_is_not_allowed():
     leases = {"a": [200.0] * 4 + [199.0], "b": [571.0]}
     assert moved(fleet_of(leases, c(a=70.0, b=40.0))) == [("a", "b", 199.0)]
