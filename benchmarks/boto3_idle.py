@@ -70,8 +70,8 @@ def renewer(dynamodb, table, shard_id):
 
 
 def main():
-    """Arguments: stream (and table), calls of GetRecords and of UpdateItem a minute and shard."""
-    stream, gets, updates = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+    """Arguments: stream, calls of GetRecords and of UpdateItem a minute and shard, table."""
+    stream, gets, updates, table = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
     config = botocore.config.Config(max_pool_connections=THREADS)
     kinesis = boto3.client("kinesis", config=config)
     dynamodb = boto3.client("dynamodb", config=config)
@@ -83,7 +83,7 @@ def main():
             for shard_id in share
             for pair in (
                 (reader(kinesis, stream, shard_id), 60 / gets),
-                (renewer(dynamodb, stream, shard_id), 60 / updates),
+                (renewer(dynamodb, table, shard_id), 60 / updates),
             )
         ]
         if calls:

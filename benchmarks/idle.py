@@ -94,13 +94,13 @@ class Usage:
 
 
 @contextlib.contextmanager
-def peer(aws, table, stream, gets_a_minute, updates_a_minute):
-    """Plain boto3 on the stream and on the daemon's table, which has the stream's name."""
-    rates = (str(gets_a_minute), str(updates_a_minute))
+def peer(aws, place, stream, gets_a_minute, updates_a_minute, table=None):
+    """Plain boto3 on the stream and on the daemon's table, which has the stream's name by default."""
+    rates = (str(gets_a_minute), str(updates_a_minute), table or stream)
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.boto3_idle", stream, *rates],
         stdin=subprocess.PIPE,
-        env=aws.environment_for_child() | {"AWS_ENDPOINT_URL_DYNAMODB": table.url},
+        env=aws.environment_for_child() | {"AWS_ENDPOINT_URL_DYNAMODB": place.url},
     )
     try:
         yield process

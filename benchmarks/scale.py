@@ -2,7 +2,12 @@
 
 Kinesis is the embedded one and the lease table DynamoDB Local where it was fetched (``python -m
 tests.emulators``), each a process of its own that is not counted. Children are a small C program
-where there is a compiler.
+where there is a compiler, and kclpy programs, executed one by one or forked from a template. Some of
+these import boto3 and pandas, where pandas is installed. Beside the C children plain boto3 makes the
+calls of a worker on the same shards. The last row has ten busy processes beside it, in a session of
+their own.
+
+``python -m benchmarks.scale_curve`` draws what this prints.
 """
 
 import contextlib
@@ -12,8 +17,13 @@ import shutil
 import subprocess
 import sys
 import time
+import types
+from dataclasses import dataclass
+from importlib.util import find_spec
 
+from benchmarks.idle import peer
 from benchmarks.measure import cpu_s, daemon, rss_mib, wait_until
+from benchmarks.prefork import parent, pss_mb
 from benchmarks.table_server import fast_table
 from benchmarks.throughput import CHILDREN, fill
 from tests.emulators import DYNAMODB_LOCAL, Emulator
@@ -23,6 +33,45 @@ HERE = pathlib.Path(__file__).parent
 LOST = "Lost lease "
 #: How long the worker is watched once all is read: longer than the failover time.
 REST_S = 30.0
+#: The same for plain boto3, and how long it may start.
+PEER_S, PEER_STARTS_S = 15.0, 10.0
+#: Calls a minute and shard while it rests: of GetRecords and UpdateItem, as the daemon's.
+PEER_RATES = (40.0, 9.0)
+GUARDIAN = b"guardian_main.py"
+BUSY = "while True: pass"
+PREFORK = "childPrefork = true"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row."""
+
+    shards: int
+    children: str
+    extra: str = ""
+    busy: int = 0
+
+
+def cases(quick):
+    """Few shards only, or all."""
+    sizes = (10, 100) if quick else (10, 100, 300, 1000)
+    yield from (Case(shards, "C") for shards in sizes)
+    for shards in sizes[:3]:
+        yield Case(shards, "kclpy")
+        yield Case(shards, "kclpy, prefork", PREFORK)
+    if find_spec("pandas"):
+        yield Case(sizes[-1] if quick else 300, "kclpy, boto3, pandas, prefork", PREFORK)
+    yield Case(sizes[-1], "C", busy=10)
+
+
+def command_of(children, folder):
+    """Command line of a child."""
+    if children == "C":
+        return discarding(folder)
+    imports = "import boto3\nimport pandas\n" if "pandas" in children else ""
+    program = folder / f"{len(imports)}_child.py"
+    program.write_text(imports + CHILDREN["kclpy"].read_text())
+    return f"{sys.executable} {program}"
 
 
 def discarding(folder):
@@ -31,7 +80,8 @@ def discarding(folder):
     if compiler is None:
         return f"{sys.executable} -S {CHILDREN['discard']}"
     program = folder / "discard_child"
-    subprocess.run([compiler, "-O1", "-o", program, HERE / "discard_child.c"], check=True)
+    if not program.exists():
+        subprocess.run([compiler, "-O1", "-o", program, HERE / "discard_child.c"], check=True)
     return str(program)
 
 
@@ -46,35 +96,102 @@ def lease_table():
             yield table.url, "table_server"
 
 
+@contextlib.contextmanager
+def busy(count):
+    """Processes that only compute, all in one session, as another service has them."""
+    command = f"for _ in $(seq {count}); do {sys.executable} -S -c '{BUSY}' & done; wait"
+    process = subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
 def scale_rows(aws, folder, quick):
-    """One row a number of shards; a new application of 3.x each time."""
-    child, fill_client = discarding(folder), aws.client("kinesis")
+    """One row a number of shards and kind of children; a new application of 3.x each time."""
+    client = aws.client("kinesis")
+    filled = set()
     with lease_table() as (table_url, name):
-        for shards in (10, 100) if quick else (10, 100, 300, 1000):
-            stream = f"scale-{shards}"
-            fill(fill_client, stream, shards, shards * 2, 100)
-            started = start_once(aws, table_url, folder, stream, shards, child)
-            yield {"shards": shards, "table": name, "load": f"{os.getloadavg()[0]:.0f}", **started}
+        for number, case in enumerate(cases(quick)):
+            stream = f"scale-{case.shards}"
+            if stream not in filled:
+                fill(client, stream, case.shards, case.shards * 2, 100)
+                filled.add(stream)
+            row = {
+                "shards": case.shards,
+                "children": case.children,
+                "table": name,
+                "busy processes": case.busy,
+                "load": f"{os.getloadavg()[0]:.0f}",
+            }
+            command = command_of(case.children, folder)
+            with busy(case.busy):
+                row |= start_once(
+                    aws, table_url, folder, stream, case.shards, command, case.extra, number
+                )
+            row["boto3, CPU s a minute"] = ""
+            if case.children == "C" and not case.busy:
+                used_s = peer_s(aws, table_url, stream, f"{stream}-{number}")
+                row["boto3, CPU s a minute"] = f"{used_s:.1f}"
+            yield row
 
 
-def start_once(aws, table_url, folder, stream, shards, child):
+def start_once(aws, table_url, folder, stream, shards, child, extra="", number=0):
     """Start a worker on a new table, wait until all is read, stay a while, and stop it."""
-    log = folder / f"{stream}.log"
+    app = f"{stream}-{number}"
+    log = folder / f"{app}.log"
     began = time.monotonic()
     with (
         log.open("wb") as stderr,
         daemon(
-            aws, folder, stream=stream, app=stream, child=child, table_url=table_url, stderr=stderr
+            aws,
+            folder,
+            stream=stream,
+            app=app,
+            child=child,
+            table_url=table_url,
+            extra=extra,
+            stderr=stderr,
         ) as (process, progress),
     ):
         wait_until(lambda: progress.started() >= shards, 300.0, process, pause_s=0.1)
         took_s, start_cpu_s = time.monotonic() - began, cpu_s(process.pid)
         time.sleep(REST_S)
         rest_s, resident = cpu_s(process.pid) - start_cpu_s, rss_mib(process.pid)
+        children_mib = memory_mib(process.pid)
     return {
         "all read after s": f"{took_s:.1f}",
         "CPU s until then": f"{start_cpu_s:.1f}",
         "leases lost": log.read_text().count(LOST),
         "CPU s a minute afterwards": f"{rest_s * 60 / REST_S:.1f}",
         "RSS MiB": f"{resident:.0f}",
+        "children in all, MiB": f"{children_mib:.0f}",
     }
+
+
+def memory_mib(daemon_pid):
+    """Of the children of a daemon, their template if they have one, and what they started."""
+    parents = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if GUARDIAN not in (path / "cmdline").read_bytes():
+                parents[int(path.name)] = parent(path.name)
+    family = {daemon_pid}
+    while more := {pid for pid, of in parents.items() if of in family} - family:
+        family |= more
+    found = 0.0
+    for pid in family - {daemon_pid}:
+        with contextlib.suppress(OSError, StopIteration):
+            found += pss_mb(pid) * 1e6 / 2**20
+    return found
+
+
+def peer_s(aws, table_url, stream, table):
+    """CPU s a minute of plain boto3 that reads the stream and renews the leases of a table."""
+    place = types.SimpleNamespace(url=table_url)
+    with peer(aws, place, stream, *PEER_RATES, table=table) as process:
+        time.sleep(PEER_STARTS_S)
+        before, began = cpu_s(process.pid), time.monotonic()
+        time.sleep(PEER_S)
+        return (cpu_s(process.pid) - before) * 60 / (time.monotonic() - began)
