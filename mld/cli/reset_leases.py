@@ -22,6 +22,7 @@ from mld.cli.steer_leases import (
     shown_time,
 )
 from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.model.children.child_command import spark_command
@@ -180,7 +181,7 @@ def reset(
     copy = None if target.from_file is None else LeaseCopy.read(target.from_file)
     looks, _told = looked(config, once=False, tip=False, urls=())
     watch = Snapshots(tuple(looks))
-    meant = chosen_leases(watch, names, is_all=is_all)
+    meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
     steerer = LeaseSteerer(config, SteerVerb.RESET, reason)
     steps, is_done = asyncio.run(_reset(config, watch, meant, target, copy, steerer, wants=execute))
     steerer.report(steps, is_done=is_done, output=output)
@@ -203,15 +204,20 @@ async def _reset(
         positions = _Positions(access, watch, target, copy)
         await positions.prepare(meant)
         steps: dict[str, SteerStep] = {}
+        roots: dict[str, ExtendedSequenceNumber] = {}
+        steerer.existing = frozenset(watch.last.leases)
 
         async def plan(lease: Lease) -> None:
             step = plan_step(watch, lease, SteerVerb.RESET, failover_s)
-            if step.way is not SteerWay.REFUSED:
+            is_root = lease.is_finished or lease.lease_key not in steerer.existing
+            if step.way is not SteerWay.REFUSED or is_root:
                 try:
                     found = await positions.of(lease)
                 except MldError as error:
                     step = replace(step, way=SteerWay.REFUSED, why=str(error))
                 else:
+                    if is_root:
+                        roots[lease.lease_key] = found.position
                     step = plan_step(watch, lease, SteerVerb.RESET, failover_s, found.position)
                     steerer.facts[lease.lease_key] = {
                         "behind_s": positions.behind_s.get(lease.lease_key),
@@ -221,7 +227,9 @@ async def _reset(
             steps[lease.lease_key] = step
 
         await for_each(meant, _AT_ONCE, plan)
-        planned = [steps[one.lease_key] for one in meant]
+        lineage = plan_lineage(watch, roots, failover_s)
+        steps |= {one.lease.lease_key: one for one in lineage}
+        planned = [steps[key] for key in sorted(steps)]
         is_done = wants and not any(one.way is SteerWay.REFUSED for one in planned)
         if is_done:
             await steerer.carry_out(access, planned)
@@ -256,7 +264,8 @@ class _Positions:
             self._copied = await self._copy.positions_of(self._access, meant)
         tips = TipReader(kinesis, clock, kinesis.dates.now_s, self._access.begins_s)
         found = await tips.ask(
-            [one for one in meant if not one.is_finished], self._access.streams.streams
+            [one for one in meant if one.lease_owner or one.lease_counter],
+            self._access.streams.streams,
         )
         self.behind_s = {key: tip.behind_s for key, tip in found.items()}
 

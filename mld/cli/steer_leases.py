@@ -31,7 +31,7 @@ from mld.services.bounded import for_each
 from mld.services.leases.lease_steering import LeaseSteering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mld.cli.fleet_access import FleetAccess
     from mld.decide.leases.steering import SteerStep
@@ -79,8 +79,17 @@ def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def chosen_leases(looks: Snapshots, names: Sequence[str], *, is_all: bool) -> list[Lease]:
+def chosen_leases(
+    looks: Snapshots,
+    names: Sequence[str],
+    *,
+    is_all: bool,
+    missing: Mapping[str, Lease] | None = None,
+) -> list[Lease]:
     """The rows that are meant.
+
+    Args:
+        missing: rows that are not there and may be named all the same, by key.
 
     Raises:
         UsageError: none is named, or ``--all`` and names.
@@ -91,6 +100,7 @@ def chosen_leases(looks: Snapshots, names: Sequence[str], *, is_all: bool) -> li
         raise click.UsageError("Name shards behind the properties file, or give --all; not both")
     if is_all:
         return [one for one in rows if not one.is_finished]
+    rows += (missing or {}).values()
     found: dict[str, Lease] = {}
     for name in names:
         meant = [one for one in rows if is_named(one.lease_key, name)]
@@ -114,6 +124,8 @@ class LeaseSteerer:
         self._request_id = RandomIds().new_id()
         self._until_s: float | None = None
         self._failures: dict[str, str] = {}
+        #: Keys of the rows that are there.
+        self.existing: frozenset[str] = frozenset()
         #: What is known besides, by lease key; see ``_FACTS``.
         self.facts: dict[str, dict[str, Any]] = {}
 
@@ -121,7 +133,7 @@ class LeaseSteerer:
         """With ``pause``: how long."""
         self._until_s = float(round(now_s + seconds))
 
-    async def carry_out(self, access: FleetAccess, steps: Iterable[SteerStep]) -> None:
+    async def carry_out(self, access: FleetAccess, steps: Sequence[SteerStep]) -> None:
         """Do what is planned; what can't be done to one lease leaves the others alone."""
         steering = LeaseSteering(access.dynamodb, access.store, access.clock)
         leases = self._config.leases
@@ -141,6 +153,23 @@ class LeaseSteerer:
 
         due = [one for one in steps if one.way in (SteerWay.WRITE, SteerWay.ASK)]
         await for_each(due, _AT_ONCE, do)
+        await self._carry_out_together(
+            access, steering, [one for one in steps if one.way is SteerWay.TOGETHER]
+        )
+
+    async def _carry_out_together(
+        self, access: FleetAccess, steering: LeaseSteering, steps: list[SteerStep]
+    ) -> None:
+        if not steps:
+            return
+        click.echo(f"writing {len(steps)} leases together", err=True)
+        pairs = [(one, self._request_of(one, access)) for one in steps]
+        try:
+            why = await steering.carry_out_together(pairs, self.existing, self._request_id)
+        except MldError as error:
+            why = str(error)
+        if why is not None:
+            self._failures |= {one.lease.lease_key: why for one in steps}
 
     def _request_of(self, step: SteerStep, access: FleetAccess) -> LeaseRequest:
         position = step.position
@@ -189,7 +218,7 @@ class LeaseSteerer:
     def _as_json(self, step: SteerStep, *, is_done: bool) -> dict[str, Any]:
         key = step.lease.lease_key
         failure = self._failures.get(key)
-        is_due = step.way in (SteerWay.WRITE, SteerWay.ASK)
+        is_due = step.way in (SteerWay.WRITE, SteerWay.ASK, SteerWay.TOGETHER)
         return {
             "lease": key,
             "owner": step.lease.actual_owner,
@@ -235,6 +264,7 @@ def _said(step: SteerStep) -> str:
     words = {
         SteerWay.WRITE: "the row is written",
         SteerWay.ASK: f"{step.lease.lease_owner} is asked",
+        SteerWay.TOGETHER: "the row is written, with its lineage",
         SteerWay.NONE: "nothing to do",
         SteerWay.REFUSED: "refused",
     }

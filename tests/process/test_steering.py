@@ -229,3 +229,62 @@ def test_a_copy_is_for_the_stream_that_it_is_of(
     done = typed(app, "leases", *back, "-p", str(properties_of(app)))
     assert done.returncode == 5
     assert "of another stream, or of an earlier one" in done.stderr
+
+
+def test_a_rewind_to_before_a_split_takes_the_lineage_along(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.put(40)
+    app.split(0)  # 2 and 3
+    app.put(40)
+    run = app.start(**FAST)
+    wait_until(lambda: len(run.records()) == 80, "all is read")
+    wait_until(lambda: app.items()[shard_id(0)]["checkpoint"] == "SHARD_END", "it is finished")
+    known = numbers(app, 0)
+    words = ("reset", shard_id(0), "--after-sequence-number", known[4])
+    with_owner = steered(app, *words, "--execute", code=5)
+    assert [one["way"] for one in with_owner["leases"]] == ["refused"] * 3
+    assert "w1 renews it: stop all workers" in with_owner["leases"][0]["why"]
+    assert run.stop() == 0
+    # One that was cleaned up is made again.
+    app.dynamodb.delete_item(TableName=app.name, Key={"leaseKey": {"S": shard_id(0)}})
+    before = app.items()
+    done = steered(app, *words, "--execute")
+    assert [(one["lease"], one["done"]) for one in done["leases"]] == [
+        (shard_id(0), True),
+        (shard_id(2), True),
+        (shard_id(3), True),
+    ]
+    items = app.items()
+    assert items[shard_id(0)]["checkpoint"] == known[4]
+    assert {items[shard_id(n)]["checkpoint"] for n in (2, 3)} == {"TRIM_HORIZON"}
+    assert items[shard_id(1)] == before[shard_id(1)]
+    again = app.start(**FAST)
+    missing = 80 - 5 - len(numbers(app, 1))
+    wait_until(lambda: len(again.records()) == missing, "the lineage is read again")
+    read = [one["sequenceNumber"] for one in again.records()]
+    of_parent = len(known) - 5
+    assert read[:of_parent] == known[5:]
+    assert sorted(read[of_parent:]) == sorted([*numbers(app, 2), *numbers(app, 3)])
+    assert again.stop() == 0
+
+
+def test_the_parent_of_a_row_that_was_written_meanwhile_stays(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.put(10)
+    app.split(0)  # 1 and 2
+    app.create_table()
+    parents = {"parentShardId": {"SS": [shard_id(0)]}}
+    row(app, 0, **at("SHARD_END"), childShardIds={"SS": [shard_id(1), shard_id(2)]})
+    row(app, 1, **parents, **at(numbers(app, 0)[-1]))
+    row(app, 2, **parents, **owned_by("java"))
+    before = app.items()
+    with renewed(app, 2):
+        answer = steered(app, "reset", shard_id(0), "--to-trim-horizon", "--execute", code=5)
+    assert [one["way"] for one in answer["leases"]] == ["together", "together", "refused"]
+    after = app.items()
+    del before[shard_id(2)], after[shard_id(2)]
+    assert after == before

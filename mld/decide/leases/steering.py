@@ -28,6 +28,7 @@ class SteerWay(StrEnum):
 
     WRITE = "write"
     ASK = "ask"
+    TOGETHER = "together"
     NONE = "none"
     REFUSED = "refused"
 
@@ -38,7 +39,8 @@ class SteerStep:
 
     Attributes:
         lease: the row as it was read last.
-        way: ``WRITE``: nobody renews the row. ``ASK``: its owner is one of ours.
+        way: ``WRITE``: nobody renews the row. ``ASK``: its owner is one of ours. ``TOGETHER``: in
+            one transaction with others; the row may not be there.
         position: the checkpoint to store; None unless a reset.
         why: why nothing is done, or why it is refused.
         notes: what it means for the shard and its relatives.
@@ -93,7 +95,7 @@ def plan_step(
         failover_s: ``failoverTimeMillis``, in seconds.
         position: of a reset; None = not looked for yet.
     """
-    way, why = _way(watch, lease, failover_s)
+    way, why = way_of(watch, lease, failover_s)
     if lease.is_finished:
         way, why = SteerWay.REFUSED, "the shard was read to its end: its children are read now"
     if way in (SteerWay.WRITE, SteerWay.ASK):
@@ -114,7 +116,8 @@ def plan_step(
     return SteerStep(lease=lease, way=way, position=position, why=why, notes=notes)
 
 
-def _way(watch: Snapshots, lease: Lease, failover_s: float) -> tuple[SteerWay, str]:
+def way_of(watch: Snapshots, lease: Lease, failover_s: float) -> tuple[SteerWay, str]:
+    """Whether a row may be written, its owner be asked, or neither, and why; as :func:`plan_step`."""
     if lease.actual_owner is None:
         return SteerWay.WRITE, ""
     owners = (lease.lease_owner, lease.checkpoint_owner)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.model.attributes import integer
 from mld.model.leases.containment import FAILURE, NO_FAILURE, SKIP
-from mld.model.leases.lease_item import LEASE_KEY, checkpoint_attributes
+from mld.model.leases.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
 from mld.model.leases.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
 from mld.model.leases.lease_writes import PENDING, LeaseWrite, own_write
 
@@ -90,6 +90,24 @@ def _steering(
         case _:
             pass  # at rest the owners are removed in any case
     return own_write(lease, after, attributes, tuple(dict.fromkeys(removed)))
+
+
+def creating_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> dict[str, Any]:
+    """A command makes a row that is not there.
+
+    Args:
+        lease: without an owner.
+        note: a reset; its position is the checkpoint.
+        at_s: epoch seconds, for the note.
+
+    Returns:
+        The request of PutItem but for ``TableName``.
+    """
+    row = replace(lease, checkpoint=note.position)
+    return {
+        "Item": {**lease_to_item(row), STEERED: {"S": note.done(None, at_s).text}},
+        "ConditionExpression": f"attribute_not_exists({LEASE_KEY})",
+    }
 
 
 def requesting(lease: Lease, request: LeaseRequest, now_s: float) -> dict[str, Any]:

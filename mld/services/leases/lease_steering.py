@@ -6,12 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.leases.steering import SteerWay
-from mld.errors import ConditionFailed, UnknownOutcome
+from mld.errors import ConditionFailed, TransactionCanceled, UnknownOutcome
 from mld.model.leases.lease_item import lease_from_item
-from mld.model.leases.steering_writes import requesting, withdrawing, writing_at_rest
+from mld.model.leases.steering_writes import (
+    creating_at_rest,
+    requesting,
+    withdrawing,
+    writing_at_rest,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping, Sequence
 
     from mld.decide.leases.steering import SteerStep
     from mld.model.leases.lease import Lease
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Between two looks at a row whose holder was asked.
 LOOK_S = 0.5
+#: Sends of a transaction that gets no answer.
+TRIES = 3
 
 
 class LeaseSteering:
@@ -51,6 +58,44 @@ class LeaseSteering:
         if step.way is SteerWay.WRITE:
             return await self._write(step.lease, request)
         return await self._ask(step.lease, request, timeout_s)
+
+    async def carry_out_together(
+        self, steps: Sequence[tuple[SteerStep, LeaseRequest]], existing: Container[str], token: str
+    ) -> str | None:
+        """Write rows that nobody renews, all or none; returns and raises as :meth:`carry_out`.
+
+        Args:
+            steps: with one reset each, at most 100.
+            existing: keys of the rows that are there.
+            token: new for each transaction.
+        """
+        at_s, table = self._clock.wall(), {"TableName": self._store.table_name}
+        actions = []
+        for step, request in steps:
+            if step.lease.lease_key in existing:
+                update = writing_at_rest(step.lease, request, at_s).request
+                actions.append({"Update": {**table, **update}})
+            else:
+                put = creating_at_rest(step.lease, request, at_s)
+                actions.append({"Put": {**table, **put}})
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._dynamodb.transact_write_items(
+                    TransactItems=actions, ClientRequestToken=token
+                )
+            except UnknownOutcome:
+                if attempt == TRIES:  # under the same token it is done once
+                    raise
+            except TransactionCanceled as error:
+                blamed = [
+                    step.lease.lease_key
+                    for (step, _request), reason in zip(steps, error.reasons, strict=False)
+                    if reason not in ("None", "")
+                ]
+                return f"nothing was changed: written meanwhile were {', '.join(blamed) or 'rows'}"
+            else:
+                break
+        return None
 
     async def _write(self, lease: Lease, request: LeaseRequest) -> str | None:
         write = writing_at_rest(lease, request, self._clock.wall())

@@ -19,6 +19,7 @@ from mld.model.leases.lease_request import (
 )
 from mld.model.leases.lease_writes import checkpointing, renewal
 from mld.model.leases.steering_writes import (
+    creating_at_rest,
     requesting,
     withdrawing,
     writing_at_rest,
@@ -248,3 +249,15 @@ def test_only_a_void_request_is_replaced(pending, may):
             assert stored(world).request == pending
 
     on_table(test, MINE)
+
+
+def test_a_row_that_is_made_again_says_so_and_replaces_none():
+    async def test(world, store):
+        put = creating_at_rest(lease(1, parent_shard_ids=("p",)), RESET, 50.0)
+        await world.dynamodb("person").put_item(TableName=store.table_name, **put)
+        row = lease_from_item(world.row(lease(1).lease_key))
+        assert (row.checkpoint, row.steered, row.parent_shard_ids) == (POSITION, "r1", ("p",))
+        with pytest.raises(ConditionFailed):
+            await world.dynamodb("person").put_item(TableName=store.table_name, **put)
+
+    on_table(test)

@@ -1,0 +1,103 @@
+"""A rewind to before a split or a merge: a shard that was read to its end is read again.
+
+A consumer that runs never reads the parents of its shard again. So all descendants of the shard
+begin anew, behind it, and none of them may have a living owner. Rows that were deleted since are
+made again: a child whose parent has no row would not wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.decide.leases.steering import SteerStep, SteerWay, way_of
+from mld.decide.shards.shardsync import lease_of_shard
+from mld.errors import MoveRefused
+from mld.model.sequence import TRIM_HORIZON
+from mld.model.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mld.decide.fleet.watching import Snapshots
+    from mld.model.leases.lease import Lease
+    from mld.model.sequence import ExtendedSequenceNumber
+
+#: Writes of one transaction.
+MOST_ROWS = 100
+
+
+def missing_rows(watch: Snapshots) -> dict[str, Lease]:
+    """Rows, by key, as they would be made for listed shards that have none."""
+    marks = {one.stream_identifier: one.stream_mark for one in watch.last.leases.values()}
+    found: dict[str, Lease] = {}
+    for known in watch.last.streams:
+        identifier = known.identifier
+        stream = Stream(known.name) if identifier is None else Stream.parse_identifier(identifier)
+        for shard in known.shards or ():
+            if known.lease_key(shard.shard_id) not in watch.last.leases:
+                row = lease_of_shard(stream, shard, TRIM_HORIZON)
+                found[row.lease_key] = replace(row, stream_mark=marks.get(identifier))
+    return found
+
+
+def plan_lineage(
+    watch: Snapshots, roots: Mapping[str, ExtendedSequenceNumber], failover_s: float
+) -> tuple[SteerStep, ...]:
+    """What is written in one transaction so that shards are read again.
+
+    Args:
+        watch: looks over the failover time.
+        roots: where each of these shards is to begin, by lease key.
+        failover_s: ``failoverTimeMillis``, in seconds.
+
+    Returns:
+        A step for each of them and for each descendant, by key; those that can't be are refused.
+
+    Raises:
+        MoveRefused: they are more than a transaction takes.
+    """
+    rows = {**missing_rows(watch), **watch.last.leases}
+    below = {key for root in roots for key in _descendants(rows, rows[root])}
+    keys = sorted({*roots, *below})
+    if len(keys) > MOST_ROWS:
+        raise MoveRefused(
+            f"{len(keys)} leases have to change together, and a transaction takes {MOST_ROWS}: "
+            "name shards that are nearer to their open descendants"
+        )
+    return tuple(
+        _step(watch, rows[key], TRIM_HORIZON if key in below else roots[key], failover_s)
+        for key in keys
+    )
+
+
+def _descendants(rows: Mapping[str, Lease], lease: Lease) -> Iterator[str]:
+    seen: set[str] = set()
+    left = [lease]
+    while left:
+        parent = left.pop()
+        for key, row in rows.items():
+            is_child = (
+                parent.shard_id in row.parent_shard_ids
+                and row.stream_identifier == parent.stream_identifier
+            )
+            if is_child and key not in seen:
+                seen.add(key)
+                left.append(row)
+                yield key
+
+
+def _step(
+    watch: Snapshots, lease: Lease, position: ExtendedSequenceNumber, failover_s: float
+) -> SteerStep:
+    way, why = SteerWay.TOGETHER, ""
+    listed = watch.listed.get(lease.stream_identifier, {})
+    if lease.shard_id not in listed:
+        way, why = SteerWay.REFUSED, "its shard is not listed: its records are past retention"
+    elif lease.lease_key in watch.last.leases:
+        found, why = way_of(watch, lease, failover_s)
+        if found is SteerWay.ASK:
+            why = f"{lease.lease_owner} renews it: stop all workers that own leases of this lineage"
+        way = SteerWay.TOGETHER if found is SteerWay.WRITE else SteerWay.REFUSED
+    note = "it begins again" if lease.lease_key in watch.last.leases else "its row is made again"
+    return SteerStep(lease=lease, way=way, position=position, why=why, notes=(note,))

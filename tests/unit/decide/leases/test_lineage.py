@@ -1,0 +1,137 @@
+"""A rewind to before a split: what changes together, and when it is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.lineage import MOST_ROWS, missing_rows, plan_lineage
+from mld.decide.leases.steering import SteerWay
+from mld.errors import MoveRefused
+from mld.model.fleet.fleet_snapshot import StreamSnapshot
+from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.model.streams.shard import HashRange, Shard
+from tests.fakes.fleet_looks import snapshot
+from tests.fakes.lease_rows import ORDERS
+from tests.fakes.lease_world import lease
+
+NINE = ExtendedSequenceNumber("9")
+
+
+def name(number):
+    return f"shardId-{number:012d}"
+
+
+def shard(number, parent=None, other=None):
+    keys = HashRange(number * 100, number * 100 + 99)
+    parents = {"parent_shard_id": parent, "adjacent_parent_shard_id": other}
+    named = {key: None if one is None else name(one) for key, one in parents.items()}
+    return Shard(name(number), keys, "1", **named)
+
+
+def row(number, *parents, **fields):
+    return lease(number, parent_shard_ids=tuple(map(name, parents)), **fields)
+
+
+#: 0 is split into 1 and 2; 2 and 3 are merged into 4; 5 stands alone.
+SHARDS = (shard(0), shard(1, 0), shard(2, 0), shard(3), shard(4, 2, 3), shard(5))
+ROWS = (
+    row(0, checkpoint=SHARD_END),
+    row(1, 0, checkpoint=NINE),
+    row(2, 0, checkpoint=SHARD_END),
+    row(3, checkpoint=SHARD_END),
+    row(4, 2, 3, checkpoint=NINE, lease_owner="w1", lease_counter=5),
+    row(5, checkpoint=NINE, lease_owner="w2", holder="w2", lease_counter=5),
+)
+STREAM = StreamSnapshot(name="s", shards=SHARDS)
+
+
+def watched(*rows, living=(), streams=(STREAM,)):
+    before = [
+        replace(one, lease_counter=one.lease_counter - 1) if one.lease_owner in living else one
+        for one in rows
+    ]
+    return Snapshots(
+        (snapshot(0.0, *before, streams=streams), snapshot(10.1, *rows, streams=streams))
+    )
+
+
+def planned(watch, **roots):
+    steps = plan_lineage(watch, {name(int(key[1:])): at for key, at in roots.items()}, 10.0)
+    return {int(one.lease.shard_id[-3:]): (one.way, one.position) for one in steps}, steps
+
+
+def test_descendants_begin_anew_behind_the_shard_that_is_read_again():
+    together = SteerWay.TOGETHER
+    steps, _ = planned(watched(*ROWS), s0=NINE)
+    assert steps == {
+        0: (together, NINE),
+        1: (together, TRIM_HORIZON),
+        2: (together, TRIM_HORIZON),
+        4: (together, TRIM_HORIZON),
+    }
+    steps, _ = planned(watched(*ROWS), s3=TRIM_HORIZON, s2=NINE)
+    assert {number: at for number, (_way, at) in steps.items()} == {
+        2: NINE,
+        3: TRIM_HORIZON,
+        4: TRIM_HORIZON,
+    }
+    # A shard and its parent: the parent decides.
+    steps, _ = planned(watched(*ROWS), s0=NINE, s2=NINE)
+    assert steps[2] == (together, TRIM_HORIZON)
+    assert planned(watched(*ROWS))[0] == {}
+
+
+def test_rows_that_were_deleted_are_made_again():
+    marked = [replace(one, stream_mark="1:r:s") for one in ROWS if one.shard_id != name(2)]
+    watch = watched(*marked)
+    missing = missing_rows(watch)
+    assert missing == {
+        name(2): lease(
+            2,
+            parent_shard_ids=(name(0),),
+            hash_range=HashRange(200, 299),
+            stream_mark="1:r:s",
+        )
+    }
+    _, steps = planned(watch, s0=NINE)
+    notes = {one.lease.shard_id: one.notes for one in steps}
+    assert notes[name(2)] == ("its row is made again",)
+    assert notes[name(4)] == ("it begins again",)
+    _, (root, _child) = planned(watch, s2=NINE)
+    assert (root.lease, root.position) == (missing[name(2)], NINE)
+
+
+def test_rows_of_other_streams_are_none_of_it():
+    other = replace(row(7, 0), lease_key=f"{ORDERS.identifier}:x", stream_identifier="1:o:1")
+    stream = StreamSnapshot(name="orders", identifier=ORDERS.identifier, shards=(shard(0),))
+    watch = watched(*ROWS, other, streams=(STREAM, stream, StreamSnapshot(name="unknown")))
+    assert 7 not in planned(watch, s0=NINE)[0]
+    assert list(missing_rows(watch)) == [f"{ORDERS.identifier}:{name(0)}"]
+
+
+@pytest.mark.parametrize(
+    ("holder", "why"),
+    [(None, "w1 renews it and is not a kcl-mld worker"), ("w1", "w1 renews it: stop all workers")],
+)
+def test_no_descendant_may_have_a_living_owner(holder, why):
+    rows = [replace(one, holder=holder) if one.lease_owner == "w1" else one for one in ROWS]
+    _, steps = planned(watched(*rows, living=("w1", "w2")), s2=NINE)
+    assert [one.way for one in steps] == [SteerWay.TOGETHER, SteerWay.REFUSED]
+    assert why in steps[1].why
+
+
+def test_a_shard_past_retention_cannot_be_read_again():
+    stream = StreamSnapshot(name="s", shards=SHARDS[1:])
+    _, steps = planned(watched(*ROWS, streams=(stream,)), s0=NINE)
+    assert steps[0].way is SteerWay.REFUSED
+    assert "past retention" in steps[0].why
+
+
+def test_a_transaction_takes_no_more():
+    children = [row(number + 10, 0) for number in range(MOST_ROWS)]
+    stream = StreamSnapshot(name="s", shards=(shard(0), *(shard(n + 10, 0) for n in range(100))))
+    with pytest.raises(MoveRefused, match="101 leases have to change together"):
+        planned(watched(ROWS[0], *children, streams=(stream,)), s0=NINE)
+    fewer = StreamSnapshot(name="s", shards=stream.shards[:-1])
+    assert len(planned(watched(ROWS[0], *children[:-1], streams=(fewer,)), s0=NINE)[0]) == MOST_ROWS
