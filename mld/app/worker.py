@@ -129,12 +129,17 @@ class Worker:
 
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
-        consumers = {one.lease_key: one.status() for one in self.scheduler.consumers()}
+        snapshot = self.snapshot()
+        consumers = {
+            one.lease_key: status
+            for one, status in zip(self.scheduler.consumers(), snapshot.shards, strict=True)
+        }
         return {
             "worker_id": self.config.worker_id,
             "application": self.config.application_name,
             **self.streams.shown(),
             "state": self.scheduler.state,
+            "reasons": readiness(snapshot).as_dict()["reasons"],
             "log_messages_dropped": self.ports.dropped_messages(),
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "left_free": list(self.left_free()),

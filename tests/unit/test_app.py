@@ -117,6 +117,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "leases": [],
     }
     nothing["log_messages_dropped"] = 0
+    nothing["reasons"] = [{"reason": "not_running", "message": "the worker is starting"}]
     assert worker.status() == {**about, "state": "starting", **nothing}
     stored = world.put()
     running = asyncio.create_task(worker.scheduler.run())
@@ -155,6 +156,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     }
     worker.scheduler.stop()
     assert (await running).complete
+    nothing["reasons"][0]["message"] = "the worker is stopped"
     assert worker.status() == {**about, "state": "stopped", **nothing}
     assert world.cloudwatch.requests == []
 

@@ -15,6 +15,7 @@ from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
+from mld.decide.readiness import Reason
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 
@@ -32,7 +33,7 @@ def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
     """
     watch = Snapshots(tuple(looks))
     shards = _Shards(watch, rules).judged()
-    fleet = [*_streams(watch), *_fleet(watch, rules)]
+    fleet = [*_streams(watch), *_not_ready(watch), *_fleet(watch, rules)]
     return Explanation(
         looks=len(watch.looks),
         span_s=watch.span_s,
@@ -119,6 +120,20 @@ def _streams(watch: Snapshots) -> Iterator[Conclusion]:
                 severity=VerdictSeverity.CRITICAL,
                 cause=stream.gone,
                 todo="see whether the stream was deleted, or its name is wrong",
+            )
+
+
+def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
+    """What workers say of themselves; that they start or stop is no fault."""
+    for worker, reasons in {page.worker: page.reasons for page in watch.last.pages}.items():
+        said = [text for reason, text in reasons if reason != Reason.NOT_RUNNING]
+        if said:
+            yield Conclusion(
+                subject=worker,
+                verdict=Verdict.NOT_READY,
+                severity=VerdictSeverity.WARNING,
+                cause="it says: " + "; ".join(text.rstrip(".") for text in said),
+                todo="mend what it names; docs/running.md#probes explains each reason of /readyz",
             )
 
 

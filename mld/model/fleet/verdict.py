@@ -52,6 +52,7 @@ class Verdict(StrEnum):
     #: Of the fleet, beside its shards.
     LEADER_SILENT = "LEADER_SILENT"
     NO_METRICS = "NO_METRICS"
+    NOT_READY = "NOT_READY"
     MIGRATING = "MIGRATING"
 
 

@@ -52,9 +52,15 @@ class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
         return _CALLS.get(self.state, ending)
 
 
+class _Reason(msgspec.Struct, gc=False):
+    reason: str
+    message: str
+
+
 class _Page(msgspec.Struct, gc=False):
     worker_id: str
     leases: list[ShardOnPage]
+    reasons: list[_Reason] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,7 @@ class WorkerPage:
         asked_at: reading of ``Clock.monotonic``.
         worker: its id.
         shards: those that it holds, by lease key.
+        reasons: (reason, sentence) why it is not ready, as ``/readyz`` says.
         failure: why there is no answer; None = there is one.
     """
 
@@ -73,6 +80,7 @@ class WorkerPage:
     asked_at: float
     worker: str = ""
     shards: Mapping[str, ShardOnPage] = field(default_factory=dict)
+    reasons: tuple[tuple[str, str], ...] = ()
     failure: str | None = None
 
     @property
@@ -92,4 +100,7 @@ def read_page(url: str, asked_at: float, body: bytes) -> WorkerPage:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise MalformedData(f"it is not the page /leases of a worker: {error}") from error
     shards = {one.lease_key: one for one in page.leases}
-    return WorkerPage(url=url, asked_at=asked_at, worker=page.worker_id, shards=shards)
+    reasons = tuple((one.reason, one.message) for one in page.reasons)
+    return WorkerPage(
+        url=url, asked_at=asked_at, worker=page.worker_id, shards=shards, reasons=reasons
+    )

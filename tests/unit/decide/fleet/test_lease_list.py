@@ -197,6 +197,19 @@ def test_a_checkpoint_that_stands_still_at_an_owner_that_fails_is_a_warning(fiel
     assert ("hangs or fails" in one.todo) == (expected is VerdictSeverity.WARNING)
 
 
+def test_a_worker_that_is_not_ready_says_why():
+    reasons = (("not_running", "it is stopping"), ("lease_writes_fail", "UpdateItem: denied."))
+    pages = (replace(page(), reasons=reasons), replace(page(worker="w2"), reasons=reasons[:1]))
+    told = explain([look(0, OWNED, pages=pages)], RULES)
+    (one,) = told.fleet
+    assert (one.subject, one.verdict, one.severity) == (
+        "w1",
+        Verdict.NOT_READY,
+        VerdictSeverity.WARNING,
+    )
+    assert one.cause == "it says: UpdateItem: denied"
+
+
 def test_a_child_that_owes_nothing_while_records_wait_does_not_checkpoint():
     says = owner_says(page().shards[KEY], is_stalled=True)
     assert says == "the child owes no answer: it does not checkpoint what it has"

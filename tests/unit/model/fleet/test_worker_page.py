@@ -25,9 +25,12 @@ def test_what_a_worker_shows_is_read_and_the_rest_ignored():
         last_error="why",
     )
     leases = [status.as_dict(), {"lease_key": "f", "state": "FINISHED", "counter": 3}]
-    body = json.dumps({"worker_id": "w", "state": "running", "leases": leases}).encode()
+    reasons = [{"reason": "table_silent", "message": "no scan"}]
+    whole = {"worker_id": "w", "state": "running", "reasons": reasons, "leases": leases}
+    body = json.dumps(whole).encode()
     page = read_page(URL, 1.5, body)
     assert (page.worker, page.host, page.asked_at, page.failure) == ("w", "::1", 1.5, None)
+    assert page.reasons == (("table_silent", "no scan"),)
     shard, finished = page.shards["k"], page.shards["f"]
     assert (shard.lag_s, shard.records, shard.restarts, shard.last_error) == (3.0, 6, 7, "why")
     assert (shard.call, shard.child_silent_s, shard.child_exceptions) == ("processRecords", 4.0, 5)
