@@ -255,6 +255,8 @@ def the_page_says_what_explain_says(app: Application, tab: chromium.Tab) -> None
             break
     assert shown == expected
     assert sum(severity == "critical" for _, _, severity, _ in shown) == 2
+    looked = tab.evaluate("document.getElementById('looked').textContent")
+    assert re.search(r" · tips up to \d+ s old$", looked), looked
     counts = tab.evaluate("document.getElementById('counts').textContent")
     assert counts.startswith("2 critical")
     problems = tab.evaluate("document.getElementById('problems').textContent")

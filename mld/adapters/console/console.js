@@ -670,8 +670,10 @@ function tell() {
   if ($("stale").textContent !== (state.failed ?? "")) $("stale").textContent = state.failed ?? "";
   if (!state.fleet) return;
   const ageS = (Date.now() - state.arrivedAt) / 1000;
+  const tips = state.fleet.shards.map((one) => one.behind_age_s).filter((one) => one !== null);
+  const oldest = tips.length ? ` · tips up to ${lasted(Math.max(...tips) + ageS)} old` : "";
   $("looked").textContent = `look ${state.fleet.look}, ${lasted(ageS)} ago · every `
-    + `${state.fleet.interval_s} s · since ${clock(state.fleet.since_s)}`;
+    + `${state.fleet.interval_s} s · since ${clock(state.fleet.since_s)}${oldest}`;
 }
 
 function begin() {
