@@ -89,6 +89,7 @@ class ChildJudge:
                 return
             if child.next_index is None:
                 self._begin_at(child, index)
+            self._pass_dead(child, index)
             if index != child.next_index:
                 what = "skipped" if index > child.next_index else "repeated"
                 self._court.convict(
@@ -117,6 +118,28 @@ class ChildJudge:
         if worker_of(item) == child.worker and now_s < until_s:
             self._court.convict("S16", f"{child.worker} reads {child.shard_id}, which is paused")
 
+    def _pass_dead(self, child: SimChild, index: int) -> None:
+        """Dead letters may be left out, wherever they stand."""
+        dead = self._court.log(child.shard_id).dead
+        while child.next_index is not None and child.next_index < index:
+            if child.next_index not in dead:
+                return
+            child.next_index += 1
+
+    def set_aside(self, worker: str, letter: dict[str, Any]) -> None:
+        """A dead letter is durable."""
+        key = letter["leaseKey"]
+        truth, log = self._court.stream.truth[key], self._court.log(key)
+        ends = [
+            truth.index[int(letter[f"{end}SequenceNumber"]), letter[f"{end}SubSequenceNumber"]]
+            for end in ("first", "last")
+        ]
+        self._court.trace.add(worker, f"letter {short(key)} {ends}")
+        self._court.counts["dead letter"] += 1
+        for index in range(ends[0], ends[1] + 1):
+            log.dead.add(index)
+            log.mark(index)
+
     def _begin_at(self, child: SimChild, index: int) -> None:
         """A child that starts at LATEST has seen its first record: what came before is past."""
         child.next_index = index
@@ -132,6 +155,7 @@ class ChildJudge:
             )
         if child.next_index is None:
             self._begin_at(child, len(truth.places))
+        self._pass_dead(child, len(truth.places))
         if child.next_index != len(truth.places):
             self._court.convict(
                 "S1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class Manners:
         forgets_end: it answers shardEnded without a checkpoint.
         deaf_to_term: only SIGKILL ends it.
         tick_s: it asks for ticks of that period; 0 = it does not.
+        poison: it crashes at one of so many records, always the same ones; 0 = at none.
     """
 
     work_s: tuple[float, float] = (0.0, 0.05)
@@ -66,6 +68,7 @@ class Manners:
     forgets_end: float = 0.0
     deaf_to_term: bool = False
     tick_s: float = 0.0
+    poison: int = 0
 
 
 class _Pipe:
@@ -271,7 +274,9 @@ class SimChild:
     async def _process(self, message: ProcessRecords) -> None:
         records = message.records
         self._batches += 1
-        style = self.manners.checkpoints
+        style, poison = self.manners.checkpoints, self.manners.poison
+        if poison and any(zlib.crc32(record.binary_data) % poison == 0 for record in records):
+            raise _Crashed
         if style == "record" and len(records) > 1:
             middle = len(records) // 2
             self._judges.children.processed(self, records[: middle + 1])

@@ -42,6 +42,7 @@ class ShardLog:
         ended: SHARD_END was durable at some time.
         begun: a child was initialized for it.
         leased: it has had a lease.
+        dead: indices that are dead letters.
         dropped_from: who held its lease each time that an operator deleted it; None = nobody.
     """
 
@@ -50,6 +51,7 @@ class ShardLog:
     ended: bool = False
     begun: bool = False
     leased: bool = False
+    dead: set[int] = field(default_factory=set)
     dropped_from: set[str | None] = field(default_factory=set)
 
     @property
@@ -61,6 +63,7 @@ class ShardLog:
         """On purpose: what comes before that is done or skipped, all else is to come again."""
         self.done = [True] * index
         self.prefix = index
+        self.dead.clear()
 
     def mark(self, index: int) -> bool:
         """Note one record; False when it had been done before."""

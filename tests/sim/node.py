@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld import app
-from mld.errors import MldError
+from mld.errors import LetterRefused, MldError
+from mld.model.children.contain_config import ContainConfig
 from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
@@ -43,7 +46,6 @@ from tests.sim.ports import EPOCH_S, InlineOffload, SimClock, SimIds, ThroughGat
 from tests.sim.stream import STREAM
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
     from mld.services.scheduler import StopOutcome
@@ -68,6 +70,8 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
     is_at_time = plan.start is Sentinel.AT_TIMESTAMP
     position = InitialPosition(plan.start, EPOCH_S - 3600 if is_at_time else None)
     policy = ChildFailurePolicy.RESTART if plan.restart_children else ChildFailurePolicy.EXIT
+    if plan.sets_aside:
+        policy = ChildFailurePolicy.DEADLETTER
     shards = ShardConfig(parent_poll_s=2.0, audit_initial_delay_s=20.0, audit_interval_s=20.0)
     if plan.cleanup_fast:
         shards = ShardConfig(
@@ -93,8 +97,9 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
             argv=("child",),
             answer_timeout_s=plan.answer_timeout_s,
             failure_policy=policy,
-            restart_attempts=1000,
+            restart_attempts=2 if plan.sets_aside else 1000,
         ),
+        contain=ContainConfig(destination="file:x", limit=1000) if plan.sets_aside else None,
         shards=shards,
         retrieval=RetrievalConfig(mode=mode, idle_s=1.5, max_records=plan.max_records),
         metrics=MetricsConfig(level="NONE"),
@@ -109,6 +114,26 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
         if streams
         else None,
     )
+
+
+class SimLetters:
+    """A destination of dead letters that is slow, and full now and then."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
+        """See :class:`mld.ports.letters.LetterStore`; it may be kept although no answer comes."""
+        node, luck = self._node, random.Random(f"{letter_id} {self._node.fleet.now()}")
+        await node.gate.passable()
+        await asyncio.sleep(luck.uniform(0, 1))
+        await node.gate.passable()
+        if luck.random() < 0.3:
+            raise LetterRefused("no space left")
+        node.fleet.judges.children.set_aside(node.worker_id, json.loads(document))
+        if luck.random() < 0.2:
+            raise LetterRefused("no answer")
+        assert shard_id
 
 
 class Node(TaskOwner):
@@ -196,6 +221,7 @@ class Node(TaskOwner):
             ),
             cloudwatch=None,
             children=self.children,
+            letters=SimLetters(self) if fleet.plan.sets_aside else None,
             clock=self.clock,
             ids=SimIds(f"{self.worker_id} {self._number}"),
             rng=self._rng,

@@ -69,6 +69,7 @@ class Plan:
         stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
         changes: what people do to a 3.x fleet; None = nothing.
         steers: people reset, pause and release leases.
+        sets_aside: records that children fail at become dead letters.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
@@ -104,6 +105,7 @@ class Plan:
     grace_s: float = 20.0
     litter: bool = False
     steers: bool = False
+    sets_aside: bool = False
     weather: Mapping[str, Any] = field(default_factory=dict)
     loses: str | None = None
     loses_at_s: float = 0.0

@@ -41,6 +41,8 @@ _TYPES = {
     "kclMldRequest": "S",
     "kclMldSteered": "S",
     "kclMldPausedUntil": "N",
+    "kclMldFailure": "S",
+    "kclMldSkip": "SS",
     "streamName": "S",
     "shardId": "S",
     "team": "S",
@@ -54,6 +56,8 @@ _TRANSIENT = {
     "pendingCheckpointState",
     "kclMldRequest",
     "kclMldPausedUntil",
+    "kclMldFailure",
+    "kclMldSkip",
 }
 _MANDATORY = (
     "leaseKey",
