@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.model.children.child_command import spark_command
+from mld.model.children.child_command import spark_command, split_command
 from mld.model.children.contain_config import DESTINATION, ContainConfig
 from mld.model.config.keys import keys_of
 from mld.model.findings import nearest
@@ -28,7 +28,10 @@ def contain_of(settings: Settings, child: ChildConfig) -> ContainConfig | None:
                 advice = f"write {_POLICY} = deadletter, or remove the line"
                 settings.warn(key.name, f"has no effect without {_POLICY} = deadletter", advice)
         return None
-    if spark_command(child.argv) is not None:
+    programs = [child.argv] + [
+        split_command(one.text) for one in settings.stream_options if one.option == "executableName"
+    ]
+    if any(spark_command(argv) is not None for argv in programs):
         settings.error(
             _POLICY,
             "deadletter is not for kcl-mld-spark: one host serves all shards of the worker",

@@ -38,6 +38,8 @@ NOTICE_S = 10.0
 TRACE_WAIT_S = 0.1
 #: Lines of stderr in a dead letter.
 TAIL_LINES = 20
+#: Longest part of each: a queue takes 256 KiB.
+TAIL_BYTES = 1024
 #: What amazon_kclpy writes to stderr when a processor raised, before the status with which it goes on.
 _CAUGHT = b"Caught exception from action dispatch: "
 #: Most characters of what is quoted in the error of a child that failed.
@@ -97,7 +99,7 @@ class ChildLog:
         self._has_caught |= _CAUGHT in line
         self._tail.note(line[:MAX_LINE_BYTES])
         if self._lines is not None:
-            self._lines.append(line[:MAX_LINE_BYTES])
+            self._lines.append(line[:TAIL_BYTES])
         if (record := self._record(line)) is not None:
             self._end_trace()
             self._write_record("stderr", record)

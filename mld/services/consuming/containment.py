@@ -153,7 +153,7 @@ class Containment:
         document = letter(
             facts, failed, judged, self._now_ms(), with_records=self._config.with_records
         )
-        text = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(document).encode()  # in ASCII: a queue refuses some characters
 
         async def keep() -> None:
             await self._letters.put(letter_id, context.shard_id, text)

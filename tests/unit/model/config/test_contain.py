@@ -93,12 +93,20 @@ def test_properties_without_the_policy_mean_nothing():
     assert len([one for one in found if "has no effect without" in one]) == 2
 
 
-def test_the_spark_child_has_its_own_way():
-    result = built(
-        POLICY, "onFailureDestination = file:letters", executableName="kcl-mld-spark app.py"
-    )
-    (error,) = errors(result)
-    assert "spark.function.onError" in error
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("executableName = kcl-mld-spark app.py",),
+        (
+            "multiStream = true",
+            "streams = a,b",
+            "stream.b.executableName = kcl-mld-spark app.py",
+        ),
+    ],
+)
+def test_the_spark_child_has_its_own_way(lines):
+    found = errors(built(POLICY, "onFailureDestination = file:letters", *lines))
+    assert any("spark.function.onError" in error for error in found)
 
 
 def test_a_message_of_sqs_has_no_records():
