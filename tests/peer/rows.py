@@ -27,12 +27,13 @@ _SOMETIMES = {
     "entityType": "S",
     "throughputKBps": "N",
     "checkpointOwner": "S",
-    # of workers of ours that read one stream
+    # of workers of ours: who holds it, and where they read one stream, which
+    "kclMldHolder": "S",
     "kclMldStream": "S",
 }
 #: What differs from worker to worker and from moment to moment.
 _OF_THE_MOMENT = {
-    *("leaseOwner", "leaseCounter", "ownerSwitchesSinceCheckpoint", "checkpoint"),
+    *("leaseOwner", "kclMldHolder", "leaseCounter", "ownerSwitchesSinceCheckpoint", "checkpoint"),
     *("checkpointSubSequenceNumber", "childShardIds", "throughputKBps"),
 }
 #: What the library writes since 3.5 when it makes a lease, and so do we.

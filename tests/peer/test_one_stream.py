@@ -156,9 +156,8 @@ def test_a_foreign_row_stops_nobody(new_fleet, peer):
     fleet.until_it_holds(ours, fleet.share)
     key, row = next(iter(fleet.rows().items()))
     identifier = "123456789012:other:1"
-    foreign = {
-        name: value for name, value in row.items() if name not in {"leaseOwner", "kclMldStream"}
-    } | {
+    ours_alone = {"leaseOwner", "kclMldHolder", "kclMldStream"}
+    foreign = {name: value for name, value in row.items() if name not in ours_alone} | {
         "leaseKey": {"S": f"{identifier}:{key}"},
         "streamName": {"S": identifier},
         "shardId": {"S": key},
