@@ -19,7 +19,7 @@ from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.reset_leases import reset
-from mld.cli.steer_leases import pause, release, resume
+from mld.cli.steer_leases import delete, pause, release, resume
 from mld.cli.watch_leases import watch
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.decide.leases.lease_report import Grouping
@@ -31,7 +31,7 @@ def leases() -> None:
     """Show or change the lease table of an application."""
 
 
-for _command in (watch, reset, export, release, pause, resume, migrate):
+for _command in (watch, reset, export, release, pause, resume, delete, migrate):
     leases.add_command(_command)
 
 

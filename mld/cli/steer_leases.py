@@ -387,6 +387,20 @@ def pause(file: str, *, names: tuple[str, ...], for_s: float, **options: Any) ->
     return _steer(SteerVerb.PAUSE, file, names, for_s=for_s, **options)
 
 
+@click.command("delete")
+@takes_file_and_names("LEASE...")
+@changes_leases
+def delete(file: str, *, names: tuple[str, ...], **options: Any) -> int:
+    """Delete the row of LEASE, a shard id or a lease key, with its checkpoint.
+
+    Only of a shard that is past the retention of its stream, or of a stream that the file does not
+    name, and only while nobody renews it. Without --execute nothing is changed.
+    """
+    if options["is_all"]:
+        raise click.UsageError("--all is not for delete: name the leases")
+    return _steer(SteerVerb.DELETE, file, names, **options)
+
+
 @click.command("resume")
 @takes_file_and_names("LEASE...")
 @changes_leases

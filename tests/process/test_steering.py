@@ -288,3 +288,23 @@ def test_the_parent_of_a_row_that_was_written_meanwhile_stays(
     after = app.items()
     del before[shard_id(2)], after[shard_id(2)]
     assert after == before
+
+
+def test_only_the_row_of_a_shard_past_retention_is_deleted(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.split(0)  # 1 and 2
+    app.create_table()
+    row(app, 0, **at("SHARD_END"))
+    row(app, 1)
+    item = app.dynamodb.get_item(TableName=app.name, Key={"leaseKey": {"S": shard_id(1)}})["Item"]
+    old = {**item, "leaseKey": {"S": "shardId-000000000000-"}}
+    app.dynamodb.put_item(TableName=app.name, Item=old)
+    answer = steered(app, "delete", shard_id(0), shard_id(1), "--execute", code=5)
+    assert {one["why"] for one in answer["leases"]} == {
+        "the stream still has its shard, or never had it"
+    }
+    done = only(steered(app, "delete", "shardId-000000000000-", "--execute"))
+    assert done["done"]
+    assert set(app.items()) == {shard_id(0), shard_id(1)}

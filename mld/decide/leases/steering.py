@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import Sentinel
 
@@ -96,7 +97,7 @@ def plan_step(
         position: of a reset; None = not looked for yet.
     """
     way, why = way_of(watch, lease, failover_s)
-    if lease.is_finished:
+    if lease.is_finished and verb is not SteerVerb.DELETE:
         way, why = SteerWay.REFUSED, "the shard was read to its end: its children are read now"
     if way in (SteerWay.WRITE, SteerWay.ASK):
         match verb:
@@ -110,6 +111,8 @@ def plan_step(
                 way, why = _pause(watch, way)
             case SteerVerb.RESUME if lease.paused_until_s is None:
                 way, why = SteerWay.NONE, "it is not paused"
+            case SteerVerb.DELETE:
+                way, why = _delete(watch, lease, way)
             case _:
                 pass
     notes = () if position is None else tuple(_notes(watch, lease, position))
@@ -160,6 +163,22 @@ def _open_parents(watch: Snapshots, lease: Lease) -> list[str]:
     rows = watch.last.leases
     keys = [lease.key_of(one) for one in lease.parent_shard_ids]
     return [key for key in keys if key in rows and not rows[key].is_finished]
+
+
+def _delete(watch: Snapshots, lease: Lease, way: SteerWay) -> tuple[SteerWay, str]:
+    """Only what no worker makes again and nobody goes on from."""
+    if way is SteerWay.ASK:
+        return SteerWay.REFUSED, f"{lease.lease_owner} renews it"
+    stream = watch.streams.get(lease.stream_identifier)
+    if stream is not None and not stream.is_listed:
+        return way, ""
+    listed = watch.listed.get(lease.stream_identifier)
+    if stream is None or stream.gone is not None or not listed:
+        why = "the shards of its stream are not known"
+        return SteerWay.REFUSED, why if stream is None else stream.gone or stream.unknown or why
+    if shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED:
+        return way, ""
+    return SteerWay.REFUSED, "the stream still has its shard, or never had it"
 
 
 def _pause(watch: Snapshots, way: SteerWay) -> tuple[SteerWay, str]:

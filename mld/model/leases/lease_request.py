@@ -30,6 +30,8 @@ class SteerVerb(StrEnum):
     RELEASE = "release"
     PAUSE = "pause"
     RESUME = "resume"
+    #: No holder is asked for it.
+    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class LeaseRequest:
 
     Attributes:
         request_id: made anew for each.
-        verb: a :class:`SteerVerb`; requests with another word are not read.
+        verb: a :class:`SteerVerb` but ``delete``; requests with another word are not read.
         holder: the worker that is asked; "" = the row was at rest, nobody was asked.
         expires_s: epoch seconds from which on it is void.
         sequence_number: with ``reset``, the checkpoint to store.

@@ -87,9 +87,21 @@ def _steering(
         case _ if "leaseOwner" not in removed:
             after = replace(after, lease_owner=None)
             removed += ("leaseOwner",)
-        case _:
+        case _:  # a release
             pass  # at rest the owners are removed in any case
     return own_write(lease, after, attributes, tuple(dict.fromkeys(removed)))
+
+
+def deleting_at_rest(lease: Lease) -> dict[str, Any]:
+    """A command deletes a row that nobody renews; returns the request but for ``TableName``."""
+    request = own_write(lease, lease, {}, ()).request
+    values = request["ExpressionAttributeValues"]
+    return {
+        "Key": request["Key"],
+        "ConditionExpression": request["ConditionExpression"],
+        "ExpressionAttributeValues": {k: v for k, v in values.items() if k != ":next"},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
 
 
 def creating_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> dict[str, Any]:

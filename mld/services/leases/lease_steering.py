@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from mld.decide.leases.steering import SteerWay
 from mld.errors import ConditionFailed, TransactionCanceled, UnknownOutcome
 from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.lease_request import SteerVerb
 from mld.model.leases.steering_writes import (
     creating_at_rest,
+    deleting_at_rest,
     requesting,
     withdrawing,
     writing_at_rest,
@@ -55,6 +57,8 @@ class LeaseSteering:
         Raises:
             AwsError: the table could not be read or written.
         """
+        if request.verb == SteerVerb.DELETE:
+            return await self._delete(step.lease)
         if step.way is SteerWay.WRITE:
             return await self._write(step.lease, request)
         return await self._ask(step.lease, request, timeout_s)
@@ -106,6 +110,16 @@ class LeaseSteering:
             if row is not None and row.steered == request.request_id:
                 return None
             return _changed(row)
+        return None
+
+    async def _delete(self, lease: Lease) -> str | None:
+        try:
+            await self._dynamodb.delete_item(
+                TableName=self._store.table_name, **deleting_at_rest(lease)
+            )
+        except (ConditionFailed, UnknownOutcome):
+            row = await self._store.get(lease.lease_key, consistent=True)
+            return None if row is None else _changed(row)
         return None
 
     async def _ask(self, lease: Lease, request: LeaseRequest, timeout_s: float) -> str | None:

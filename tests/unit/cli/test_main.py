@@ -435,6 +435,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         "release",
         "resume",
         "reset",
+        "delete",
         "show",
         "replay",
     }
@@ -442,7 +443,14 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
     named += ["console", "doctor", "explain", "iam", "wait"]
     named += ["leases describe", "leases watch", "workers list", "records peek"]
-    named += ["leases export", "leases pause", "leases release", "leases reset", "leases resume"]
+    named += [
+        "leases delete",
+        "leases export",
+        "leases pause",
+        "leases release",
+        "leases reset",
+        "leases resume",
+    ]
     named += ["dead-letters list", "dead-letters show", "dead-letters replay"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
@@ -450,7 +458,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         rest = ["--for", "all-owned"] if "wait" in words else rest
         rest = ["--role", "worker"] if "iam" in words else rest
         rest = ["shardId-1"] if {"describe", "peek"} & set(words) else rest
-        rest = ["shardId-1"] if {"pause", "release", "resume"} & set(words) else rest
+        rest = ["shardId-1"] if {"pause", "release", "resume", "delete"} & set(words) else rest
         rest = ["shardId-1", "--to-latest"] if "reset" in words else rest
         rest = ["abcdef"] if {"show", "replay"} & set(words) else rest
         answers = {

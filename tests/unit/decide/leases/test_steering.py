@@ -12,8 +12,10 @@ from mld.decide.leases.steering import (
     is_paused,
     plan_step,
 )
+from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.model.streams.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 
@@ -158,3 +160,36 @@ def test_what_a_reset_means(row, others, position, way, text):
     assert step.position == position
     said = " ".join([step.why, *step.notes])
     assert said.strip() == "" if text is None else text in said
+
+
+def shard(number):
+    return Shard(f"shardId-{number:012d}", HashRange(number * 100, number * 100 + 99), "1")
+
+
+OLD = StreamSnapshot(name="s", shards=(shard(1),))
+
+
+@pytest.mark.parametrize(
+    ("row", "stream", "way", "why"),
+    [
+        (FREE, OLD, SteerWay.WRITE, ""),
+        (replace(FREE, checkpoint=SHARD_END), OLD, SteerWay.WRITE, ""),
+        (lease(1), OLD, SteerWay.REFUSED, "still has its shard"),
+        (lease(2), OLD, SteerWay.REFUSED, "or never had it"),
+        (FREE, StreamSnapshot(name="s", is_listed=False), SteerWay.WRITE, ""),
+        (FREE, StreamSnapshot(name="s", gone="deleted"), SteerWay.REFUSED, "deleted"),
+        (FREE, StreamSnapshot(name="s", unknown="denied"), SteerWay.REFUSED, "denied"),
+        (FREE, StreamSnapshot(name="s"), SteerWay.REFUSED, "not known"),
+        (FREE, StreamSnapshot(name="s", identifier="1:s:1"), SteerWay.REFUSED, "not known"),
+    ],
+)
+def test_only_what_nobody_needs_is_deleted(row, stream, way, why):
+    watch = Snapshots((snapshot(0.0, row, streams=(stream,)),))
+    step = plan_step(watch, row, SteerVerb.DELETE, 10.0)
+    assert step.way is way
+    assert why in step.why
+
+
+def test_a_row_that_is_renewed_is_not_deleted():
+    watch = watched(OURS, living=("me",))
+    assert plan_step(watch, OURS, SteerVerb.DELETE, 10.0).why == "me renews it"

@@ -20,6 +20,7 @@ from mld.model.leases.lease_request import (
 from mld.model.leases.lease_writes import checkpointing, renewal
 from mld.model.leases.steering_writes import (
     creating_at_rest,
+    deleting_at_rest,
     requesting,
     withdrawing,
     writing_at_rest,
@@ -48,7 +49,7 @@ PENDING = {"pendingCheckpoint": {"S": "9"}, "pendingCheckpointSubSequenceNumber"
 on_table = on_table_with(lambda world: world.store())
 
 
-@pytest.mark.parametrize("verb", list(SteerVerb))
+@pytest.mark.parametrize("verb", OF_VERB)
 def test_a_request_is_read_as_it_was_written(verb):
     request = OF_VERB[verb]
     assert request_from(request.text) == request
@@ -68,6 +69,7 @@ def test_a_request_is_read_as_it_was_written(verb):
         RESET.text.replace('"12"', '"x"'),
         RESET.text.replace('"12"', '"SHARD_END"'),
         RESET.text.replace("reset", "delete"),
+        RESET.text.replace("reset", "drop"),
         RESET.text.replace("reset", "pause"),
         # What could be read and not be named by a condition: numbers written otherwise, unknown keys.
         RESET.text.replace("100.0", "100"),
@@ -125,7 +127,7 @@ def stored(world):
     return lease_from_item(world.row(KEY))
 
 
-@pytest.mark.parametrize("verb", list(SteerVerb))
+@pytest.mark.parametrize("verb", OF_VERB)
 def test_a_holder_that_is_asked_finds_it_with_its_next_renewal_and_does_it(verb):
     request = OF_VERB[verb]
 
@@ -149,7 +151,7 @@ def test_a_holder_that_is_asked_finds_it_with_its_next_renewal_and_does_it(verb)
     on_table(test, MINE)
 
 
-@pytest.mark.parametrize("verb", list(SteerVerb))
+@pytest.mark.parametrize("verb", OF_VERB)
 @pytest.mark.parametrize("fault", ["lose answer", "lose request"])
 def test_a_lost_answer_changes_nothing_of_it(verb, fault):
     request = OF_VERB[verb]
@@ -185,7 +187,7 @@ def test_a_request_that_was_withdrawn_is_not_carried_out():
     on_table(test, MINE)
 
 
-@pytest.mark.parametrize("verb", list(SteerVerb))
+@pytest.mark.parametrize("verb", OF_VERB)
 def test_a_row_at_rest_has_no_owner_afterwards(verb):
     request = OF_VERB[verb]
     row = lease(
@@ -261,3 +263,18 @@ def test_a_row_that_is_made_again_says_so_and_replaces_none():
             await world.dynamodb("person").put_item(TableName=store.table_name, **put)
 
     on_table(test)
+
+
+@pytest.mark.parametrize("change", [{}, {"leaseCounter": 8}, {"leaseOwner": "other"}])
+def test_a_row_is_deleted_only_as_it_was_read(change):
+    async def test(world, store):
+        world.change(KEY, **change)
+        request = {"TableName": store.table_name, **deleting_at_rest(MINE)}
+        if change:
+            with pytest.raises(ConditionFailed):
+                await world.dynamodb("person").delete_item(**request)
+        else:
+            await world.dynamodb("person").delete_item(**request)
+        assert bool(world.row(KEY)) == bool(change)
+
+    on_table(test, MINE)
