@@ -322,8 +322,6 @@ def decode_line(line: bytes, announced: Collection[str]) -> tuple[Decoded, Junk 
 
 def _status(fields: dict[str, Any]) -> Status:
     """A status; one that names a failed record has failed, whatever else it says."""
-    if len(fields) < 2:
-        return Status(fields.get("responseFor"))
     failure, number = fields.get("failure"), fields.get("failedSequenceNumber")
     if failure is None and number is not None:
         failure = ""
@@ -342,10 +340,10 @@ def _message(
     if known is None:
         raise _Refused(f"unknown action {action!r:.100}")
     if action == Action.STATUS and FAILURE in announced:
-        known = _FAILURE_FIELDS
+        return _status(_take(pairs, _FAILURE_FIELDS))
     fields = _take(pairs, known)
     if action == Action.STATUS:
-        return _status(fields)
+        return Status(fields.get("responseFor"))
     if action == Action.CHECKPOINT:
         return CheckpointRequest(fields.get("sequenceNumber"), fields.get("subSequenceNumber"))
     return Foreign(Action(str(action)))

@@ -70,9 +70,9 @@ def processed(*runs: Running) -> list[str]:
     ("how", "reason", "exit_code", "signal"),
     [
         ("exit", "exit", 3, None),
-        ("signal", "signal", None, 9),
-        ("hang", "timeout", None, None),
-        ("protocol", "protocol", None, None),
+        pytest.param("signal", "signal", None, 9, marks=pytest.mark.proof),
+        pytest.param("hang", "timeout", None, None, marks=pytest.mark.proof),
+        pytest.param("protocol", "protocol", None, None, marks=pytest.mark.proof),
         ("status", "status", None, None),
     ],
 )
@@ -129,7 +129,10 @@ def test_a_shell_script_that_checkpoints_at_its_end_gets_the_others_once_more(
         )
 
 
-@pytest.mark.parametrize(("version", "kind"), [("1", "real"), ("3", "real"), ("3", "shim")])
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [pytest.param("1", "real", marks=pytest.mark.proof), ("3", "real"), ("3", "shim")],
+)
 def test_an_exception_of_a_kclpy_processor_is_a_failure_and_what_it_confirmed_comes_once(
     new_app: Callable[..., Application], tmp_path: Path, version: str, kind: str
 ) -> None:

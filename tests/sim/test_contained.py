@@ -12,8 +12,8 @@ from tests.sim.plan import draw
 
 pytestmark = pytest.mark.sim
 
-QUICK, ALL = 20, 200
-CHUNK = 20
+QUICK, ALL = 10, 200
+CHUNK = 10
 
 
 def plan_of(seed):
