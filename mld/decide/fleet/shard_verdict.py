@@ -422,10 +422,10 @@ class ShardJudge:
                     lease,
                     Verdict.REWOUND,
                     VerdictSeverity.WARNING,
-                    f"its checkpoint went back, from {earlier.checkpoint} to {later.checkpoint}; no "
-                    "worker does that",
-                    "ask who changed the row: records come again once another child starts before the next "
-                    "checkpoint",
+                    f"its checkpoint went back, from {earlier.checkpoint} to {later.checkpoint}, which "
+                    "no worker does by itself",
+                    "ask who changed the row, with kcl-mld leases reset or by hand: records come again once "
+                    "another child starts before the next checkpoint",
                     self._watch.since_s(look),
                 )
                 return
