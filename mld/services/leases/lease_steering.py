@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.leases.steering import SteerWay
 from mld.errors import ConditionFailed, TransactionCanceled, UnknownOutcome
-from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.leases.steering_writes import (
     creating_at_rest,
@@ -18,7 +17,7 @@ from mld.model.leases.steering_writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from mld.decide.leases.steering import SteerStep
     from mld.model.leases.lease import Lease
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Between two looks at a row whose holder was asked.
 LOOK_S = 0.5
-#: Sends of a transaction that gets no answer.
+#: Sends of a write that gets no answer.
 TRIES = 3
 
 
@@ -103,14 +102,10 @@ class LeaseSteering:
 
     async def _write(self, lease: Lease, request: LeaseRequest) -> str | None:
         write = writing_at_rest(lease, request, self._clock.wall())
-        try:
-            await self._update(write.request)
-        except (ConditionFailed, UnknownOutcome):
-            row = await self._store.get(lease.lease_key, consistent=True)
-            if row is not None and row.steered == request.request_id:
-                return None
-            return _changed(row)
-        return None
+        is_done, row = await self._send(
+            lease, write.request, lambda row: row.steered == request.request_id
+        )
+        return None if is_done else _changed(row)
 
     async def _delete(self, lease: Lease) -> str | None:
         try:
@@ -123,18 +118,13 @@ class LeaseSteering:
         return None
 
     async def _ask(self, lease: Lease, request: LeaseRequest, timeout_s: float) -> str | None:
-        try:
-            await self._update(requesting(lease, request, self._clock.wall()))
-        except ConditionFailed as refused:
-            row = lease_from_item(refused.item) if refused.item else None
-            if row is None or row.lease_owner != request.holder or row.is_handed_over:
-                return _changed(row)
-            asked = row.request
-            return "another request waits for its holder" + (
-                "" if asked is None else f": {asked.verb} by {asked.by}; it expires by itself"
-            )
-        except UnknownOutcome:
-            pass  # the row tells
+        is_asked, row = await self._send(
+            lease,
+            requesting(lease, request, self._clock.wall()),
+            lambda row: row.request == request or row.steered == request.request_id,
+        )
+        if not is_asked:
+            return _not_asked(row, request)
         ends_at = self._clock.monotonic() + timeout_s
         while self._clock.monotonic() < ends_at:
             row = await self._store.get(lease.lease_key, consistent=True)
@@ -146,17 +136,44 @@ class LeaseSteering:
         return await self._withdraw(lease, request)
 
     async def _withdraw(self, lease: Lease, request: LeaseRequest) -> str | None:
-        try:
-            await self._update(withdrawing(lease.lease_key, request))
-        except ConditionFailed as refused:
-            row = lease_from_item(refused.item) if refused.item else None
-            if row is not None and row.steered == request.request_id:
-                return None
-            return _changed(row)
-        return f"{request.holder} did not do it in time, so the request was withdrawn"
+        taking_back = withdrawing(lease.lease_key, request)
+        is_withdrawn, row = await self._send(lease, taking_back, lambda _row: False)
+        if row is not None and row.steered == request.request_id:
+            return None
+        if is_withdrawn or (row is not None and row.lease_owner == request.holder):
+            return f"{request.holder} did not do it in time, so the request was withdrawn"
+        return _changed(row)
 
-    async def _update(self, request: Mapping[str, Any]) -> None:
-        await self._dynamodb.update_item(TableName=self._store.table_name, **request)
+    async def _send(
+        self, lease: Lease, write: Mapping[str, Any], is_done: Callable[[Lease], bool]
+    ) -> tuple[bool, Lease | None]:
+        """Whether a conditional write has happened; if it was refused, the row, None = gone.
+
+        Args:
+            is_done: whether a row shows it: an earlier send may have had no answer.
+        """
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._dynamodb.update_item(TableName=self._store.table_name, **write)
+            except ConditionFailed:
+                row = await self._store.get(lease.lease_key, consistent=True)
+                return row is not None and is_done(row), row
+            except UnknownOutcome:
+                if attempt == TRIES:
+                    raise
+            else:
+                break
+        return True, None
+
+
+def _not_asked(row: Lease | None, request: LeaseRequest) -> str:
+    if row is None or row.lease_owner != request.holder or row.request is None:
+        return _changed(row)
+    asked = row.request
+    return (
+        f"another request waits for its holder: {asked.verb} by {asked.by or 'somebody'}; it expires "
+        "by itself"
+    )
 
 
 def _changed(row: Lease | None) -> str:
