@@ -9,6 +9,7 @@ import click
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.leases.lease_report import group_leases, left_free, told_free
 from mld.model.fleet.verdict import VerdictSeverity
+from mld.model.leases.containment import skipped_behind
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def described(
             for shard_id, row in known
         )
 
+    failure = lease.failure.behind(lease.checkpoint)
     child_ids = dict.fromkeys([*lease.child_shard_ids, *(row.lease.shard_id for row in children)])
     facts = {
         "verdict": f"{said.verdict} ({said.severity.word}): {said.cause}",
@@ -138,6 +140,8 @@ def described(
         "counter": str(lease.lease_counter),
         "checkpoint": str(lease.checkpoint or "-"),
         "pending": lease.pending_checkpoint and str(lease.pending_checkpoint),
+        "fails at": failure.suspects and f"{failure.suspects}, {failure.attempts} attempts",
+        "skipped": ", ".join(map(str, skipped_behind(lease.skipped, lease.checkpoint))),
         "lag": seconds(one.lag_s),
         "KiB/s": lease.throughput_kbps and f"{lease.throughput_kbps:.1f}",
         "switches": str(lease.owner_switches_since_checkpoint),

@@ -12,6 +12,7 @@ from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.fakes.fleet_looks import BEGINS_S, Looks
@@ -270,6 +271,8 @@ def test_a_password_in_an_address_is_not_repeated(properties, opened, capsys):
 
 def test_a_lease_is_described_with_its_relatives(opened, printed):
     child = replace(FREE, lease_owner="blue-1", throughput_kbps=12.34)
+    suspects, skipped = PositionRange.parse("70..71"), (PositionRange.parse("60"),)
+    child = replace(child, failure=FailureNote(suspects, 2), skipped=skipped)
     opened((PARENT, child), living=("blue-1",))
     lines = printed("describe", PARENT.shard_id, child.lease_key).splitlines()
     assert lines[0] == PARENT.lease_key
@@ -278,6 +281,8 @@ def test_a_lease_is_described_with_its_relatives(opened, printed):
     assert "  parents     shardId-000000000000 (FINISHED)" in lines
     assert "  checkpoint  49/3" in lines
     assert "  KiB/s       12.3" in lines
+    assert "  fails at    70..71, 2 attempts" in lines
+    assert "  skipped     60" in lines
     assert "  hash keys   200-299" in lines
     (row,) = json.loads(printed("describe", child.shard_id, "-o", "json"))["leases"]
     assert [kin["lease"] for kin in row["parent_leases"]] == [PARENT.lease_key]
