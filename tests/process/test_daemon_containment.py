@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kclpy_cache import aws_kcl
 from tests.process.daemon import shard_id, wait_until
 from tests.process.test_daemon_life import library
 from tests.sim.stream import kpl_aggregate
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.process
 DATA = Path(__file__).resolve().parents[1] / "data"
 POISONED = DATA / "poisoned_child.py"
 RAISING = DATA / "kclpy" / "poisoned.py"
+THROWING = DATA / "node" / "poisoned.js"
 SHELL = r"""#!/bin/sh
 # Ends at the payload "17", of which it sees the base64; checkpoints at the end alone.
 while IFS= read -r line; do
@@ -146,6 +149,25 @@ def test_an_exception_of_a_kclpy_processor_is_a_failure_and_what_it_confirmed_co
     assert processed(run) == put
     (letter,) = letters(tmp_path)
     assert letter["reason"] == "exception"
+    assert "no such customer" in letter["message"]
+
+
+def test_a_program_of_aws_kcl_that_throws_is_a_failure(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    folder, node = aws_kcl(), shutil.which("node")
+    if folder is None or node is None:
+        pytest.skip("Node and aws-kcl cannot be had here")
+    app = contained(new_app, tmp_path)
+    put = app.put(3, "key")
+    app.kinesis.put_record(StreamName=app.name, Data=b"bad", PartitionKey="key")
+    put += app.put(3, "key")
+    run = app.start(executable=(node, str(THROWING)), environment={"NODE_PATH": str(folder)})
+    wait_until(lambda: len(processed(run)) >= len(put), "all others are processed")
+    assert run.stop() == 0, run.output
+    assert processed(run) == put
+    (letter,) = letters(tmp_path)
+    assert letter["reason"] == "exit"
     assert "no such customer" in letter["message"]
 
 
