@@ -43,6 +43,7 @@ _AT_ONCE = 8
 _EXPIRES_S = 900.0
 _HOUR_S = 3600.0
 _MOST_PAUSE_S = 7 * DAY_S
+_MOST_REASON = 500
 _DURATION = re.compile(
     r"(?:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?)\Z", re.IGNORECASE
 )
@@ -64,11 +65,19 @@ class Duration(click.ParamType[float]):
         return days * DAY_S + hours * _HOUR_S + minutes * 60 + seconds
 
 
+def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
+    if len(text) > _MOST_REASON:
+        raise click.BadParameter(f"it has {len(text)} characters; at most {_MOST_REASON} are kept")
+    return text
+
+
 def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--all``, ``--reason``, ``--execute`` and ``-o``."""
     options = [
         click.option("--all", "is_all", is_flag=True, help="Every lease that is not finished."),
-        click.option("--reason", default="", metavar="TEXT", help="Kept in the row."),
+        click.option(
+            "--reason", default="", metavar="TEXT", callback=_reason, help="Kept in the row."
+        ),
         click.option(
             "--execute", is_flag=True, help="Do it; without it the command only says what it would."
         ),

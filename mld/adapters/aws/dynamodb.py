@@ -1,8 +1,9 @@
 """The port :class:`mld.ports.aws.DynamoDb`, by botocore in the pool ``leases``.
 
 A page of a scan is read as the JSON that it is: botocore's parser walks every attribute of every
-row by its shape, to the same values, and 300 rows are looked at each few seconds. What has binary
-values, or anything else that is not of the usual form, it reads.
+row by its shape, to the same values, and 300 rows are looked at each few seconds. So is the row that
+a renewal brings back. What has binary values, or anything else that is not of the usual form, it
+reads.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from mld.adapters.calls import CallPool
 
 _BINARY = re.compile(rb'"BS?"\s*:')
-#: Members of a page; with any other one it is left to botocore.
-_PAGE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ConsumedCapacity"}
+#: Members of a page, and of a row that a renewal brings back; with any other one it is left to
+#: botocore.
+_PAGE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ConsumedCapacity", "Attributes"}
 #: Renewals and checkpoints; what the start of a large stream needs; looks at the table.
 _FREQUENT = ("update_item", "put_item", "scan", "get_item")
 
@@ -37,7 +39,7 @@ class BotocoreDynamoDb:
     """
 
     def __init__(self, client: BaseClient, pool: CallPool) -> None:
-        for operation in ("Scan", "Query"):
+        for operation in ("Scan", "Query", "UpdateItem"):
             client.meta.events.register(f"before-parse.dynamodb.{operation}", _read_page)
         self._calls = Caller(client, pool, _FREQUENT)
 

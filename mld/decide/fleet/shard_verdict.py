@@ -156,8 +156,8 @@ class ShardJudge:
 
     def _paused(self, lease: Lease) -> Conclusion | None:
         left_s = (lease.paused_until_s or 0.0) - self._watch.last.wall_s
-        if left_s <= 0:
-            return None
+        if left_s <= 0 or not lease.is_held_by_ours:
+            return None  # others do not know of it
         return self._said(
             lease,
             Verdict.PAUSED,

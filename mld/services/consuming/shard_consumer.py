@@ -379,7 +379,9 @@ class ShardConsumer:
         context.shutdown.steer(request)
         timeout_s = config.leases.hand_off_timeout_s
         await asyncio.sleep(timeout_s)
-        if (processor := self._feed.processor) is not None:
+        processor = self._feed.processor
+        # At the end of a shard, or when the lease is lost, there is nothing left to be done for it.
+        if processor is not None and context.shutdown.reason is ShutdownReason.REQUESTED:
             text = "%s: its child did not finish in %.0f s, so it is ended for the %s"
             log.warning(text, self.shard_id, timeout_s, request.verb)
             self._is_child_ended = True

@@ -33,6 +33,7 @@ PAYMENTS = "123456789012:payments:1700000000"
         (("reset", SHARD, "b", "--after-sequence-number", "1"), "of one shard"),
         (("reset", SHARD, "--from", "/nowhere.json"), "/nowhere.json can't be read"),
         (("delete", "--all"), "name the leases"),
+        (("release", SHARD, "--reason", "x" * 501), "it has 501 characters"),
         (("pause", SHARD, "--for", "P8D"), "is not in the range"),
         (("pause", SHARD, "--for", "PT0S"), "is not in the range"),
     ],

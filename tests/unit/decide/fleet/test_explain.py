@@ -245,11 +245,14 @@ def test_a_reset_is_no_rewinding():
 
 
 def test_a_lease_that_is_paused_ends_its_pause():
-    looks = [look(s, owned(counter=s, paused_until_s=1030.0)) for s in (0, 11)]
+    ours = {"holder": owned().lease_owner, "paused_until_s": 1030.0}
+    looks = [look(s, owned(counter=s, **ours)) for s in (0, 11)]
     assert said(*looks) == {KEY: (Verdict.PAUSED, INFO)}
     assert "for another 19 s" in first(*looks).cause
-    over = [look(s, owned(counter=s, paused_until_s=1030.0)) for s in (31, 42)]
+    over = [look(s, owned(counter=s, **ours)) for s in (31, 42)]
     assert said(*over)[KEY][0] is Verdict.NO_PROGRESS
+    java = [look(s, owned(counter=s, **ours | {"holder": "before"})) for s in (0, 11)]
+    assert said(*java)[KEY][0] is Verdict.NO_PROGRESS
 
 
 @pytest.mark.parametrize(
