@@ -18,7 +18,7 @@ from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.cli.fleet_access import find_streams
-from mld.decide.children.child_environment import ChildFacts
+from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.doctor import (
     Attempt,
     AwsFacts,
@@ -38,7 +38,6 @@ from mld.model.sequence import TRIM_HORIZON
 from mld.services.bounded import for_each
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.fleet.fleet_reader import fleet_items
-from protocol import CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -337,7 +336,7 @@ def _child_facts(config: Config, limit_s: float) -> ChildFacts:
         application_name=config.application_name,
         worker_id=config.worker_id,
         pid=os.getpid(),
-        announced=CAPABILITIES,
+        announced=announced_to(config.child),
         answer_timeout_s=limit_s,
         spark=config.spark,
         stream_identifier=identifier,
