@@ -208,6 +208,16 @@ def test_a_shard_with_too_many_letters_is_held_while_others_go_on(
     assert "it had 1 dead letter within five minutes" in json.loads(row["kclMldFailure"])["held"]
     assert row["leaseOwner"] == "w1"
     wait_until(lambda: app.items()[shard_id(0)]["leaseCounter"] > row["leaseCounter"], "renewed")
+    started = f"{shard_id(0)}: started child"
+    before = run.output.count(started)
+    file = run.folder / "app.properties"
+    command = ["leases", "release", str(file), shard_id(0), "--execute", "--reason", "mended"]
+    subprocess.run(
+        [sys.executable, "-m", "mld", *command],
+        env=os.environ | app.aws.environment_for_child(),
+        check=True,
+    )
+    wait_until(lambda: run.output.count(started) > before, "the next owner tries again")
     assert run.stop() == 0, run.output
     assert len(letters(tmp_path)) == 1
 
