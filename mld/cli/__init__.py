@@ -66,6 +66,7 @@ COMMANDS = {
     "iam": ("mld.cli.iam", "print the IAM policy that an application needs"),
     "leases": ("mld.cli.leases", "show, watch or convert a lease table"),
     "workers": ("mld.cli.workers", "show the workers of a fleet"),
+    "consumers": ("mld.cli.consumers", "show or remove consumers for enhanced fan-out"),
     "records": ("mld.cli.records", "show the next records of a shard"),
     "dead-letters": ("mld.cli.dead_letters", "show dead letters, and replay them"),
     "local": ("mld.cli.local", "run against an embedded AWS"),

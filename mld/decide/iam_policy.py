@@ -101,7 +101,7 @@ def least_policy(config: Config, role: Role, scope: PolicyScope) -> tuple[Policy
         found = [*streams.reading(), *streams.fan_out(), *tables.working(), *_services(config)]
         found += _dead_letters(config, scope)
     if role is Role.OPERATOR:
-        found += tables.changing()
+        found += [*tables.changing(), *streams.changing()]
     if scope.kms_keys:
         found.append(PolicyStatement("EncryptedStreams", ("kms:Decrypt",), scope.kms_keys))
     return tuple(found)
@@ -132,6 +132,12 @@ class _Streams:
         if selection is not None:
             tags = ("ListTagsForStream",) if selection.tags else ()
             yield PolicyStatement("FindStreams", _kinesis("ListStreams", *tags), (_ANY,))
+
+    def changing(self) -> Iterator[PolicyStatement]:
+        arns = [arn for _, arn in self._arns()]
+        resources = (*arns, *(f"{arn}/consumer/*" for arn in arns))
+        actions = _kinesis("ListStreamConsumers", "DeregisterStreamConsumer")
+        yield PolicyStatement("ChangeConsumers", actions, resources)
 
     def fan_out(self) -> Iterator[PolicyStatement]:
         found: list[str] = []

@@ -400,6 +400,14 @@ class BotocoreKinesis:
         """DescribeStreamConsumer."""
         return await self._control.read("describe_stream_consumer", request)
 
+    async def list_stream_consumers(self, **request: Any) -> dict[str, Any]:
+        """ListStreamConsumers, one page; of commands only."""
+        return await self._control.read("list_stream_consumers", request)
+
+    async def deregister_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """DeregisterStreamConsumer; of commands only."""
+        return await self._control.write("deregister_stream_consumer", request)
+
     async def subscribe_to_shard(self, **request: Any) -> Subscription:
         """SubscribeToShard, in a thread and on a connection of its own."""
         return await ShardSubscription.open(self._subscribing, request)

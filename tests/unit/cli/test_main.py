@@ -436,12 +436,14 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         "resume",
         "reset",
         "delete",
+        "deregister",
         "show",
         "replay",
     }
     commands = sorted(reading_a_file(cli))
     named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
     named += ["console", "doctor", "explain", "iam", "wait"]
+    named += ["consumers list", "consumers deregister"]
     named += ["leases describe", "leases watch", "workers list", "records peek"]
     named += [
         "leases delete",
@@ -458,7 +460,11 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         rest = ["--for", "all-owned"] if "wait" in words else rest
         rest = ["--role", "worker"] if "iam" in words else rest
         rest = ["shardId-1"] if {"describe", "peek"} & set(words) else rest
-        rest = ["shardId-1"] if {"pause", "release", "resume", "delete"} & set(words) else rest
+        rest = (
+            ["shardId-1"]
+            if {"pause", "release", "resume", "delete", "deregister"} & set(words)
+            else rest
+        )
         rest = ["shardId-1", "--to-latest"] if "reset" in words else rest
         rest = ["abcdef"] if {"show", "replay"} & set(words) else rest
         answers = {

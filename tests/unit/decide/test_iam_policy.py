@@ -166,7 +166,9 @@ def test_a_viewer_reads_and_an_operator_changes_rows():
         *("DescribeTable", "Scan", "GetItem"),
     }
     operator = statements(config(POLLING), Role.OPERATOR)
-    assert list(operator) == [*viewer, "ChangeLeases"]
+    assert list(operator) == [*viewer, "ChangeLeases", "ChangeConsumers"]
+    stream, consumers = operator["ChangeConsumers"].resources
+    assert consumers == f"{stream}/consumer/*"
     verbs = {action.partition(":")[2] for action in operator["ChangeLeases"].actions}
     assert verbs == {"PutItem", "UpdateItem", "DeleteItem"}
 
