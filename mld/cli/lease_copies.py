@@ -91,6 +91,11 @@ class LeaseCopy:
     positions: Mapping[str, tuple[str, ExtendedSequenceNumber]]
     streams: Mapping[str, tuple[str, float | None]]
 
+    @property
+    def needs_rest(self) -> bool:
+        """Holders may be asked."""
+        return False
+
     @classmethod
     def read(cls, path: str) -> LeaseCopy:
         """Read a file.

@@ -14,6 +14,7 @@ from mld.cli.lease_copies import LeaseCopy
 from mld.cli.lease_looks import looked
 from mld.cli.loading import build
 from mld.cli.options import takes_file_and_names
+from mld.cli.spark_marks import SparkMarks
 from mld.cli.steer_leases import (
     Duration,
     LeaseSteerer,
@@ -148,6 +149,19 @@ def _target(options: dict[str, Any]) -> ResetTarget:
     return target
 
 
+def _copy(config: Config, target: ResetTarget) -> LeaseCopy | SparkMarks | None:
+    """What ``--from`` names."""
+    if spark_command(config.child.argv) is None:
+        return None if target.from_file is None else LeaseCopy.read(target.from_file)
+    if target.from_file is None:
+        raise MoveRefused(
+            "with kcl-mld-spark the marks in the output decide where a shard goes on, so a checkpoint "
+            "that is moved would be ignored or lose records: begin an epoch with kcl-mld-spark "
+            "new-epoch, keep what it prints in a file, and name that by --from"
+        )
+    return SparkMarks.read(target.from_file)
+
+
 @click.command("reset")
 @takes_file_and_names("LEASE...")
 @_takes_target
@@ -172,13 +186,7 @@ def reset(
     if target.is_number and (is_all or len(names) != 1):
         raise click.UsageError("A sequence number is of one shard: name that one")
     config = build(file, worker_id="nobody").require()
-    if spark_command(config.child.argv) is not None:
-        raise MoveRefused(
-            "with kcl-mld-spark the marks in the output decide where a shard goes on, so a "
-            "checkpoint that is moved would be ignored or lose records: start a new epoch with "
-            "spark.sink.epoch, or restore the output and use kcl-mld-spark new-epoch"
-        )
-    copy = None if target.from_file is None else LeaseCopy.read(target.from_file)
+    copy = _copy(config, target)
     looks, _told = looked(config, once=False, tip=False, urls=())
     watch = Snapshots(tuple(looks))
     meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
@@ -193,7 +201,7 @@ async def _reset(
     watch: Snapshots,
     meant: Sequence[Lease],
     target: ResetTarget,
-    copy: LeaseCopy | None,
+    copy: LeaseCopy | SparkMarks | None,
     steerer: LeaseSteerer,
     *,
     wants: bool,
@@ -219,6 +227,9 @@ async def _reset(
                     if is_root:
                         roots[lease.lease_key] = found.position
                     step = plan_step(watch, lease, SteerVerb.RESET, failover_s, found.position)
+                    if step.way is SteerWay.ASK and copy is not None and copy.needs_rest:
+                        why = f"{lease.lease_owner} renews it: stop all workers"
+                        step = replace(step, way=SteerWay.REFUSED, why=why)
                     steerer.facts[lease.lease_key] = {
                         "behind_s": positions.behind_s.get(lease.lease_key),
                         "arrived_s": found.arrived_s,
@@ -244,7 +255,7 @@ class _Positions:
         access: FleetAccess,
         watch: Snapshots,
         target: ResetTarget,
-        copy: LeaseCopy | None,
+        copy: LeaseCopy | SparkMarks | None,
     ) -> None:
         self._access = access
         self._copy = copy

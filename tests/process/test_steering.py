@@ -308,3 +308,31 @@ def test_only_the_row_of_a_shard_past_retention_is_deleted(
     done = only(steered(app, "delete", "shardId-000000000000-", "--execute"))
     assert done["done"]
     assert set(app.items()) == {shard_id(0), shard_id(1)}
+
+
+def test_the_checkpoints_of_a_spark_sink_go_where_its_marks_stand(
+    new_app: Callable[..., Application], tmp_path: Any
+) -> None:
+    app = new_app(2)
+    app.put(40)
+    first, second = numbers(app, 0), numbers(app, 1)
+    app.create_table()
+    row(app, 0, **at(first[-1]))
+    row(app, 1, **at(second[-1]), **owned_by("w1"), kclMldHolder={"S": "w1"})
+    marks = tmp_path / "marks"
+    marks.write_text(
+        f"{app.name} {shard_id(0)} stands at {first[2]}\n{app.name} {shard_id(1)} stands at "
+        f"{second[3]}/2\n1. Set spark.sink.epoch = 2.\n"
+    )
+    file = str(properties_of(app, executableName="kcl-mld-spark app.py"))
+    words = ("leases", "reset", "--all", "--from", str(marks), "--execute", "-p", file)
+    with renewed(app, 1):
+        done = typed(app, *words)
+    assert done.returncode == 5
+    assert "w1 renews it: stop all workers" in done.stdout
+    done = typed(app, *words)
+    assert done.returncode == 0, done.stderr
+    items = app.items()
+    assert items[shard_id(0)]["checkpoint"] == first[2]
+    assert items[shard_id(1)]["checkpoint"] == second[3]
+    assert items[shard_id(1)]["checkpointSubSequenceNumber"] == 2

@@ -48,6 +48,8 @@ def test_with_spark_the_marks_decide(tmp_path, capsys):
     file.write_text(PROPERTIES.replace("app.py", "kcl-mld-spark f.py"))
     assert dispatch(["leases", "reset", str(file), SHARD, "--to-latest"]) == 5
     assert "the marks in the output decide" in capsys.readouterr().err
+    assert dispatch(["leases", "reset", str(file), SHARD, "--from", str(file)]) == 2
+    assert "has no line of kcl-mld-spark new-epoch" in capsys.readouterr().err
 
 
 def many(stream, number):
