@@ -29,6 +29,8 @@ CALM_SHARES = (0.67, 0.70)
 PROMPT_SHARE = 0.05
 #: A lease whose belief ends within this share of the failover time should have been renewed by now.
 PRESSING_SHARE = 0.2
+#: A renewal is late that has been due for this share of the failover time.
+LATE_SHARE = 0.1
 #: So many such leases, and this share of all, show that the worker or the table can't keep up, and
 #: not that something is wrong with a row.
 PRESSING_LEASES, PRESSING_OF_ALL = 3, 0.05
@@ -182,8 +184,23 @@ def are_pressing(ends: Iterable[float], now: float, failover_s: float) -> bool:
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
     """
     soon = now + failover_s * PRESSING_SHARE
-    are_soon = [end <= soon for end in ends]
-    return sum(are_soon) >= max(PRESSING_LEASES, PRESSING_OF_ALL * len(are_soon))
+    return _are_many([end <= soon for end in ends])
+
+
+def are_late(due_at: Iterable[float], now: float, failover_s: float) -> bool:
+    """Whether renewals don't keep up, so that no more leases are taken.
+
+    Args:
+        due_at: when each held lease is to be renewed, readings of the monotonic clock.
+        now: a reading of the same clock.
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+    """
+    before = now - failover_s * LATE_SHARE
+    return _are_many([one < before for one in due_at])
+
+
+def _are_many(which: list[bool]) -> bool:
+    return sum(which) >= max(PRESSING_LEASES, PRESSING_OF_ALL * len(which))
 
 
 def is_prompt(requested_at: float, answered_at: float, failover_s: float) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.leases.renewal import (
     PRESSING_SHARE,
+    are_late,
     are_pressing,
     believed_until,
     calm_periods_s,
@@ -152,6 +153,9 @@ class HeldLeases:
         #: Cleared while renewals are so late that whatever else takes time has to wait for them.
         self.in_time = asyncio.Event()
         self.in_time.set()
+        #: Cleared while renewals don't keep up with what is held: no more is taken meanwhile.
+        self.keeps_up = asyncio.Event()
+        self.keeps_up.set()
         #: Woken when renewals may be due sooner than was thought.
         self.wanted = Wakeup()
         self._calm_periods_s = calm_periods_s(config)
@@ -307,6 +311,12 @@ class HeldLeases:
         for key in sorted(key for key, one in self._holdings.items() if one.valid_until <= now):
             self.has_lapsed(self._holdings[key])
         ends = [holding.valid_until for holding in self._holdings.values()]
+        brisk_s = self._brisk_s()
+        due_at = [holding.due_at(brisk_s) for holding in self._holdings.values()]
+        if are_late(due_at, now, self._config.failover_s):
+            self.keeps_up.clear()
+        else:
+            self.keeps_up.set()
         if are_pressing(ends, now, self._config.failover_s):
             self.in_time.clear()
             return min(*ends, now + PRESSING_LOOK_S)

@@ -210,7 +210,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         ends_at = self._clock.monotonic() + self._config.renewal_interval_s
 
         async def take_up(lease_key: str) -> None:
-            await self._renewer.in_time.wait()
+            await self._renewer.keeps_up.wait()
             if self._clock.monotonic() >= ends_at:
                 self._changed_at = self._clock.monotonic()  # the next look comes soon
                 return

@@ -125,6 +125,8 @@ class LeaseRenewer:
         self.lapses = self._held.lapses
         #: Cleared while renewals are late: who would take, start or read something waits for it.
         self.in_time = self._held.in_time
+        #: Cleared while renewals don't keep up: who would take leases waits for it.
+        self.keeps_up = self._held.keeps_up
         self._reported_lost = 0
         self._last_failure = ""
         self._last_error: AwsError | None = None

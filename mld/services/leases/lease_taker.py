@@ -185,7 +185,7 @@ class LeaseTaker(LeaseAcquisition):
         ends_at = self._clock.monotonic() + self._config.renewal_interval_s
 
         async def take(lease: Lease) -> None:
-            await self._renewer.in_time.wait()
+            await self._renewer.keeps_up.wait()
             if self._clock.monotonic() >= ends_at:
                 left.append(lease.lease_key)
                 return

@@ -4,6 +4,7 @@ import pytest
 
 from mld.decide.leases.renewal import (
     RowVerdict,
+    are_late,
     are_pressing,
     believed_until,
     calm_periods_s,
@@ -181,6 +182,15 @@ def test_a_long_window_weighs_as_much_as_java_s_in_the_same_time():
 def test_a_few_late_leases_do_not_stop_the_others(late, others, pressing):
     ends = [102.0] * late + [102.1] * others
     assert are_pressing(ends, 100.0, 10.0) is pressing
+
+
+@pytest.mark.parametrize(
+    ("late", "others", "are"),
+    [(0, 0, False), (2, 0, False), (3, 0, True), (3, 57, True), (3, 58, False), (50, 950, True)],
+)
+def test_many_renewals_that_were_due_long_ago_are_late(late, others, are):
+    due_at = [98.9] * late + [99.0] * others
+    assert are_late(due_at, 100.0, 10.0) is are
 
 
 @pytest.mark.parametrize(

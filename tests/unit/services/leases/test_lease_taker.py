@@ -366,11 +366,11 @@ def test_with_a_slow_table_a_round_takes_what_can_be_renewed_and_the_next_one_co
 
 def test_nothing_is_taken_while_renewals_are_late():
     async def test(world, me):
-        me.renewer.in_time.clear()
+        me.renewer.keeps_up.clear()
         taking = asyncio.create_task(me.taker.take_once())
         await asyncio.sleep(1)
         assert set(world.owners().values()) == {None}
-        me.renewer.in_time.set()
+        me.renewer.keeps_up.set()
         assert len((await taking).taken) == 4
 
     on_table(test, *fresh(4))
@@ -383,10 +383,13 @@ def test_late_renewals_are_shown_to_whoever_could_wait():
             await asyncio.sleep(5)
             assert me.renewer.in_time.is_set()
             world.fault("refuse", times=1_000_000)
+            await asyncio.wait_for(_cleared(me.renewer.keeps_up), 10)
+            assert me.renewer.in_time.is_set()
             await asyncio.wait_for(_cleared(me.renewer.in_time), 10)
             assert len(me.renewer.held()) == 10
             world.faults.clear()
             await asyncio.wait_for(me.renewer.in_time.wait(), 5)
+            await asyncio.wait_for(me.renewer.keeps_up.wait(), 5)
 
     async def _cleared(event):
         while event.is_set():  # noqa: ASYNC110
