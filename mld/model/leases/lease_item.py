@@ -176,6 +176,8 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item[THROUGHPUT] = decimal(lease.throughput_kbps)
     if lease.stream_mark is not None:
         item[STREAM_MARK] = {"S": lease.stream_mark}
+    if lease.holder is not None:
+        item[HOLDER] = {"S": lease.holder}
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 
 
