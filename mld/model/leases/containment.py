@@ -19,6 +19,8 @@ SKIP = "kclMldSkip"
 #: Most ranges of a row; a shard that would need more is held.
 MOST_SKIPPED = 100
 _SEPARATOR = ".."
+#: Of a sub-sequence number: 64 bits, as in Java.
+_MOST_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def position_of(text: str) -> ExtendedSequenceNumber:
         MalformedData: it is none.
     """
     number, _, sub = text.partition("/")
-    if sub and not (sub.isascii() and sub.isdigit()):
+    if sub and not (sub.isascii() and sub.isdigit() and len(sub) <= _MOST_DIGITS):
         raise MalformedData(f"{text!r:.100} is no position")
     position = ExtendedSequenceNumber(number, int(sub or 0))
     if position.sentinel is not None:
@@ -127,7 +129,7 @@ def failure_of(text: str | None) -> FailureNote:
             letters_ms=tuple(map(int, said.get("lettersMillis", ()))),
             held=None if held is None else str(held),
         )
-    except (ValueError, TypeError, AttributeError, MalformedData):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, MalformedData):
         return NO_FAILURE
 
 

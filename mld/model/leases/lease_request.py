@@ -108,7 +108,7 @@ def request_from(text: str | None) -> LeaseRequest | None:
         request = _DECODER.decode(text)
         position = request.position
         is_same = request.text == text
-    except (msgspec.MsgspecError, MalformedData, UnicodeError):
+    except (msgspec.MsgspecError, MalformedData, UnicodeError, RecursionError):
         return None
     is_whole = {
         SteerVerb.RESET: position is not None and not position.is_shard_end,

@@ -74,6 +74,7 @@ def test_a_request_is_read_as_it_was_written(verb):
         # What could be read and not be named by a condition: numbers written otherwise, unknown keys.
         RESET.text.replace("100.0", "100"),
         RESET.text[:-1] + ',"new":1}',
+        RESET.text[:-1] + ',"new":' + 9999 * "[",
     ],
 )
 def test_what_is_no_request_is_none(text):
