@@ -335,6 +335,15 @@ class HeldLeases:
             self.lost += 1
             self.end(holding)
 
+    def set_aside(self, holding: Holding) -> None:
+        """End a holding whose row isn't known; it is regained with the row as it is then."""
+        key = holding.lease.lease_key
+        self.end(holding)
+        if self._is_closed:
+            self.note_unreleased(key)
+        else:
+            self._lapsed[key] = holding.lease
+
     def lose_all(self, why: str) -> None:
         """End every holding; nothing is picked up again."""
         if self._holdings:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
 from mld.decide.leases.renewal import most_renewable
-from mld.errors import AwsError, Denied, LeaseLost, NotFound
+from mld.errors import AwsError, Denied, LeaseLost, NotFound, UnknownOutcome
 from mld.model.metrics import (
     CURRENT_LEASES,
     LOST_LEASES,
@@ -264,7 +264,8 @@ class LeaseRenewer:
         """Do what a person asks of the holder; nobody reads the shard meanwhile.
 
         The lease is held anew afterwards, under a new token, or given up if that is the request.
-        A request that was withdrawn, or that could not be written, changes nothing else.
+        A request that was withdrawn, or that could not be written, changes nothing else. While it
+        is not known whether it was written, the lease is not held; the next round regains it.
 
         Args:
             request: of the row, addressed to us.
@@ -283,15 +284,20 @@ class LeaseRenewer:
             except LeaseLost as lost:
                 self._held.lose(holding, lost.why)
                 return False
+            except UnknownOutcome as error:
+                # Who went on from the row as it was would undo what may be done.
+                log.warning("%s: %s may be carried out: %s", lease_key, request.verb, error)
+                self._held.set_aside(holding)
+                return False
             except AwsError as error:
                 log.warning("%s: cannot carry out %s yet: %s", lease_key, request.verb, error)
                 # The next renewal brings the request again.
                 self._held.hold(replace(holding.lease, request=None), holding.last_success)
                 return False
-            if lease.lease_owner is None:
-                self._held.end(holding)
-            else:
+            if lease.actual_owner == self._worker_id:
                 self._held.hold(lease, requested_at)
+            else:  # released, and perhaps taken since
+                self._held.end(holding)
             return lease.steered == request.request_id
 
     async def delete_finished(self, lease_key: str) -> bool:

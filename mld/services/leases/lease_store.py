@@ -245,14 +245,16 @@ class LeaseStore:
             at_s: epoch seconds, for the note in the row.
 
         Returns:
-            The row as written: ``steered`` is the request's id, or the request had been withdrawn.
+            The row as stored: ``steered`` is the request's id, or the request was void: withdrawn,
+            or the shard is finished or being handed over. After a release without an answer another
+            worker may have it.
         """
-        return await self._write_as_holder(
-            lease,
-            lambda row: (
-                carrying_out(row, request, at_s) if row.request == request else renewal(row)
-            ),
-        )
+
+        def make(row: Lease) -> LeaseWrite:
+            is_void = row.request != request or row.is_handed_over or row.is_finished
+            return renewal(row) if is_void else carrying_out(row, request, at_s)
+
+        return await self._write_as_holder(lease, make)
 
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
         for _ in range(WRITE_TRIES):

@@ -10,6 +10,8 @@ from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first
 from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.lease_request import LeaseRequest
+from mld.model.leases.steering_writes import requesting
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
@@ -918,3 +920,105 @@ def test_two_processes_with_one_id_never_notice_each_other():
         return [len(twin.held()) for twin in twins]
 
     assert run(main()) == [1, 1]
+
+
+# -- what people ask for --------------------------------------------------------------------------
+
+
+def asked(verb, **fields):
+    return LeaseRequest(request_id="r1", verb=verb, holder="me", expires_s=900.0, **fields)
+
+
+RESET = asked("reset", sequence_number="12", sub_sequence_number=3)
+PAUSE = asked("pause", until_s=500.0)
+RELEASE = asked("release")
+
+
+async def ask(world, renewer, request):
+    """The token under which the holder has been asked."""
+    await renewer.renew_once()
+    person = world.dynamodb("person")
+    asking = requesting(only(renewer).lease, request, 0.0)
+    await person.update_item(TableName=TABLE, **asking)
+    await renewer.renew_once()
+    assert only(renewer).lease.request == request
+    return only(renewer).token
+
+
+def test_a_release_whose_answer_is_lost_leaves_the_lease_to_who_took_it_meanwhile():
+    async def test(world, renewer):
+        token = await ask(world, renewer, RELEASE)
+        world.fault("lose answer", seconds=3.0)
+        carrying_out = asyncio.ensure_future(renewer.carry_out(KEY, token, RELEASE, 50.0))
+        await asyncio.sleep(1.0)
+        assert await renewer._store.take(stored(world), "other")
+        assert await carrying_out
+        assert renewer.held() == ()
+        assert stored(world).lease_owner == "other"
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("request_", [RESET, PAUSE, RELEASE], ids=lambda one: one.verb)
+@pytest.mark.parametrize("fault", ["lose answer", "lose request"])
+def test_a_lease_is_held_again_only_when_its_row_is_known(request_, fault):
+    """Who went on from the row as it was would undo what has been carried out."""
+
+    async def test(world, renewer):
+        token = await ask(world, renewer, request_)
+        world.fault(fault)
+        world.fault("refuse", "GetItem")
+        assert not await renewer.carry_out(KEY, token, request_, 50.0)
+        assert renewer.held() == ()
+        await renewer.renew_once()
+        is_released = request_ is RELEASE and fault == "lose answer"
+        expected = [] if is_released else [stored(world)]
+        assert [one.lease for one in renewer.held()] == expected
+
+    with_held(test)
+
+
+def test_a_worker_that_stops_says_of_a_row_that_is_not_known_that_it_may_name_it():
+    async def test(world, renewer):
+        token = await ask(world, renewer, RESET)
+        renewer.stop_regaining()
+        world.fault("lose answer")
+        world.fault("refuse", "GetItem")
+        assert not await renewer.carry_out(KEY, token, RESET, 50.0)
+        assert (renewer.held(), renewer.unreleased) == ((), 1)
+
+    with_held(test)
+
+
+def test_a_request_that_was_refused_is_brought_again_by_the_next_renewal():
+    async def test(world, renewer):
+        token = await ask(world, renewer, RESET)
+        world.fault("throttle")
+        assert not await renewer.carry_out(KEY, token, RESET, 50.0)
+        assert only(renewer).lease.request is None
+        await renewer.renew_once()
+        token = only(renewer).token
+        assert only(renewer).lease.request == RESET
+        assert await renewer.carry_out(KEY, token, RESET, 50.0)
+        assert only(renewer).token != token
+        assert only(renewer).lease == stored(world)
+        assert stored(world).checkpoint == POSITION
+
+    with_held(test)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"checkpoint": "SHARD_END", "leaseCounter": 4}, {"leaseOwner": "next", "checkpointOwner": "me"}],
+)  # fmt: skip
+def test_nothing_is_done_to_a_row_that_turns_out_to_be_finished_or_handed_over(changed):
+    async def test(world, renewer):
+        token = await ask(world, renewer, RELEASE)
+        before = only(renewer).lease
+        assert before.lease_counter == 3
+        world.change(KEY, **changed)
+        assert not await renewer.carry_out(KEY, token, RELEASE, 50.0)
+        assert stored(world).request == RELEASE
+        assert stored(world).actual_owner == "me"
+
+    with_held(test)
