@@ -68,6 +68,8 @@ class Duration(click.ParamType[float]):
 def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     if len(text) > _MOST_REASON:
         raise click.BadParameter(f"it has {len(text)} characters; at most {_MOST_REASON} are kept")
+    if not text.isprintable():  # a byte that is no UTF-8 could not be written either
+        raise click.BadParameter("it has characters that can't be printed; write it in one line")
     return text
 
 

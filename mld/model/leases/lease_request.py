@@ -41,8 +41,8 @@ class LeaseRequest:
     Attributes:
         request_id: made anew for each.
         verb: a :class:`SteerVerb` but ``delete``; requests with another word are not read.
-        holder: the worker that is asked; "" = the row was at rest, nobody was asked.
-        expires_s: epoch seconds from which on it is void.
+        holder: the worker that is asked; "" = the row was at rest, nobody was asked; or a note.
+        expires_s: epoch seconds from which on it is void; 0 with a note.
         sequence_number: with ``reset``, the checkpoint to store.
         sub_sequence_number: of that checkpoint.
         until_s: with ``pause``, epoch seconds at which it ends.
@@ -81,13 +81,14 @@ class LeaseRequest:
         return _ENCODER.encode(self).decode()
 
     def done(self, before: ExtendedSequenceNumber | None, at_s: float) -> LeaseRequest:
-        """The note of it.
+        """The note of it, without what it no longer needs: above 1 KB a row's renewals cost twice.
 
         Args:
             before: the checkpoint that there was.
             at_s: epoch seconds.
         """
-        return replace(self, before=None if before is None else str(before), at_s=round(at_s, 3))
+        was = None if before is None else str(before)
+        return replace(self, holder="", expires_s=0.0, before=was, at_s=round(at_s, 3))
 
 
 # Their types are resolved now: two threads must not do that at once.

@@ -34,6 +34,7 @@ PAYMENTS = "123456789012:payments:1700000000"
         (("reset", SHARD, "--from", "/nowhere.json"), "/nowhere.json can't be read"),
         (("delete", "--all"), "name the leases"),
         (("release", SHARD, "--reason", "x" * 501), "it has 501 characters"),
+        (("release", SHARD, "--reason", "caf\udce9"), "characters that can't be printed"),
         (("pause", SHARD, "--for", "P8D"), "is not in the range"),
         (("pause", SHARD, "--for", "PT0S"), "is not in the range"),
     ],
