@@ -64,6 +64,11 @@ class Containment:
         #: Why nothing is read, for people.
         self.held: str | None = None
 
+    @property
+    def attempts(self) -> int:
+        """How often children failed at the suspects."""
+        return self._note.behind(self._context.checkpointer.last).attempts
+
     # -- what the child is given ---------------------------------------------------------------
 
     def parts(self, line: bytes, delivery: Delivery) -> list[LinePart]:

@@ -301,7 +301,8 @@ class ShardConsumer:
             blocked_by=self._blocked_by,
             waits_to_start=self._waits_to_start,
             restarts=self._restarts.total,
-            child_failures=self._restarts.failures,
+            child_failures=self._restarts.failures
+            + (0 if self._containment is None else self._containment.attempts),
             child_failure_age_s=age_s(self._child_failed_at),
             last_error=context.last_error,
             held_because=None if self._containment is None else self._containment.held,
@@ -582,8 +583,6 @@ class ShardConsumer:
         # A supervisor that stops a whole control group ends the children at the same moment.
         if await self._is_interrupted(error, (signal.SIGINT, signal.SIGTERM)):
             return TaskOutcome.AGAIN
-        self._restarts = replace(
-            self._restarts, failures=judged.note.attempts, total=self._restarts.total + 1
-        )
+        self._restarts = replace(self._restarts, total=self._restarts.total + 1)
         pause_s = await containment.settle(failed, judged)
         return TaskOutcome.AGAIN if pause_s is None else await self._restart(pause_s)

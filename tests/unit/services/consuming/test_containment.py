@@ -380,6 +380,25 @@ def test_a_failure_beside_a_batch_is_no_records_fault():
     in_world(test, fails_at_the_end)
 
 
+def test_attempts_at_a_record_leave_the_restarts_that_other_failures_have():
+    """Else one of them after the last attempt would end the worker, with all its shards."""
+
+    async def dies_at_once(_child):
+        return 3
+
+    async def test(world, letters):
+        world.put(*DATA)
+        async with world.consuming(await world.hold()) as consumer:
+            await asyncio.sleep(120)
+            assert len(letters.documents) == 1
+            assert len(world.children.children) == 8
+            assert lines(world)[-1] == [A, C, D]
+            assert consumer.status().child_failures == 1
+
+    poisoned = failing_at(B, checkpoints=False)
+    in_world(test, *[poisoned] * 6, dies_at_once, poisoned)
+
+
 def test_a_child_that_the_stop_of_the_whole_group_ended_has_not_failed():
     async def killed(child):
         while (message := await child.receive()) is not None:
