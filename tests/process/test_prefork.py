@@ -564,6 +564,38 @@ def test_a_killed_child_is_noticed_at_once_with_what_it_left(here: Path) -> None
     play(scene)
 
 
+def test_few_children_end_at_a_time_and_a_slow_one_makes_room(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefork, "ENDS", 2)
+    monkeypatch.setattr(prefork, "END_S", 600.0)
+    written("app.py", "import sys\nsys.stdin.readline()\nsys.stdin.readline()\n")
+
+    async def scene(children: Children) -> None:
+        argv = [sys.executable, "app.py"]
+        slow, other, third, fourth = [await children.start(argv) for _ in range(4)]
+        for stopped in (slow, other):
+            os.kill(stopped.pid, signal.SIGSTOP)
+            await stopped.close_stdin()
+        closing = asyncio.ensure_future(third.close_stdin())
+        done, _ = await asyncio.wait([closing], timeout=0.3)
+        assert not done
+        os.kill(slow.pid, signal.SIGCONT)
+        assert await slow.wait() == 0
+        await closing
+        assert await third.wait() == 0
+        monkeypatch.setattr(prefork, "END_S", 0.1)
+        await fourth.close_stdin()
+        assert await fourth.wait() == 0
+        stuck = [await children.start(argv) for _ in range(4)]
+        for child in stuck:
+            os.kill(child.pid, signal.SIGSTOP)
+            await child.close_stdin()  # the last of them only because the first ones make room
+            await child.close_stdin()
+
+    play(scene)
+
+
 def test_many_children_may_be_asked_for_at_once(
     here: Path, warnings: Callable[[], list[str]]
 ) -> None:

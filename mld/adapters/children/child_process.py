@@ -52,7 +52,7 @@ _STARTS = CallPool("starts", 8)
 SHIM = Path(__file__).resolve().parents[2] / "shim"
 
 
-_Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
+Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
 
 
 class SessionKeeper(Protocol):
@@ -76,7 +76,7 @@ class ChildProcess:
     """
 
     def __init__(
-        self, pid: int, reaped: asyncio.Future[int], pipes: _Pipes, keeper: SessionKeeper | None
+        self, pid: int, reaped: asyncio.Future[int], pipes: Pipes, keeper: SessionKeeper | None
     ) -> None:
         self._pid = pid
         self._stdin, self._stdout, self._stderr = pipes
@@ -289,7 +289,7 @@ def child_pipes() -> Iterator[tuple[Descriptors, Descriptors]]:
             os.close(end)
 
 
-def opened(ours: Descriptors, on_stderr: Callable[[bytes], None]) -> _Pipes:
+def opened(ours: Descriptors, on_stderr: Callable[[bytes], None]) -> Pipes:
     """Our ends of a child's pipes, driven by the loop."""
     stdin, stdout, stderr = ours
     return PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr)

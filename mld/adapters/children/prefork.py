@@ -42,7 +42,7 @@ from mld.model.masking import mask, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.adapters.children.child_process import SessionKeeper
+    from mld.adapters.children.child_process import Pipes, SessionKeeper
     from mld.adapters.children.spawning import Descriptors
 
 _log = logging.getLogger(__name__)
@@ -64,6 +64,10 @@ _END_S = 0.2
 _REAPED_S = 0.05
 #: Most characters of a line that an import prints.
 _LINE_CHARS = 500
+#: Children of a template that end at a time. Each copies what it shares when Python takes its
+#: modules apart. One that takes longer than this waits for something, and makes room.
+ENDS = 8
+END_S = 1.0
 
 
 class TemplateFailed(Exception):
@@ -75,6 +79,35 @@ class _Forked:
     pid: int
     pidfd: int
     reaped: asyncio.Future[int]
+
+
+class _ForkedChild(ChildProcess):
+    """A child of a template; few of them end at a time."""
+
+    def __init__(
+        self, child: _Forked, pipes: Pipes, keeper: SessionKeeper | None, ends: asyncio.Semaphore
+    ) -> None:
+        super().__init__(child.pid, child.reaped, pipes, keeper)
+        self._reaped = child.reaped
+        self._ends = ends
+        self._has_turn = False
+
+    async def close_stdin(self) -> None:
+        """End of file for the child, once few others end; may be called again.
+
+        Cancellation: it has no end of file.
+        """
+        if not (self._has_turn or self._reaped.done()):
+            await self._ends.acquire()
+            self._has_turn = True
+            self._reaped.add_done_callback(self._give_back)
+            self._loop.call_later(END_S, self._give_back)
+        await super().close_stdin()
+
+    def _give_back(self, _reaped: asyncio.Future[int] | None = None) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._ends.release()
 
 
 class PreforkLauncher:
@@ -175,6 +208,7 @@ class _Template:
         self._last_line = ""
         self._timer: asyncio.TimerHandle | None = None
         self._turn = asyncio.Lock()
+        self._ends = asyncio.Semaphore(ENDS)
         self._begin()
 
     # -- the process -------------------------------------------------------------------------------
@@ -315,7 +349,7 @@ class _Template:
                 await asyncio.shield(ready)
             with child_pipes() as (theirs, ours):
                 child = await self._fork(env, theirs)
-        return ChildProcess(child.pid, child.reaped, opened(ours, on_stderr), self._keeper)
+        return _ForkedChild(child, opened(ours, on_stderr), self._keeper, self._ends)
 
     async def _fork(self, env: Mapping[str, str], descriptors: Descriptors) -> _Forked:
         own = encoded({name: env[name] for name in SHARD_VARIABLES if name in env})
