@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from mld.decide.streams.existence import ShardExistence, shard_existence
+from mld.model.leases.containment import NO_FAILURE
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import Sentinel
 
@@ -154,7 +155,8 @@ def _reset(
         return SteerWay.REFUSED, (
             f"it begins when its parents are finished, and {', '.join(open_)} is not: reset that one"
         )
-    if position == lease.checkpoint and lease.pending_checkpoint is None:
+    is_clean = lease.pending_checkpoint is None and not lease.skipped
+    if position == lease.checkpoint and is_clean and lease.failure == NO_FAILURE:
         return SteerWay.NONE, "its checkpoint is there already"
     return way, ""
 

@@ -402,7 +402,7 @@ class BatchFeed:
                 if context.may_go_on():
                     self._failed = FailedLine(part.line, error, before), processor
                 raise
-            containment.passed(part)
+            await containment.passed(part)
         self._delivering = None
 
     def take_failed(self) -> FailedLine | None:

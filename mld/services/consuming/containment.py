@@ -6,9 +6,11 @@ A record is skipped only after its dead letter is kept.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
@@ -26,7 +28,7 @@ from mld.decide.children.containment import (
 )
 from mld.decide.children.lifecycle import CAP_S
 from mld.decide.summary import counted
-from mld.errors import AwsError, LeaseLost, LetterRefused
+from mld.errors import AwsError, LeaseLost, LetterRefused, ThreadRefused
 from mld.model.leases.containment import (
     MOST_SKIPPED,
     FailureNote,
@@ -60,6 +62,7 @@ class Containment:
         self._letters = letters
         self._clock = context.parts.runtime.clock
         self._note = context.held.lease.failure.lifted()
+        self._is_row_held = context.held.lease.failure.held is not None
         self._skipped = context.held.lease.skipped
         #: Why nothing is read, for people.
         self.held: str | None = None
@@ -86,11 +89,14 @@ class Containment:
             return [LinePart(line, largest)]
         return cut(line, suspects, skipped)
 
-    def passed(self, part: LinePart) -> None:
+    async def passed(self, part: LinePart) -> None:
         """The child has answered: who was suspected of it was not to blame this time."""
         suspects = self._note.suspects
         if suspects is not None and suspects.last <= part.largest:
             self._note = FailureNote(letters_ms=self._note.letters_ms)
+            if self._is_row_held:  # else people would be told so until the next checkpoint
+                self._is_row_held = False
+                await self._store_note()
 
     # -- after a failure -----------------------------------------------------------------------
 
@@ -160,9 +166,7 @@ class Containment:
         )
         text = json.dumps(document).encode()  # in ASCII: a queue refuses some characters
 
-        async def keep() -> None:
-            await self._letters.put(letter_id, context.shard_id, text)
-
+        keep = partial(self._put, letter_id, text)
         if not await self._insist(keep, "cannot keep a dead letter; nothing is skipped"):
             return False
         log.error(
@@ -181,6 +185,31 @@ class Containment:
         if judged.may_checkpoint:
             await context.checkpointer.pass_over(last)
         return True
+
+    async def _put(self, letter_id: str, text: bytes) -> None:
+        """Keep a letter, but don't let a destination without an answer hold up a stop.
+
+        Raises:
+            LetterRefused: it is not known to be kept.
+            ThreadRefused: likewise.
+        """
+        refused: LetterRefused | ThreadRefused | None = None
+        try:
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+                ending = group.create_task(self._end_if_given_up(limit))
+                try:
+                    await self._letters.put(letter_id, self._context.shard_id, text)
+                except (LetterRefused, ThreadRefused) as error:
+                    refused = error
+                ending.cancel()
+        except TimeoutError:
+            refused = LetterRefused("the shard is given up before an answer came")
+        if refused is not None:
+            raise refused
+
+    async def _end_if_given_up(self, limit: asyncio.Timeout) -> None:
+        await self._context.shutdown.leaving()
+        limit.reschedule(asyncio.get_running_loop().time())
 
     def _facts(self) -> LetterFacts:
         context, config = self._context, self._context.parts.config
@@ -241,7 +270,7 @@ class Containment:
                 await work()
             except LeaseLost:
                 context.shutdown.lease_lost()
-            except (LetterRefused, AwsError) as error:
+            except (LetterRefused, ThreadRefused, AwsError) as error:
                 context.last_error = f"{what}: {error}"
                 log.error("%s: %s", context.shard_id, context.last_error)  # noqa: TRY400
                 await context.shutdown.pause(

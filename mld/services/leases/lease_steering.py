@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.leases.steering import SteerWay
 from mld.errors import ConditionFailed, TransactionCanceled, UnknownOutcome
-from mld.model.leases.lease_request import SteerVerb
+from mld.model.leases.lease_request import REQUEST, SteerVerb
 from mld.model.leases.steering_writes import (
     creating_at_rest,
     deleting_at_rest,
@@ -167,9 +167,11 @@ class LeaseSteering:
 
 
 def _not_asked(row: Lease | None, request: LeaseRequest) -> str:
-    if row is None or row.lease_owner != request.holder or row.request is None:
+    if row is None or row.lease_owner != request.holder or not row.is_held_by_ours:
         return _changed(row)
     asked = row.request
+    if asked is None:
+        return f"its attribute {REQUEST} can't be read: remove the attribute from the row"
     return (
         f"another request waits for its holder: {asked.verb} by {asked.by or 'somebody'}; it expires "
         "by itself"

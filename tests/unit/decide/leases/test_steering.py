@@ -13,6 +13,7 @@ from mld.decide.leases.steering import (
     plan_step,
 )
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
+from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange, Shard
@@ -140,6 +141,8 @@ CHILD = lease(4, parent_shard_ids=("shardId-000000000003",), checkpoint=TRIM_HOR
         (replace(FREE, checkpoint=TRIM_HORIZON), (), NINE, SteerWay.WRITE, "skipped"),
         (replace(FREE, checkpoint=LATEST), (), TRIM_HORIZON, SteerWay.WRITE, None),
         (replace(FREE, pending_checkpoint=NINE), (), NINE, SteerWay.WRITE, None),
+        (replace(FREE, skipped=(PositionRange(NINE, NINE),)), (), NINE, SteerWay.WRITE, None),
+        (replace(FREE, failure=FailureNote(held="full")), (), NINE, SteerWay.WRITE, None),
         (CHILD, (PARENT,), NINE, SteerWay.REFUSED, "begins when its parents are finished"),
         (CHILD, (replace(PARENT, checkpoint=SHARD_END),), NINE, SteerWay.WRITE, "skipped"),
         (

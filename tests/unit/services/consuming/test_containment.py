@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.errors import LetterRefused, UnknownOutcome, Unreachable
+from mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
 from mld.model.children.contain_config import ContainConfig
 from mld.model.config.config import ChildFailurePolicy
 from mld.model.leases.containment import NO_FAILURE
@@ -26,6 +26,8 @@ class Letters:
     def __init__(self) -> None:
         self.documents: dict[str, dict] = {}
         self.refuses = 0
+        self.error = LetterRefused("file: no space left")
+        self.is_silent = False
         self.puts = 0
 
     async def put(self, letter_id, shard_id, document):
@@ -34,7 +36,9 @@ class Letters:
         self.puts += 1
         if self.refuses:
             self.refuses -= 1
-            raise LetterRefused("file: no space left")
+            raise self.error
+        if self.is_silent:
+            await asyncio.Event().wait()
         self.documents[letter_id] = json.loads(document)
 
     @property
@@ -181,6 +185,53 @@ def test_a_stop_ends_the_wait_for_a_letter():
         assert (await world.row()).failure.attempts == 2
 
     in_world(test, failing_at(A))
+
+
+def test_a_stop_does_not_wait_for_a_destination_without_an_answer():
+    async def test(world, letters):
+        letters.is_silent = True
+        world.put(b"a")
+        async with world.consuming(await world.hold()) as consumer:
+            await asyncio.sleep(60)
+            began = world.clock.monotonic()
+            consumer.request_shutdown()
+        assert letters.puts == 1
+        assert world.clock.monotonic() - began < 5
+        assert not letters.documents
+        assert (await world.row()).lease_owner is None
+
+    in_world(test, failing_at(A))
+
+
+def test_a_worker_without_a_thread_for_letters_waits_for_one():
+    async def test(world, letters):
+        letters.refuses, letters.error = 3, ThreadRefused("letters")
+        numbers = world.put(b"a", b"c")
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(120)
+            assert (await world.row()).checkpoint == At(numbers[1])
+        assert letters.puts == 4
+
+    in_world(test, failing_at(A))
+
+
+def test_a_held_shard_that_is_read_again_is_called_held_no_more_without_a_checkpoint():
+    async def test(world, _letters):
+        world.put(b"a", b"b", b"c")
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(100)
+            held = await world.row()
+            assert held.failure.held
+        world.children.scripts = [failing_at(checkpoints=False)]
+        taken = await world.store.take(await world.row(), "w1")
+        again = world.renewer.hold(taken, world.clock.monotonic())
+        async with world.consuming(again):
+            await asyncio.sleep(5)
+            row = await world.row()
+            assert row.checkpoint == held.checkpoint
+            assert row.failure.held is None
+
+    in_world(test, failing_at(A, B), contain={"limit": 1})
 
 
 def test_a_shard_with_too_many_letters_is_held_and_the_next_owner_tries_again():

@@ -135,6 +135,18 @@ def test_a_holder_that_does_nothing_is_asked_no_longer():
     on_table(test, ROW)
 
 
+def test_a_request_that_cannot_be_read_is_named():
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me", kclMldRequest="{")
+        why = await steering.carry_out(ASKED, request(world, holder="me"), 30)
+        assert "kclMldRequest can't be read" in why
+        world.change(KEY, kclMldHolder="other")
+        why = await steering.carry_out(ASKED, request(world, holder="me"), 30)
+        assert "written meanwhile" in why
+
+    on_table(test, ROW)
+
+
 def test_one_request_waits_at_a_time():
     async def test(world, steering):
         world.change(KEY, kclMldHolder="me")
