@@ -9,7 +9,6 @@ import pytest
 
 from tests.process.daemon import CHECKPOINT, STATUS, Application, heard, shard_id, wait_until
 from tests.process.test_explain import (
-    FAILOVER_MS,
     at,
     numbers,
     owned_by,
@@ -27,12 +26,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 ALL_READ: dict[str, Any] = {"processRecords": [[CHECKPOINT, STATUS]]}
-FAST = {"failoverTimeMillis": str(FAILOVER_MS)}
+#: Longer than a worker on a busy machine leaves a lease alone: a command writes a row that rests.
+FAST = {"failoverTimeMillis": "4000"}
 
 
 def steered(app: Application, *words: str, code: int = 0) -> dict[str, Any]:
     """What a command that changes leases prints as JSON."""
-    done = typed(app, "leases", *words, "-o", "json", "-p", str(properties_of(app)))
+    done = typed(app, "leases", *words, "-o", "json", "-p", str(properties_of(app, **FAST)))
     assert done.returncode == code, (done.stderr, done.stdout)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -156,7 +156,7 @@ def test_a_worker_that_does_not_answer_is_asked_no_longer(
             shard_id(0),
             "--execute",
             "-p",
-            str(properties_of(app, gracefulLeaseHandoffTimeoutMillis="500")),
+            str(properties_of(app, **FAST, gracefulLeaseHandoffTimeoutMillis="500")),
         )
     assert done.returncode == 5
     assert "w1 did not do it in time, so the request was withdrawn" in done.stdout
@@ -210,7 +210,7 @@ def test_a_copy_is_for_the_stream_that_it_is_of(
     app.create_table()
     row(app, 0, **at(numbers(app, 0)[3]))
     row(app, 1, **at("LATEST"))
-    done = typed(app, "leases", "export", str(properties_of(app)))
+    done = typed(app, "leases", "export", str(properties_of(app, **FAST)))
     assert done.returncode == 0, done.stderr
     copy = tmp_path / "copy.json"
     copy.write_text(done.stdout)
@@ -219,14 +219,14 @@ def test_a_copy_is_for_the_stream_that_it_is_of(
     assert only(steered(app, *back))["done"]
     assert app.items()[shard_id(0)]["checkpoint"] == numbers(app, 0)[3]
     done = typed(
-        app, "leases", "reset", "--all", "--from", str(copy), "-p", str(properties_of(app))
+        app, "leases", "reset", "--all", "--from", str(copy), "-p", str(properties_of(app, **FAST))
     )
     assert done.returncode == 5
     assert "was at LATEST" in done.stderr
     document = json.loads(copy.read_text())
     document["streams"][app.name]["created_s"] -= 1
     copy.write_text(json.dumps(document))
-    done = typed(app, "leases", *back, "-p", str(properties_of(app)))
+    done = typed(app, "leases", *back, "-p", str(properties_of(app, **FAST)))
     assert done.returncode == 5
     assert "of another stream, or of an earlier one" in done.stderr
 
@@ -324,7 +324,7 @@ def test_the_checkpoints_of_a_spark_sink_go_where_its_marks_stand(
         f"{app.name} {shard_id(0)} stands at {first[2]}\n{app.name} {shard_id(1)} stands at "
         f"{second[3]}/2\n1. Set spark.sink.epoch = 2.\n"
     )
-    file = str(properties_of(app, executableName="kcl-mld-spark app.py"))
+    file = str(properties_of(app, **FAST, executableName="kcl-mld-spark app.py"))
     words = ("leases", "reset", "--all", "--from", str(marks), "--execute", "-p", file)
     with renewed(app, 1):
         done = typed(app, *words)
