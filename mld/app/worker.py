@@ -18,6 +18,7 @@ from mld.decide.readiness import (
 if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.decide.metric_readings import FamilyValues
+    from mld.model.children.consumer_status import ConsumerStatus
     from mld.model.config.config import Config
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
     from mld.services.conditions import Conditions
@@ -127,6 +128,11 @@ class Worker:
         waiting = self.coordinator.member.waiting()
         return [{"worker_id": one, "wait_s": wait_s} for one, wait_s in waiting.items()]
 
+    def _shown(self, shard: ConsumerStatus) -> dict[str, Any]:
+        pid = shard.child_pid
+        resident = None if pid is None else self.ports.resident_bytes(pid)
+        return {**shard.as_dict(), "child_resident_bytes": resident}
+
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
         snapshot = self.snapshot()
@@ -152,7 +158,7 @@ class Worker:
                     "checkpoint": str(held.lease.checkpoint),
                     "counter": held.lease.lease_counter,
                     **(
-                        consumers[held.lease.lease_key].as_dict()
+                        self._shown(consumers[held.lease.lease_key])
                         if held.lease.lease_key in consumers
                         else {"state": "FINISHED" if held.lease.is_finished else "STARTING"}
                     ),

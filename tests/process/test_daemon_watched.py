@@ -71,6 +71,7 @@ def test_health_and_leases_over_http(new_app: Callable[..., Application]) -> Non
         assert lease["checkpoint"] == app.items()[lease["lease_key"]]["checkpoint"]
         assert (lease["restarts"], lease["blocked_by"], lease["last_error"]) == (0, None, None)
     assert {lease["child_pid"] for lease in body["leases"]} == set(child_pids(run))
+    assert all(lease["child_resident_bytes"] > 2**20 for lease in body["leases"])
     assert body["unreadable"] == []
     assert f'"stream": "{app.name}", "shard": "{shard_id(0)}"' in run.output
     assert get(address, "/other")[0] == 404

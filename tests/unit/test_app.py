@@ -84,6 +84,7 @@ class World:
             pid=4711,
             release_memory=lambda: None,
             dropped_messages=lambda: self.dropped_messages,
+            resident_bytes={1000: 4096}.get,
         )
         self.worker = app.build(settings, ports, Stream("orders"))
 
@@ -146,6 +147,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "waits_to_start": False,
         "millis_behind_latest": 0,
         "child_pid": 1000,
+        "child_resident_bytes": 4096,
         "blocked_by": None,
         "restarts": 0,
         "child_failures": 0,
@@ -263,7 +265,7 @@ async def test_the_failure_of_a_child_is_shown_while_another_is_waited_for():
     shown = world.lease(FIRST)
     assert shown["restarts"] == 1
     assert "exit status 3" in shown["last_error"]
-    assert shown["child_pid"] is None
+    assert shown["child_pid"] is shown["child_resident_bytes"] is None
     world.worker.scheduler.stop()
     assert (await running).complete
 
