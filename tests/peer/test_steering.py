@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,10 @@ from tests.peer.fleet import COMPATIBLE, NATIVE
 
 if TYPE_CHECKING:
     from tests.peer.fleet import Fleet, Worker
+    from tests.peer.judge import Hold, Shard
 
+POISONED = Path(__file__).resolve().parents[1] / "data" / "poisoned_child.py"
+TRIM_HORIZON = -2
 #: What a Java worker must not stumble over in a row; the second one can't be read by ours either.
 OURS_ALONE = {
     "kclMldHolder": "ours",
@@ -102,3 +106,73 @@ def test_leases_are_changed_beside_java_workers(new_fleet, version, client_versi
         )
     assert {name: fleet.rows()[mine][name]["S"] for name in OURS_ALONE} == OURS_ALONE
     fleet.until_all_is_read()
+
+
+def last_hold(fleet: Fleet, worker: Worker, shard: Shard) -> Hold | None:
+    """The newest of a worker's programs for a shard that has seen records."""
+    found = [one for one in fleet.holds(worker) if one.shard == shard and one.seen]
+    return max(found, key=lambda one: one.begun_s, default=None)
+
+
+def until_it_reads_from(
+    fleet: Fleet, worker: Worker, shard: Shard, position: int, put: list[int]
+) -> None:
+    """A program begins behind the position, with the next record, and gets these to the last."""
+    wanted = [number for number in put if number > position]
+
+    def reads() -> bool:
+        hold = last_hold(fleet, worker, shard)
+        if hold is None or hold.position != position:
+            return False
+        seen = [number for _at_s, number in hold.seen]
+        assert seen[: len(wanted)] == wanted[: len(seen)]
+        return len(seen) >= len(wanted)
+
+    fleet.until(reads, f"{worker.name} reads {shard.shard_id} from {position}")
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("version", fetched.MULTILANG)
+def test_java_delivers_a_record_that_was_skipped(new_fleet, tmp_path, version):
+    try:
+        fetched.multilang(version)
+    except fetched.Unavailable as error:
+        pytest.skip(str(error))
+    fleet = new_fleet({"orders": 1})
+    (stream,) = fleet.streams
+    child = f"{sys.executable} {POISONED} exit {stream}/7"  # it checkpoints nothing
+    ours = fleet.ours(
+        "ours",
+        executableName=child,
+        childFailurePolicy="deadletter",
+        onFailureDestination=f"file:{tmp_path / 'letters'}",
+        childRestartBackoffMillis="10",
+        childRestartMaxAttempts="1",
+    )
+
+    def row() -> dict[str, Any]:
+        (found,) = fleet.rows().values() or ({},)
+        return dict(found)
+
+    fleet.until(lambda: "kclMldSkip" in row(), "ours skips a record")
+    processed = fleet.folder / "ours" / "processed"
+    fleet.until(lambda: f"{stream}/8" in processed.read_text().split(), "ours reads on")
+    ours.kill_dash_9()
+    assert f"{stream}/7" not in processed.read_text().split()
+    ((shard, put),) = fleet.feeder.put().items()
+    skipped = row()["kclMldSkip"]
+    assert skipped == {"SS": [str(put[7])]}
+    theirs = fleet.multilang("theirs", version)
+    until_it_reads_from(fleet, theirs, shard, TRIM_HORIZON, put)
+    fleet.until(lambda: int(row()["checkpoint"]["S"]) > put[7], "Java's checkpoint is behind it")
+    assert row()["kclMldSkip"] == skipped
+    fleet.until_all_is_read()
+    assert " ERROR " not in theirs.output
+    theirs.leave()
+    # What Java's checkpoint covers is no longer kept.
+    later = fleet.ours("ours-2")
+    fleet.until_it_holds(later, 1)
+    fleet.until(lambda: "kclMldSkip" not in row(), "ours has forgotten it")
+    verdict = fleet.verdict()
+    later.leave()
+    assert (verdict.faults, verdict.doubled) == ([], 0)
