@@ -19,6 +19,7 @@ from mld.cli.steer_leases import (
     Duration,
     LeaseSteerer,
     changes_leases,
+    check_chosen,
     chosen_leases,
     shown_time,
 )
@@ -183,6 +184,7 @@ def reset(
     other worker is refused. Without --execute nothing is changed.
     """
     target = _target(options)
+    check_chosen(names, is_all=is_all)
     if target.is_number and (is_all or len(names) != 1):
         raise click.UsageError("A sequence number is of one shard: name that one")
     config = build(file, worker_id="nobody").require()

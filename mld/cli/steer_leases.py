@@ -90,6 +90,16 @@ def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def check_chosen(names: Sequence[str], *, is_all: bool) -> None:
+    """Before the table is looked at, which takes the failover time.
+
+    Raises:
+        UsageError: no lease is named, or ``--all`` and names.
+    """
+    if is_all == bool(names):
+        raise click.UsageError("Name shards behind the properties file, or give --all; not both")
+
+
 def chosen_leases(
     looks: Snapshots,
     names: Sequence[str],
@@ -103,12 +113,9 @@ def chosen_leases(
         missing: rows that are not there and may be named all the same, by key.
 
     Raises:
-        UsageError: none is named, or ``--all`` and names.
         ConfigError: a name is no lease, or a shard of several streams.
     """
     rows = [looks.last.leases[key] for key in sorted(looks.last.leases)]
-    if is_all == bool(names):
-        raise click.UsageError("Name shards behind the properties file, or give --all; not both")
     if is_all:
         return [one for one in rows if not one.is_finished]
     rows += (missing or {}).values()
@@ -326,6 +333,7 @@ def _steer(
     output: str,
     for_s: float | None = None,
 ) -> int:
+    check_chosen(names, is_all=is_all)
     config = build(file, worker_id="nobody").require()
     looks, _told = looked(config, once=False, tip=for_s is not None, urls=())
     watch = Snapshots(tuple(looks))
@@ -407,7 +415,7 @@ def delete(file: str, *, names: tuple[str, ...], **options: Any) -> int:
     Only of a shard that is past the retention of its stream, or of a stream that the file does not
     name, and only while nobody renews it. Without --execute nothing is changed.
     """
-    if options["is_all"]:
+    if options["is_all"] or not names:
         raise click.UsageError("--all is not for delete: name the leases")
     return _steer(SteerVerb.DELETE, file, names, **options)
 

@@ -71,10 +71,13 @@ def test_which_leases_are_meant():
         chosen_leases(watch, ("shardId-9",), is_all=False)
 
 
-@pytest.mark.parametrize("names", [(), ("a",)])
-def test_no_lease_is_meant_by_chance(names):
-    with pytest.raises(Exception, match="Name shards behind the properties file, or give --all"):
-        chosen_leases(Snapshots((snapshot(0.0),)), names, is_all=bool(names))
+@pytest.mark.parametrize("words", [("release",), ("pause",), ("reset", "--to-latest")])
+@pytest.mark.parametrize("names", [(), ("a", "--all")])
+def test_no_lease_is_meant_by_chance(words, names, tmp_path, capsys):
+    file = tmp_path / "empty.properties"  # it is not even read
+    file.touch()
+    assert dispatch(["leases", words[0], str(file), *words[1:], *names]) == 2
+    assert "Name shards behind the properties file, or give --all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
