@@ -173,7 +173,7 @@ def test_pause_release_and_resume(new_app: Callable[..., Application]) -> None:
     assert paused["done"]
     assert paused["retention_left_s"] == pytest.approx(24 * 3600 - 600, abs=120)
     app.put(5)
-    assert verdicts(told(app))[shard_id(0)] == ("PAUSED", "info")
+    assert verdicts(told(app, **FAST))[shard_id(0)] == ("PAUSED", "info")
     counter = app.items()[shard_id(0)]["leaseCounter"]
     wait_until(lambda: app.items()[shard_id(0)]["leaseCounter"] > counter + 1, "it is renewed")
     assert len(run.records()) == 5

@@ -1,6 +1,7 @@
 """Children on a real host: what their daemon says and hears, and the servers that run."""
 
 import base64
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -35,7 +36,9 @@ def jvms(worker):
 def start(worker, shard, before=()):
     argv = [*before, sys.executable, "-m", "mld.spark.stub", str(worker.app)]
     child = worker.child(shard, argv=argv)
-    child.say("initialize", shardId=shard, sequenceNumber="TRIM_HORIZON", subSequenceNumber=0)
+    # One that refuses its properties may have ended before it is asked.
+    with contextlib.suppress(BrokenPipeError):
+        child.say("initialize", shardId=shard, sequenceNumber="TRIM_HORIZON", subSequenceNumber=0)
     return child
 
 
