@@ -11,7 +11,7 @@ from benchmarks.metrics import metrics_rows
 from benchmarks.prefork import prefork_rows
 from benchmarks.renewals import renewal_rows
 from benchmarks.requests import request_rows
-from benchmarks.scale import scale_rows
+from benchmarks.scale import scale_beside_java, scale_rows
 from benchmarks.startup import startup_rows
 from benchmarks.throughput import rows as throughput_rows
 from mld.local.embedded import EmbeddedAws
@@ -29,6 +29,7 @@ PARTS = {
     "failover": failover_rows,
     "requests": request_rows,
 }
+JAVA_PARTS = {"failover": failover_beside_java, "scale": scale_beside_java}
 
 
 def show(title, rows):
@@ -51,10 +52,11 @@ def main():
     arguments.add_argument(
         "--java",
         action="store_true",
-        help="Java daemons fail over beside ours; python -m tests.peer.fetched fetches them",
+        help=f"Java's daemons beside ours in {' and '.join(JAVA_PARTS)}; "
+        "python -m tests.peer.fetched fetches them",
     )
     asked = arguments.parse_args()
-    parts = PARTS | ({"failover": failover_beside_java} if asked.java else {})
+    parts = PARTS | (JAVA_PARTS if asked.java else {})
     for unknown in set(asked.parts) - set(PARTS):
         arguments.error(f"no part {unknown!r}; there are {', '.join(PARTS)}")
     for part in asked.parts or PARTS:

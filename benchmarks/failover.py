@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from benchmarks.measure import properties_of
+from benchmarks.measure import properties_of, worker_command
 from benchmarks.throughput import fill
 from tests.peer import fetched
 from tests.peer.fleet import StandIn
@@ -98,21 +98,14 @@ class Fleet:
             app=self.app,
             stream=self.app,
             extra=EXTRA.format(worker=worker) + self._generation,
+            java=self.kind.java,
         )
-        if self.kind.java is None:
-            command = [sys.executable, "-m", "mld", "--log-level", "ERROR", "--properties"]
-        else:
-            command = fetched.multilang_command(self.kind.java)
-            provider = fetched.provider(self.kind.java)
-            text = text.replace(
-                "AwsCredentialsProvider = DefaultCredentialsProvider",
-                f"AWSCredentialsProvider = {provider}",  # 2.x knows no other spelling
-            )
         file.write_text(text)
         settings = {"BENCH_OUT": str(self.out), "BENCH_WORKER": worker, "PYTHONPATH": ROOT}
+        quiet = ["--log-level", "ERROR"] if self.kind.java is None else []
         with (self.folder / f"{self.app}-{worker}.log").open("ab") as log:
             self.workers[worker] = subprocess.Popen(
-                [*command, str(file)],
+                [*worker_command(self.kind.java), str(file), *quiet],
                 env=self.aws.environment_for_child() | settings,
                 stdout=None if self.kind.java is None else log,
                 stderr=None if self.kind.java is None else log,

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import mld
+from tests.peer import fetched
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -79,13 +80,16 @@ def properties_of(
     extra: str = "",
     mode: str = "POLLING",
     table_url: str | None = None,
+    java: str | None = None,
 ) -> str:
     """The file of a worker; the arguments are those of :func:`daemon`."""
+    # Java 2.x knows no other spelling of this key.
+    provider = "DefaultCredentialsProvider" if java is None else fetched.provider(java)
     return f"""\
 executableName = {child}
 applicationName = {app}
 streamName = {stream}
-AwsCredentialsProvider = DefaultCredentialsProvider
+AWSCredentialsProvider = {provider}
 regionName = us-east-1
 initialPositionInStream = TRIM_HORIZON
 kinesisEndpoint = {aws.kinesis_url}
@@ -94,6 +98,13 @@ dynamoDBEndpoint = {table_url or aws.moto_url}
 retrievalMode = {mode}
 {extra}
 """
+
+
+def worker_command(java: str | None = None) -> list[str]:
+    """Of ``kcl-mld`` or of a version of the Java MultiLangDaemon; the name of a file follows."""
+    if java is None:
+        return [sys.executable, "-m", "mld", "--properties"]
+    return fetched.multilang_command(java)
 
 
 @contextlib.contextmanager
@@ -109,8 +120,9 @@ def daemon(  # noqa: PLR0913
     table_url=None,
     stderr=None,
     arguments=(),
+    java=None,
 ):
-    """``kcl-mld`` on a properties file; stopped gracefully at the end. Yields (process, Progress).
+    """A worker on a properties file; stopped gracefully at the end. Yields (process, Progress).
 
     Args:
         aws: the embedded AWS.
@@ -123,6 +135,7 @@ def daemon(  # noqa: PLR0913
         table_url: of another DynamoDB than the embedded one.
         stderr: a file for its log; None = ours.
         arguments: more of its command line.
+        java: version of the Java MultiLangDaemon; None = ``kcl-mld``.
     """
     out = folder / f"out-{app}-{time.monotonic_ns()}"
     out.mkdir()
@@ -136,14 +149,14 @@ def daemon(  # noqa: PLR0913
             extra=extra,
             mode=mode,
             table_url=table_url,
+            java=java,
         )
     )
+    quiet = () if java else ("--log-level", "WARNING")
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "mld", "--properties", str(properties)),
-            *("--log-level", "WARNING", *arguments),
-        ],
+        [*worker_command(java), str(properties), *quiet, *arguments],
         env=aws.environment_for_child() | compiled(folder) | {"BENCH_OUT": str(out)},
+        stdout=stderr if java else None,  # Java logs there
         stderr=stderr,
         # As a service has it: the kernel shares the processors among sessions first.
         start_new_session=True,

@@ -5,7 +5,8 @@ tests.emulators``), each a process of its own that is not counted. Children are 
 where there is a compiler, and kclpy programs, executed one by one or forked from a template. Some of
 these import boto3 and pandas, where pandas is installed. Beside the C children plain boto3 makes the
 calls of a worker on the same shards. The last row has ten busy processes beside it, in a session of
-their own.
+their own. On request Java's daemons start on 10 and 100 shards and ours beside them, all on npm
+kinesis-local and DynamoDB Local, which Java can talk to.
 
 ``python -m benchmarks.scale_curve`` draws what this prints.
 """
@@ -21,16 +22,18 @@ import types
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from benchmarks.failover import StandInAws
 from benchmarks.idle import peer
 from benchmarks.measure import cpu_s, daemon, rss_mib, wait_until
 from benchmarks.prefork import parent, pss_mb
 from benchmarks.table_server import fast_table
 from benchmarks.throughput import CHILDREN, fill
 from tests.emulators import DYNAMODB_LOCAL, Emulator
+from tests.peer import fetched
 
 HERE = pathlib.Path(__file__).parent
-#: How the daemon's log begins to tell of a lease that it holds no more.
-LOST = "Lost lease "
+#: What ours and Java log of a lease that they hold no more, in lower case.
+LOST = "lost lease "
 #: How long the worker is watched once all is read: longer than the failover time.
 REST_S = 20.0
 #: The same for plain boto3, and how long it may start.
@@ -40,6 +43,10 @@ PEER_RATES = (40.0, 9.0)
 GUARDIAN = b"guardian_main.py"
 BUSY = "while True: pass"
 PREFORK = "childPrefork = true"
+#: Versions of the MultiLangDaemon.
+JAVA = ("3.1.3", "2.5.4")
+#: How long a worker may take until it reads all.
+STARTS_S, JAVA_STARTS_S = 300.0, 900.0
 
 
 @dataclass(frozen=True)
@@ -127,9 +134,8 @@ def scale_rows(aws, folder, quick):
             }
             command = command_of(case.children, folder)
             with busy(case.busy):
-                row |= start_once(
-                    aws, table_url, folder, stream, case.shards, command, case.extra, number
-                )
+                app = f"{stream}-{number}"
+                row |= start_once(aws, table_url, folder, app, case.shards, command, case.extra)
             row["boto3, CPU s a minute"] = ""
             if case.children == "C" and not case.busy:
                 used_s = peer_s(aws, table_url, stream, f"{stream}-{number}")
@@ -137,9 +143,37 @@ def scale_rows(aws, folder, quick):
             yield row
 
 
-def start_once(aws, table_url, folder, stream, shards, child, extra="", number=0):
+def scale_beside_java(aws, folder, quick):
+    """Yield a row a worker and number of shards: ours, then Java's, on the same servers.
+
+    Raises:
+        SystemExit: the servers or Java's daemons can't be had.
+    """
+    del aws, quick
+    try:
+        fetched.stand_in()
+        for version in JAVA:
+            fetched.multilang(version)
+    except fetched.Unavailable as error:
+        raise SystemExit(f"Java's rows: {error}") from error
+    with StandInAws() as place:
+        for shards in (10, 100):
+            stream = f"scale-{shards}"
+            fill(place.client("kinesis"), stream, shards, shards * 2, 100)
+            for number, java in enumerate((None, *JAVA)):
+                row = {
+                    "shards": shards,
+                    "worker": "kcl-mld" if java is None else f"Java {java}",
+                    "load": f"{os.getloadavg()[0]:.0f}",
+                }
+                app, url = f"{stream}-{number}", place.dynamodb_url
+                command = discarding(folder)
+                yield row | start_once(place, url, folder, app, shards, command, java=java)
+
+
+def start_once(aws, table_url, folder, app, shards, child, extra="", java=None):
     """Start a worker on a new table, wait until all is read, stay a while, and stop it."""
-    app = f"{stream}-{number}"
+    stream = f"scale-{shards}"
     log = folder / f"{app}.log"
     began = time.monotonic()
     with (
@@ -153,13 +187,15 @@ def start_once(aws, table_url, folder, stream, shards, child, extra="", number=0
             table_url=table_url,
             extra=extra,
             stderr=stderr,
+            java=java,
         ) as (process, progress),
     ):
-        wait_until(lambda: progress.started() >= shards, 300.0, process, pause_s=0.1)
+        starts_s = STARTS_S if java is None else JAVA_STARTS_S
+        wait_until(lambda: progress.started() >= shards, starts_s, process, pause_s=0.1)
         took_s, start_cpu_s = time.monotonic() - began, cpu_s(process.pid)
         time.sleep(REST_S)
         rest_s, resident = cpu_s(process.pid) - start_cpu_s, rss_mib(process.pid)
-        children_mib, lost = memory_mib(process.pid), log.read_text().count(LOST)
+        children_mib, lost = memory_mib(process.pid), lost_in(log)
     return {
         "all read after s": f"{took_s:.1f}",
         "CPU s until then": f"{start_cpu_s:.1f}",
@@ -167,8 +203,13 @@ def start_once(aws, table_url, folder, stream, shards, child, extra="", number=0
         "CPU s a minute afterwards": f"{rest_s * 60 / REST_S:.1f}",
         "RSS MiB": f"{resident:.0f}",
         "children in all, MiB": f"{children_mib:.0f}",
-        "expired at the stop": log.read_text().count(LOST) - lost,
+        "expired at the stop": lost_in(log) - lost,
     }
+
+
+def lost_in(log):
+    """Leases that a worker says it lost."""
+    return log.read_text().lower().count(LOST)
 
 
 def memory_mib(daemon_pid):
