@@ -2,8 +2,7 @@
 
 Each lease is renewed when it is due, and belief ends in between, by
 :class:`~mld.services.leases.held_leases.HeldLeases`. A round renews what is due, then tries to
-regain what lapsed. Whatever goes wrong with one lease harms no other one, and costs one line of the
-log in Java's period, however many leases there are.
+regain what lapsed. Whatever goes wrong with one lease harms no other one.
 
 Invariant: renewal, checkpoint, release and taking of one lease never overlap (one lock a lease), so
 the counter in memory is the one in the table, or one behind it after a lost answer.
@@ -16,23 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.decide.leases.renewal import most_renewable
 from mld.errors import AwsError, Denied, LeaseLost, NotFound, UnknownOutcome
-from mld.model.metrics import (
-    CURRENT_LEASES,
-    LOST_LEASES,
-    RENEW_ALL,
-    RENEW_LEASE,
-    RENEWAL_LATENESS,
-    SLOW_ROUNDS,
-)
+from mld.model.metrics import RENEWAL_LATENESS
 from mld.services.bounded import for_each
 from mld.services.leases.held_leases import HeldLeases
+from mld.services.leases.renewal_report import RenewalReport
 
 if TYPE_CHECKING:
     import random
@@ -48,6 +40,7 @@ if TYPE_CHECKING:
     from mld.services.conditions import FailingCondition
     from mld.services.leases.held_leases import Holding
     from mld.services.leases.lease_store import LeaseStore
+    from mld.services.leases.renewal_report import RenewalRound
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +52,6 @@ RETRY_CAP_S = 1.0
 TOGETHER_S = 0.15
 #: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
 HOPELESS_SHARE = 0.5
-#: Weight of one answer in the mean of their times.
-ANSWER_WEIGHT = 0.1
 #: So short that belief is not stretched, long enough for the clock to move.
 MIN_SLEEP_S = 0.001
 
@@ -72,28 +63,6 @@ class _Try(Enum):
     GONE = auto()
     REPEAT = auto()
     HOPELESS = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class RenewalRound:
-    """What one round did; ``str()`` gives the figures for the log.
-
-    Attributes:
-        renewed: leases whose counter moved.
-        lost: leases that turned out not to be ours any more, since the round before.
-        unsure: leases that could not be renewed; held ones are believed until their time is up.
-    """
-
-    renewed: int
-    lost: int
-    unsure: int
-    took_s: float
-
-    def __str__(self) -> str:
-        return (
-            f"renewed: {self.renewed}, lost: {self.lost}, not renewed: {self.unsure}, "
-            f"time: {self.took_s:.2f} s"
-        )
 
 
 class LeaseRenewer:
@@ -117,8 +86,8 @@ class LeaseRenewer:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
-        self._failing = failing
         self._held = HeldLeases(config, clock, ids)
+        self._report = RenewalReport(config, self._held, clock, metrics, failing)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
         #: Woken when a lease was not renewed in time.
@@ -127,14 +96,9 @@ class LeaseRenewer:
         self.in_time = self._held.in_time
         #: Cleared while renewals don't keep up: who would take leases waits for it.
         self.keeps_up = self._held.keeps_up
-        self._reported_lost = 0
-        self._last_failure = ""
-        self._last_error: AwsError | None = None
         self._regain_at = clock.monotonic() + config.renewal_interval_s
         self._busy: set[str] = set()
         self._slots = asyncio.Semaphore(config.renewal_threads)
-        self._warned_at: float | None = None
-        self._answer_s: float | None = None  # the mean of late
 
     # -- what is held -----------------------------------------------------------------------------
 
@@ -165,7 +129,7 @@ class LeaseRenewer:
 
     def most_renewable(self) -> int | None:
         """How many leases this worker can renew in time; None while no renewal was answered."""
-        return None if not self._answer_s else most_renewable(self._config, self._answer_s)
+        return self._report.most_renewable()
 
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""
@@ -459,7 +423,9 @@ class LeaseRenewer:
             self._regain_at = now + self._config.renewal_interval_s
             keys += self._held.lapsed()
             if not len(self._held):
-                self._report(0, 0, 0.0)  # tells how many are held, as a round without leases does
+                self._report.finished(
+                    0, 0, 0.0
+                )  # tells how many are held, as a round without leases does
         return [key for key in keys if key not in self._busy]
 
     async def _guarded(self, keys: list[str]) -> None:
@@ -497,7 +463,7 @@ class LeaseRenewer:
             attempt += 1
         self._busy.difference_update(pending)
         took_s = self._clock.monotonic() - started_at
-        return self._report(renewed, len(pending) + hopeless, took_s)
+        return self._report.finished(renewed, len(pending) + hopeless, took_s)
 
     async def _try_all(self, keys: list[str]) -> dict[str, _Try]:
         outcomes: dict[str, _Try] = {}
@@ -534,11 +500,7 @@ class LeaseRenewer:
         requested_at = self._clock.monotonic()
         outcome = await self._renew(row, holding, requested_at)
         took_s = self._clock.monotonic() - requested_at
-        succeeded = outcome in (_Try.RENEWED, _Try.GONE)
-        if succeeded:
-            before_s = took_s if self._answer_s is None else self._answer_s
-            self._answer_s = before_s + ANSWER_WEIGHT * (took_s - before_s)
-        self._metrics.call(RENEW_LEASE, took_s, succeeded=succeeded)
+        self._report.tried(took_s, is_answered=outcome in (_Try.RENEWED, _Try.GONE))
         return outcome
 
     async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
@@ -553,8 +515,7 @@ class LeaseRenewer:
             self._held.forget(row.lease_key)
             return _Try.GONE
         except AwsError as error:
-            log.debug("Could not renew lease %s: %s", row.lease_key, error)
-            self._last_failure, self._last_error = f"{row.lease_key}: {error}", error
+            self._report.failed(row.lease_key, error)
             return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
         return _Try.RENEWED
 
@@ -568,49 +529,3 @@ class LeaseRenewer:
 
     def _retry_pause(self, attempt: int) -> float:
         return backoff_s(attempt, self._rng, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
-
-    def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
-        lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
-        outcome = RenewalRound(renewed, lost, unsure, took_s)
-        self._report_failing(unsure)
-        is_slow = took_s > self._config.failover_s / 2
-        if is_slow:
-            self._metrics.add(SLOW_ROUNDS, 1)
-        if unsure and self._may_warn():
-            text = "Could not renew %d leases (%s); the last one: %s"
-            log.warning(text, unsure, outcome, self._last_failure)
-        elif is_slow and self._may_warn():
-            text = "Renewing leases took more than half of failoverTimeMillis: %s%s"
-            log.warning(text, outcome, self._bound())
-        self._metrics.add(LOST_LEASES, lost)
-        self._metrics.add(CURRENT_LEASES, len(self._held))
-        self._metrics.call(RENEW_ALL, took_s, succeeded=unsure == 0)
-        return outcome
-
-    def _bound(self) -> str:
-        """What bounds this worker, for the log; empty while no renewal was answered."""
-        if not self._answer_s:
-            return ""
-        return (
-            f"; with answers after {self._answer_s:.3f} s and maxLeaseRenewalThreads = "
-            f"{self._config.renewal_threads} this worker can renew about {self.most_renewable()} "
-            f"leases in time, and holds {len(self._held)}"
-        )
-
-    def _report_failing(self, unsure: int) -> None:
-        if self._failing is None:
-            return
-        if not unsure:
-            self._failing.resolved()
-            return
-        leases, them = ("1 lease", "it") if unsure == 1 else (f"{unsure} leases", "them")
-        what = f"{leases} of table {self._config.table_name} can't be renewed"
-        self._failing.failed(f"{what}, so another worker gets {them}", self._last_error)
-
-    def _may_warn(self) -> bool:
-        """Once in Java's period, however many rounds there are in it."""
-        now, warned_at = self._clock.monotonic(), self._warned_at
-        if warned_at is not None and now - warned_at < self._config.renewal_interval_s:
-            return False
-        self._warned_at = now
-        return True
