@@ -64,7 +64,7 @@ COMMANDS = {
     "console": ("mld.cli.console", "serve a page that shows a fleet"),
     "doctor": ("mld.cli.doctor", "check credentials, stream, table and limits before a start"),
     "iam": ("mld.cli.iam", "print the IAM policy that an application needs"),
-    "leases": ("mld.cli.leases", "show, watch or convert a lease table"),
+    "leases": ("mld.cli.leases", "show, watch or change the leases of a fleet"),
     "workers": ("mld.cli.workers", "show the workers of a fleet"),
     "consumers": ("mld.cli.consumers", "show or remove consumers for enhanced fan-out"),
     "records": ("mld.cli.records", "show the next records of a shard"),
