@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from mld.errors import ChildFailed
     from mld.model.children.contain_config import ContainConfig
 
-#: Dead letters of a shard are counted for so long.
+#: Dead letters of a shard are counted for so long, without the time that they were tried: with ten
+#: attempts a record takes minutes, and a shard whose records all fail would never be held.
 LIMIT_WINDOW_MS = 300_000
 #: Of the document of a dead letter.
 DOCUMENT_VERSION = 1
@@ -105,12 +106,14 @@ class FailedLine:
 
     Attributes:
         largest_before: the largest position that this child had been given before.
+        took_ms: from the line to the failure.
         stderr: what it wrote there last; None = nobody asked.
     """
 
     line: bytes
     error: ChildFailed
     largest_before: ExtendedSequenceNumber
+    took_ms: int = 0
     stderr: str | None = None
 
 
@@ -179,6 +182,7 @@ def judge(
         suspects=suspects,
         attempts=attempts,
         since_ms=note.since_ms if is_known else now_ms,
+        letters_ms=note.letters_ms if is_known else _later(note.letters_ms, failed.took_ms),
         held=None,
     )
     is_old = config.max_record_age_s is not None and _is_older(
@@ -234,18 +238,23 @@ def reason_of(error: ChildFailed) -> str:
             return "signal" if code < 0 else "exit"
 
 
-def is_over_limit(note: FailureNote, limit: int, now_ms: int) -> bool:
-    """Whether a shard has had its dead letters for a while."""
-    return len(_recent(note, now_ms)) >= limit
+def is_over_limit(note: FailureNote, limit: int) -> bool:
+    """Whether a shard had its dead letters when the suspects began to fail."""
+    return len(_recent(note)) >= limit
 
 
-def _recent(note: FailureNote, now_ms: int) -> tuple[int, ...]:
-    return tuple(one for one in note.letters_ms if one > now_ms - LIMIT_WINDOW_MS)
+def _recent(note: FailureNote) -> tuple[int, ...]:
+    return tuple(one for one in note.letters_ms if one > note.since_ms - LIMIT_WINDOW_MS)
+
+
+def _later(letters_ms: tuple[int, ...], by_ms: int) -> tuple[int, ...]:
+    """As if the letters had been written later: the time of attempts ages none."""
+    return tuple(one + max(0, by_ms) for one in letters_ms)
 
 
 def after_letter(note: FailureNote, now_ms: int) -> FailureNote:
     """The note when a letter has been written: nobody is suspected any more."""
-    return FailureNote(letters_ms=(*_recent(note, now_ms), now_ms))
+    return FailureNote(letters_ms=(*_later(_recent(note), now_ms - note.since_ms), now_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ class ContainConfig:
     Attributes:
         destination: ``file:FOLDER``, ``s3://BUCKET/PREFIX`` or ``sqs:URL``.
         max_record_age_s: None = however old.
-        limit: dead letters of a shard within five minutes; more hold the shard.
+        limit: dead letters of a shard within five minutes without the time of attempts; more hold
+            the shard.
     """
 
     destination: str = by_rule("", Key(DESTINATION, Kind.TEXT, None,
@@ -33,7 +34,8 @@ class ContainConfig:
         "a record that has failed and is older becomes a dead letter without further attempts",
         least=1, own=True))
     limit: int = own_count("deadLetterLimit", 10,
-        "dead letters of one shard within five minutes; one more holds the shard")
+        "dead letters of one shard within five minutes, the time of attempts not counted; one more"
+        " holds the shard")
     with_records: bool = flag("deadLetterRecords", "dead letters have the records; not with sqs",
         own=True)
     with_stderr: bool = flag("deadLetterStderr",

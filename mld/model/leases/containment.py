@@ -75,7 +75,8 @@ class FailureNote:
         suspects: a child failed at one of them, and nothing is known of which.
         attempts: how often they failed when they could not be halved any more.
         since_ms: epoch milliseconds of their first failure.
-        letters_ms: epoch milliseconds of the last dead letters of the shard.
+        letters_ms: epoch milliseconds of the last dead letters of the shard, moved on by the time that
+            failing records were tried since.
         held: why nothing is read, for people; None = it is read.
     """
 

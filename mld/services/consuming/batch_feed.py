@@ -395,12 +395,14 @@ class BatchFeed:
             before = context.checkpointer.largest
             context.checkpointer.delivered(part.largest)
             self._delivering = delivery.smallest, part.largest
+            began = self._clock.monotonic()
             try:
                 with context.metrics.timed(PROCESS_RECORDS_TIME):
                     await processor.process(OutgoingLine(part.line, _keep))
             except ChildFailed as error:
                 if context.may_go_on():
-                    self._failed = FailedLine(part.line, error, before), processor
+                    took_ms = int(1000 * (self._clock.monotonic() - began))
+                    self._failed = FailedLine(part.line, error, before, took_ms), processor
                 raise
             await containment.passed(part)
         self._delivering = None

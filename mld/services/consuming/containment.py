@@ -148,10 +148,10 @@ class Containment:
     async def _set_aside(self, failed: FailedLine, judged: FailureJudgement) -> bool:
         """A durable letter, then the skip; False when the shard was given up meanwhile."""
         context, limit = self._context, self._config.limit
-        if is_over_limit(self._note, limit, self._now_ms()):
+        if is_over_limit(self._note, limit):
             return await self._hold(
-                f"it had {counted(limit, 'dead letter', 'dead letters')} within five minutes, and one of records"
-                f" {self._note.suspects} would be the next"
+                f"it had {counted(limit, 'dead letter', 'dead letters')} within five minutes, the time of"
+                f" attempts not counted, and one of records {self._note.suspects} would be the next"
             )
         if not judged.may_checkpoint and len(self._skipped) >= MOST_SKIPPED:
             return await self._hold(

@@ -182,10 +182,30 @@ def test_reasons(error, reason):
 
 
 def test_letters_count_for_five_minutes():
-    note = FailureNote(span(1, 1), 3, 5, letters_ms=(NOW - LIMIT_WINDOW_MS, NOW - 1))
-    assert is_over_limit(note, 1, NOW)
-    assert not is_over_limit(note, 2, NOW)
+    note = FailureNote(span(1, 1), 3, NOW, letters_ms=(NOW - LIMIT_WINDOW_MS, NOW - 1))
+    assert is_over_limit(note, 1)
+    assert not is_over_limit(note, 2)
     assert after_letter(note, NOW) == FailureNote(letters_ms=(NOW - 1, NOW))
+
+
+def test_the_time_of_attempts_ages_no_letter():
+    written = (NOW - LIMIT_WINDOW_MS - 2_000, NOW - LIMIT_WINDOW_MS, NOW - 5_000)
+    slow = FailedLine(line_of(1), DIED, TRIM_HORIZON, took_ms=1_000)
+    note = FailureNote(letters_ms=written)
+    note = judge(slow, note, TRIM_HORIZON, CONFIG, 2, NOW).note
+    assert note.letters_ms == tuple(one + 1_000 for one in written)
+    hour_later = NOW + 3_600_000
+    note = judge(slow, note, TRIM_HORIZON, CONFIG, 2, hour_later).note
+    assert (note.since_ms, note.letters_ms[2]) == (NOW, NOW - 4_000)
+    assert is_over_limit(note, 2)
+    assert not is_over_limit(note, 3)
+    left = tuple(one + 3_601_000 for one in written[1:])
+    assert after_letter(note, hour_later) == FailureNote(letters_ms=(*left, hour_later))
+
+
+def test_a_clock_that_goes_back_ages_no_letter():
+    note = FailureNote(span(1, 1), 1, NOW, letters_ms=(NOW - 1,))
+    assert after_letter(note, NOW - 500).letters_ms == (NOW - 1, NOW - 500)
 
 
 # -- the document

@@ -264,6 +264,45 @@ def test_a_shard_with_too_many_letters_is_held_and_the_next_owner_tries_again():
     in_world(test, failing_at(A, B), contain={"limit": 1})
 
 
+#: What the properties say of themselves.
+DEFAULT = {"restart_attempts": 10, "restart_backoff_s": 1.0}
+
+
+def test_a_shard_that_would_set_everything_aside_is_held_with_the_default_attempts_too():
+    async def fails_late(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "processRecords":
+                await asyncio.sleep(40)
+                return 3
+            await child.answer(message)
+        return 0
+
+    async def test(world, letters):
+        world.put(*(bytes([number]) for number in range(20)))
+        async with world.consuming(await world.hold()) as consumer:
+            await asyncio.sleep(9500)
+            assert "it had 10 dead letters within five minutes" in consumer.status().held_because
+            assert len(letters.documents) == 10
+
+    in_world(test, fails_late, child=DEFAULT)
+
+
+def test_a_record_that_fails_now_and_then_holds_no_shard():
+    async def test(world, letters):
+        async with world.consuming(await world.hold()) as consumer:
+            for count in range(6):
+                world.put(b"a", b"b")
+                await asyncio.sleep(1200)
+                assert consumer.status().held_because is None
+                assert len(letters.documents) == count + 1
+            world.put(b"b", b"b", b"b")
+            await asyncio.sleep(3600)
+            assert len(letters.documents) == 6 + 2
+            assert consumer.status().held_because is not None
+
+    in_world(test, failing_at(B), child=DEFAULT, contain={"limit": 2})
+
+
 def test_a_shard_whose_row_is_full_of_skips_is_held(monkeypatch):
     monkeypatch.setattr("mld.services.consuming.containment.MOST_SKIPPED", 1)
 
