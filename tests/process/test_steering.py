@@ -270,6 +270,24 @@ def test_a_rewind_to_before_a_split_takes_the_lineage_along(
     assert again.stop() == 0
 
 
+def test_no_row_is_made_of_a_shard_whose_parent_is_not_finished(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.put(10)
+    app.split(0)  # 1 and 2
+    app.create_table()
+    row(app, 0, **at(numbers(app, 0)[3]))
+    before = app.items()
+    for words in (["--to-latest"], ["--to-trim-horizon"]):
+        step = only(steered(app, "reset", shard_id(1), *words, "--execute", code=5))
+        assert step["way"] == "refused"
+        assert f"{shard_id(0)} is not: reset that one" in step["why"]
+    done = only(steered(app, "reset", shard_id(0), "--to-trim-horizon", "--execute"))
+    assert done["done"]
+    assert set(app.items()) == set(before)
+
+
 def test_the_parent_of_a_row_that_was_written_meanwhile_stays(
     new_app: Callable[..., Application],
 ) -> None:

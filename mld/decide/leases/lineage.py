@@ -2,7 +2,9 @@
 
 A consumer that runs never reads the parents of its shard again. So all descendants of the shard
 begin anew, behind it, and none of them may have a living owner. Rows that were deleted since are
-made again: a child whose parent has no row would not wait for it.
+made again: a child whose parent has no row would not wait for it. For the same reason no row is
+made of a shard that no worker has begun: it would not wait for a parent that has no row yet either.
+Workers make it when its parents end.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.leases.steering import SteerStep, SteerWay, way_of
+from mld.decide.leases.steering import SteerStep, SteerWay, open_parents, way_of
 from mld.decide.shards.shardsync import lease_of_shard
 from mld.errors import MoveRefused
-from mld.model.sequence import TRIM_HORIZON
+from mld.model.sequence import TRIM_HORIZON, Sentinel
 from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -58,17 +60,51 @@ def plan_lineage(
         MoveRefused: they are more than a transaction takes.
     """
     rows = {**missing_rows(watch), **watch.last.leases}
-    below = {key for root in roots for key in _descendants(rows, rows[root])}
+    below = {
+        key
+        for root in roots
+        for key in _descendants(rows, rows[root])
+        if _has_begun(watch, rows, rows[key])
+    }
     keys = sorted({*roots, *below})
     if len(keys) > MOST_ROWS:
         raise MoveRefused(
             f"{len(keys)} leases have to change together, and a transaction takes {MOST_ROWS}: "
             "name shards that are nearer to their open descendants"
         )
-    return tuple(
-        _step(watch, rows[key], TRIM_HORIZON if key in below else roots[key], failover_s)
-        for key in keys
-    )
+    steps = []
+    for key in keys:
+        position = TRIM_HORIZON if key in below else roots[key]
+        step = _step(watch, rows[key], position, failover_s)
+        if key not in below and (why := _why_not_first(watch, rows, rows[key], position)):
+            step = replace(step, way=SteerWay.REFUSED, why=why)
+        steps.append(step)
+    return tuple(steps)
+
+
+def _why_not_first(
+    watch: Snapshots,
+    rows: Mapping[str, Lease],
+    lease: Lease,
+    position: ExtendedSequenceNumber,
+) -> str:
+    """Why a shard can't begin there before the others of its lineage; "" = it can."""
+    open_ = open_parents(watch, lease)
+    if not _has_begun(watch, rows, lease):
+        listed = watch.listed.get(lease.stream_identifier, {})
+        keys = [lease.key_of(one) for one in lease.parent_shard_ids if one in listed]
+        open_ += [key for key in keys if key not in watch.last.leases]
+    elif position.sentinel is Sentinel.TRIM_HORIZON:
+        return ""  # it waits for them
+    if not open_:
+        return ""
+    return f"it begins when its parents are finished, and {', '.join(open_)} is not: reset that one"
+
+
+def _has_begun(watch: Snapshots, rows: Mapping[str, Lease], lease: Lease) -> bool:
+    """Whether a shard has a row, or had one: those of its descendants are only made after it."""
+    known = watch.last.leases
+    return lease.lease_key in known or any(key in known for key in _descendants(rows, lease))
 
 
 def _descendants(rows: Mapping[str, Lease], lease: Lease) -> Iterator[str]:

@@ -151,7 +151,7 @@ def _reset(
 ) -> tuple[SteerWay, str]:
     if position is None:
         return way, ""
-    if position.sentinel is not Sentinel.TRIM_HORIZON and (open_ := _open_parents(watch, lease)):
+    if position.sentinel is not Sentinel.TRIM_HORIZON and (open_ := open_parents(watch, lease)):
         return SteerWay.REFUSED, (
             f"it begins when its parents are finished, and {', '.join(open_)} is not: reset that one"
         )
@@ -161,7 +161,8 @@ def _reset(
     return way, ""
 
 
-def _open_parents(watch: Snapshots, lease: Lease) -> list[str]:
+def open_parents(watch: Snapshots, lease: Lease) -> list[str]:
+    """Keys of its parents whose rows say that they are not finished."""
     rows = watch.last.leases
     keys = [lease.key_of(one) for one in lease.parent_shard_ids]
     return [key for key in keys if key in rows and not rows[key].is_finished]
@@ -213,7 +214,7 @@ def _notes(watch: Snapshots, lease: Lease, position: ExtendedSequenceNumber) -> 
         yield "records up to there are skipped"
     parents = [one for one in lease.parent_shard_ids if lease.key_of(one) in watch.last.leases]
     if position.sentinel is Sentinel.TRIM_HORIZON and lease.parent_shard_ids:
-        if _open_parents(watch, lease):
+        if open_parents(watch, lease):
             yield "it waits for its parents as before"
         else:
             named = ", ".join(parents or lease.parent_shard_ids)

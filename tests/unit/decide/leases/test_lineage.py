@@ -102,6 +102,44 @@ def test_rows_that_were_deleted_are_made_again():
     assert (root.lease, root.position) == (missing[name(2)], NINE)
 
 
+def test_no_row_is_made_of_a_shard_that_no_worker_has_begun():
+    """Else it would not wait for its other parent, which has no row yet either."""
+    # 6 and 7 are merged into 8; 9 was split into 7 and 10.
+    shards = (*SHARDS[:4], shard(6, 0), shard(7, 9), shard(8, 6, 7), shard(9), shard(10, 9))
+    stream = StreamSnapshot(name="s", shards=shards)
+    rows = (row(0, checkpoint=SHARD_END), row(6, 0, checkpoint=NINE), row(9, checkpoint=NINE))
+    steps, _ = planned(watched(*rows, streams=(stream,)), s0=NINE)
+    assert sorted(steps) == [0, 6]
+
+
+@pytest.mark.parametrize("position", [TRIM_HORIZON, NINE])
+def test_a_shard_that_no_worker_has_begun_is_no_place_to_begin(position):
+    said = f"it begins when its parents are finished, and {name(2)} is not: reset that one"
+    # The other parent is finished; this one is still read, or has no row yet.
+    finished, open_, above = row(3, checkpoint=SHARD_END), row(2, 0, checkpoint=NINE), ROWS[0]
+    for rows in ((above, finished, open_), (above, finished)):
+        _, (step,) = planned(watched(*rows), s4=position)
+        assert (step.way, step.why) == (SteerWay.REFUSED, said)
+    _, (step,) = planned(watched(*ROWS[:4]), s4=position)
+    assert (step.way, step.position) == (SteerWay.TOGETHER, position)
+    trimmed = StreamSnapshot(name="s", shards=(*SHARDS[:2], *SHARDS[3:]))
+    _, (step,) = planned(watched(finished, streams=(trimmed,)), s4=position)
+    assert step.way is SteerWay.TOGETHER
+    _, (step,) = planned(watched(*ROWS[:5]), s5=position)
+    assert step.way is SteerWay.TOGETHER
+
+
+def test_a_finished_shard_goes_to_a_number_only_behind_finished_parents():
+    rows = (row(0, checkpoint=NINE), row(1, 0, checkpoint=SHARD_END))
+    _, (step,) = planned(watched(*rows), s1=NINE)
+    assert (step.way, step.why) == (
+        SteerWay.REFUSED,
+        f"it begins when its parents are finished, and {name(0)} is not: reset that one",
+    )
+    _, (step,) = planned(watched(*rows), s1=TRIM_HORIZON)
+    assert step.way is SteerWay.TOGETHER
+
+
 def test_rows_of_other_streams_are_none_of_it():
     other = replace(row(7, 0), lease_key=f"{ORDERS.identifier}:x", stream_identifier="1:o:1")
     stream = StreamSnapshot(name="orders", identifier=ORDERS.identifier, shards=(shard(0),))
