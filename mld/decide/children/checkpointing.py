@@ -1,6 +1,6 @@
 """Which positions a child may checkpoint, and what is stored for them.
 
-Five rules differ from Java, each where following it loses data or hangs a shard:
+Six rules differ from Java, each where following it loses data or hangs a shard:
 
 * At shard end the last delivered position is stored as SHARD_END even if it was stored before
   (Java: a no-op, and the shard never ends), and so is its bare sequence number when the last
@@ -9,6 +9,9 @@ Five rules differ from Java, each where following it loses data or hangs a shard
   ``TRIM_HORIZON``).
 * At shard end a number beyond the last delivered one is refused (Java stores anything below
   SHARD_END, and the next owner cannot start there).
+* A number alone is stored already if a later user record of that aggregate is (Java refuses it).
+  Containment begins a line inside an aggregate, and a child that fails at the refusal would fail at
+  every record of the rest.
 * Digits are ASCII digits.
 * A number is stored without leading zeros (Java stores the text, and Kinesis refuses to begin
   there).
@@ -100,6 +103,8 @@ def _asked(
         return SHARD_END
     if asked == state.last:
         return asked
+    if sub_sequence_number is None and asked.key[:2] == state.last.key[:2]:
+        return state.last
     upper = state.largest if state.at_end is None else state.at_end
     if asked.sentinel is not None or not state.last <= asked <= upper:
         raise CheckpointRefused(

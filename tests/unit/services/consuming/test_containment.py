@@ -340,6 +340,32 @@ def test_a_user_record_of_an_aggregate_is_set_aside_alone():
     in_world(test, failing_at(B))
 
 
+def test_a_child_that_checkpoints_by_the_number_alone_goes_on_inside_an_aggregate():
+    """As ``checkpoint(record.sequence_number)`` of amazon_kclpy, which raises what is refused."""
+
+    async def by_number(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "processRecords":
+                last = message["records"][-1]["sequenceNumber"]
+                if B in payloads(message) or await child.checkpoint(last):
+                    return 3
+            await child.answer(message)
+        return 0
+
+    async def test(world, letters):
+        (number,) = world.put(kpl_aggregate([("k", b"a"), ("k", b"b"), ("k", b"c"), ("k", b"d")]))
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(120)
+            assert lines(world)[-1] == [C, D]
+            assert (await world.row()).checkpoint == At(number, 1)
+            (later,) = world.put(b"e")
+            await asyncio.sleep(10)
+            assert (await world.row()).checkpoint == At(later)
+        assert letters.only["firstSubSequenceNumber"] == 1
+
+    in_world(test, by_number)
+
+
 def test_what_a_child_confirmed_inside_a_batch_is_not_sent_again():
     async def confirms(child):
         while (message := await child.receive()) is not None:
