@@ -13,9 +13,9 @@ from mld.cli.arguments import SuggestingGroup
 from mld.cli.explain_report import VERSION
 from mld.cli.fleet_access import open_access
 from mld.cli.lease_looks import looked
+from mld.cli.lease_tables import shown_time
 from mld.cli.loading import build
 from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.steer_leases import shown_time
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing

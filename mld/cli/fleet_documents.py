@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
     from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+    from mld.model.leases.lease_request import LeaseRequest
 
 
 def fleet_document(table: str, look: FleetSnapshot, told: Explanation) -> dict[str, Any]:
@@ -60,11 +61,23 @@ def lease_as_json(one: ListedLease) -> dict[str, Any]:
         "lag_s": rounded(one.lag_s),
         "throughput_kbps": lease.throughput_kbps,
         "switches": lease.owner_switches_since_checkpoint,
+        "changed_by": None if lease.steered is None else _note_as_json(lease.steered),
         "parents": list(lease.parent_shard_ids),
         "children": list(lease.child_shard_ids),
         "hash_keys": None if lease.hash_range is None else str(lease.hash_range),
         "records_per_s": rounded(one.records_per_s),
         "worker_page": None if one.page is None else _page_as_json(one.page),
+    }
+
+
+def _note_as_json(note: LeaseRequest) -> dict[str, Any]:
+    return {
+        "by": note.by,
+        "verb": note.verb,
+        "at_s": note.at_s,
+        "before": note.before,
+        "reason": note.reason,
+        "request": note.request_id,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.leases.lease_report import group_leases, left_free, told_free
 from mld.model.fleet.verdict import VerdictSeverity
 from mld.model.leases.containment import skipped_behind
+from mld.model.leases.lease_request import SteerVerb
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mld.decide.leases.lease_report import Grouping
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
+    from mld.model.leases.lease_request import LeaseRequest
 
 COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 
@@ -141,6 +144,7 @@ def described(
         "checkpoint": str(lease.checkpoint or "-"),
         "pending": lease.pending_checkpoint and str(lease.pending_checkpoint),
         "fails at": failure.suspects and f"{failure.suspects}, {failure.attempts} attempts",
+        "changed by": lease.steered and _changed_by(lease.steered),
         "skipped": ", ".join(map(str, skipped_behind(lease.skipped, lease.checkpoint))),
         "lag": seconds(one.lag_s),
         "KiB/s": lease.throughput_kbps and f"{lease.throughput_kbps:.1f}",
@@ -160,6 +164,16 @@ def described(
     lines = [click.style(printable(lease.lease_key), bold=True)]
     lines += [f"  {name:<10}  {printable(text)}" for name, text in facts.items() if text]
     return "\n".join(lines)
+
+
+def _changed_by(note: LeaseRequest) -> str:
+    """Who carried out the last command on it, and what it was."""
+    text = f"{note.by or 'somebody'}: {note.verb}"
+    if note.at_s is not None:
+        text += f" at {shown_time(note.at_s)}"
+    if note.verb == SteerVerb.RESET:
+        text += f", from {note.before or 'no row'}"
+    return f"{text}: {note.reason}" if note.reason else text
 
 
 def owners_of(one: ListedLease) -> str:
@@ -196,6 +210,14 @@ def seconds(number_s: float | None) -> str:
     if number_s < 100:
         return f"{number_s:.1f} s"
     return f"{number_s / 60:.0f} min" if number_s < 7200 else f"{number_s / 3600:.1f} h"
+
+
+def shown_time(epoch_s: float) -> str:
+    """A time in UTC, to the second."""
+    try:
+        return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError):  # a row may say anything
+        return f"{epoch_s:g}"
 
 
 def number(value: float | None) -> str:

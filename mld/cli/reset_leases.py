@@ -12,6 +12,7 @@ import click
 from mld.cli.fleet_access import open_access
 from mld.cli.lease_copies import LeaseCopy
 from mld.cli.lease_looks import looked
+from mld.cli.lease_tables import shown_time
 from mld.cli.loading import build
 from mld.cli.options import takes_file_and_names
 from mld.cli.spark_marks import SparkMarks
@@ -21,7 +22,6 @@ from mld.cli.steer_leases import (
     changes_leases,
     check_chosen,
     chosen_leases,
-    shown_time,
 )
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage

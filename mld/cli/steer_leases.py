@@ -7,7 +7,6 @@ import getpass
 import json
 import re
 import socket
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +17,7 @@ from mld.cli.explain import is_named
 from mld.cli.explain_report import VERSION
 from mld.cli.fleet_access import DAY_S, open_access
 from mld.cli.lease_looks import looked
-from mld.cli.lease_tables import seconds
+from mld.cli.lease_tables import seconds, shown_time
 from mld.cli.loading import build
 from mld.cli.options import takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
@@ -298,11 +297,6 @@ def position_as_json(position: Any) -> dict[str, Any] | None:
         "checkpoint": str(position.sequence_number),
         "sub_sequence_number": position.sub_sequence_number,
     }
-
-
-def shown_time(epoch_s: float) -> str:
-    """A time in UTC, to the second."""
-    return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
 
 
 #: What is known of a lease besides: its key in JSON, its heading, and how it is shown.

@@ -15,7 +15,7 @@ from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.leases.steering import SteerStep, SteerWay
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
-from mld.model.leases.lease_item import lease_to_item, note_in
+from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.leases.lease_steering import LeaseSteering
@@ -158,12 +158,11 @@ def test_a_holder_hears_a_request_with_its_next_write_and_carries_it_out(
         assert await asking is None
         after, gone = CARRIED_OUT[verb]
         found, item = await table.row(), await table.item()
-        assert found == mine == replace(found, request=None, steered=asked.request_id, **after)
+        assert found == mine == replace(found, request=None, **after)
+        assert found.has_done(asked)
         assert not (gone | {"kclMldRequest"}) & item.keys()
         assert item["ofSomebodyElse"] == {"S": "kept"}
-        note = note_in(item)
-        assert note is not None
-        assert (note.before, note.reason, note.at_s) == (str(NINE), asked.reason, 5.0)
+        assert found.steered == asked.done(NINE, 5.0)
 
     on_table(test)
 
@@ -181,7 +180,8 @@ def test_a_row_at_rest_is_written_once(on_table: OnTable, verb: str) -> None:
         assert not {"leaseOwner", "checkpointOwner"} & item.keys()
         assert ("pendingCheckpointState" in item) is (verb == "release")
         found = await table.row(AT_REST)
-        assert (found.lease_counter, found.steered) == (8, done.request_id)
+        assert found.lease_counter == 8
+        assert found.has_done(done)
         assert found.checkpoint == (FOUR if verb == "reset" else NINE)
         # The same command again, which has not seen that: by its note it is done.
         assert await table.steering.carry_out(step(row, SteerWay.WRITE), done, 1) is None
@@ -220,7 +220,7 @@ def test_a_lineage_changes_together_or_not_at_all(on_table: OnTable) -> None:
         rows = [await table.row(one) for one in (parent, child, missing)]
         assert [one.checkpoint for one in rows] == [FOUR, TRIM_HORIZON, TRIM_HORIZON]
         assert [one.lease_counter for one in rows] == [8, 4, 0]
-        assert [one.steered for one in rows] == [done.request_id for _step, done in pairs]
+        assert all(one.has_done(done) for one, (_step, done) in zip(rows, pairs, strict=True))
         assert rows[0].actual_owner is None
 
     on_table(test)

@@ -40,7 +40,7 @@ class Lease:
         skipped: dead-lettered records that no checkpoint covers.
         holder: the last worker of ours that held it (``kclMldHolder``, ours alone).
         request: what its holder is asked to do (``kclMldRequest``, ours alone).
-        steered: the id of the last such request that was carried out (``kclMldSteered``).
+        steered: the note of the last such request that was carried out (``kclMldSteered``).
         paused_until_s: epoch seconds until which its owner holds it without reading
             (``kclMldPausedUntil``, ours alone).
     """
@@ -63,8 +63,12 @@ class Lease:
     skipped: tuple[PositionRange, ...] = ()
     holder: str | None = None
     request: LeaseRequest | None = None
-    steered: str | None = None
+    steered: LeaseRequest | None = None
     paused_until_s: float | None = None
+
+    def has_done(self, request: LeaseRequest) -> bool:
+        """True when that request was the last one that was carried out."""
+        return self.steered is not None and self.steered.request_id == request.request_id
 
     @property
     def is_finished(self) -> bool:

@@ -122,7 +122,7 @@ def lease_from_item(item: Item) -> Lease:
         skipped=skipped_of(texts_of(item, SKIP)) if SKIP in item else (),
         holder=_own_text(item, HOLDER),
         request=request_in(item),
-        steered=None if (note := note_in(item)) is None else note.request_id,
+        steered=note_in(item),
         paused_until_s=_paused_until_s(item),
     )
 

@@ -53,15 +53,9 @@ _OWNERS = ("leaseOwner", "checkpointOwner")
 def _steering(
     lease: Lease, request: LeaseRequest, at_s: float, removed: tuple[str, ...]
 ) -> LeaseWrite:
-    after = replace(
-        lease,
-        lease_counter=lease.lease_counter + 1,
-        request=None,
-        steered=request.request_id,
-    )
-    attributes: dict[str, dict[str, Any]] = {
-        STEERED: {"S": request.done(lease.checkpoint, at_s).text}
-    }
+    note = request.done(lease.checkpoint, at_s)
+    after = replace(lease, lease_counter=lease.lease_counter + 1, request=None, steered=note)
+    attributes: dict[str, dict[str, Any]] = {STEERED: {"S": note.text}}
     match request.verb:
         case SteerVerb.RESET:
             position = request.position

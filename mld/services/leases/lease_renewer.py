@@ -262,7 +262,7 @@ class LeaseRenewer:
                 self._held.hold(lease, requested_at)
             else:  # released, and perhaps taken since
                 self._held.end(holding)
-            return lease.steered == request.request_id
+            return lease.has_done(request)
 
     async def delete_finished(self, lease_key: str) -> bool:
         """Delete the row of a finished shard; if we hold it, that ends without being a loss.

@@ -102,9 +102,7 @@ class LeaseSteering:
 
     async def _write(self, lease: Lease, request: LeaseRequest) -> str | None:
         write = writing_at_rest(lease, request, self._clock.wall())
-        is_done, row = await self._send(
-            lease, write.request, lambda row: row.steered == request.request_id
-        )
+        is_done, row = await self._send(lease, write.request, lambda row: row.has_done(request))
         return None if is_done else _changed(row)
 
     async def _delete(self, lease: Lease) -> str | None:
@@ -121,14 +119,14 @@ class LeaseSteering:
         is_asked, row = await self._send(
             lease,
             requesting(lease, request, self._clock.wall()),
-            lambda row: row.request == request or row.steered == request.request_id,
+            lambda row: row.request == request or row.has_done(request),
         )
         if not is_asked:
             return _not_asked(row, request)
         ends_at = self._clock.monotonic() + timeout_s
         while self._clock.monotonic() < ends_at:
             row = await self._store.get(lease.lease_key, consistent=True)
-            if row is not None and row.steered == request.request_id:
+            if row is not None and row.has_done(request):
                 return None
             if row is None or row.lease_owner != request.holder:
                 break
@@ -138,7 +136,7 @@ class LeaseSteering:
     async def _withdraw(self, lease: Lease, request: LeaseRequest) -> str | None:
         taking_back = withdrawing(lease.lease_key, request)
         is_withdrawn, row = await self._send(lease, taking_back, lambda _row: False)
-        if row is not None and row.steered == request.request_id:
+        if row is not None and row.has_done(request):
             return None
         if is_withdrawn or (row is not None and row.lease_owner == request.holder):
             return f"{request.holder} did not do it in time, so the request was withdrawn"

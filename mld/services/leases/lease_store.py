@@ -245,9 +245,9 @@ class LeaseStore:
             at_s: epoch seconds, for the note in the row.
 
         Returns:
-            The row as stored: ``steered`` is the request's id, or the request was void: withdrawn,
-            or the shard is finished or being handed over. After a release without an answer another
-            worker may have it.
+            The row as stored: it has done the request, or that was void: withdrawn, or the shard is
+            finished or being handed over. After a release without an answer another worker may have
+            it.
         """
 
         def make(row: Lease) -> LeaseWrite:

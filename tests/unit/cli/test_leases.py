@@ -14,6 +14,7 @@ from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi
@@ -136,6 +137,7 @@ def test_json_has_every_field(opened, printed):
         "parents": [],
         "children": [],
         "hash_keys": "100-199",
+        "changed_by": None,
         "records_per_s": None,
         "worker_page": None,
     }
@@ -287,6 +289,32 @@ def test_a_lease_is_described_with_its_relatives(opened, printed):
     (row,) = json.loads(printed("describe", child.shard_id, "-o", "json"))["leases"]
     assert [kin["lease"] for kin in row["parent_leases"]] == [PARENT.lease_key]
     assert row["child_leases"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"reason": "replay of Monday", "before": "70", "at_s": 1795644156.128},
+            "ann@ops: reset at 2026-11-25T22:02:36+00:00, from 70: replay of Monday",
+        ),
+        ({"at_s": 1e300, "by": ""}, "somebody: reset at 1e+300, from no row"),
+        ({"verb": "release", "sequence_number": None}, "ann@ops: release"),
+    ],
+)
+def test_who_changed_a_lease_last_is_said(opened, printed, fields, said):
+    note = {"request_id": "r1", "verb": "reset", "sequence_number": "7", "by": "ann@ops"} | fields
+    opened((replace(FREE, steered=LeaseRequest(**note)),))
+    assert f"  changed by  {said}\n" in printed("describe", FREE.shard_id, "--once")
+    (row,) = json.loads(printed("describe", FREE.shard_id, "--once", "-o", "json"))["leases"]
+    assert row["changed_by"] == {
+        "by": note["by"],
+        "verb": note["verb"],
+        "at_s": note.get("at_s"),
+        "before": note.get("before"),
+        "reason": note.get("reason", ""),
+        "request": "r1",
+    }
 
 
 def test_what_cannot_be_described_is_said(properties, opened, capsys):

@@ -13,6 +13,7 @@ from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.leases.containment import FailureNote, PositionRange
+from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
@@ -237,9 +238,10 @@ def test_rewound():
 
 
 def test_a_reset_is_no_rewinding():
+    done = LeaseRequest(request_id="r1", verb="reset", sequence_number="3")
     looks = [
         look(s, owned(counter=s, checkpoint=at(n), steered=who))
-        for s, n, who in ((0, 5, None), (11, 9, None), (20, 3, "r1"))
+        for s, n, who in ((0, 5, None), (11, 9, None), (20, 3, done))
     ]
     assert said(*looks)[KEY][0] is Verdict.READING
 

@@ -99,7 +99,10 @@ def test_a_row_says_all_of_it():
         PAUSED_UNTIL: {"N": "500"},
     }
     row = lease_from_item(item)
-    assert (row.holder, row.request, row.steered, row.paused_until_s) == ("me", RESET, "r1", 500.0)
+    assert (row.holder, row.request, row.paused_until_s) == ("me", RESET, 500.0)
+    assert row.steered == RESET.done(POSITION, 3.0)
+    assert row.has_done(RESET)
+    assert not row.has_done(replace(RESET, request_id="r2"))
     assert request_in(item) == RESET
     assert row.is_held_by_ours
 
@@ -141,7 +144,8 @@ def test_a_holder_that_is_asked_finds_it_with_its_next_renewal_and_does_it(verb)
         assert row.request == request
         row = await store.carry_out(row, request, 50.0)
         assert row == stored(world)
-        assert (row.steered, row.request, row.lease_counter) == (request.request_id, None, 9)
+        assert (row.request, row.lease_counter) == (None, 9)
+        assert row.has_done(request)
         assert row.lease_owner == (None if verb is SteerVerb.RELEASE else "me")
         assert row.checkpoint == (POSITION if verb is SteerVerb.RESET else MINE.checkpoint)
         wanted = {SteerVerb.PAUSE: 500.0, SteerVerb.RESUME: None}
@@ -166,7 +170,7 @@ def test_a_lost_answer_changes_nothing_of_it(verb, fault):
         world.fault(fault)
         row = await store.carry_out(row, request, 50.0)
         assert row == stored(world)
-        assert row.steered == request.request_id
+        assert row.has_done(request)
 
     on_table(test, MINE)
 
@@ -259,7 +263,8 @@ def test_a_row_that_is_made_again_says_so_and_replaces_none():
         put = creating_at_rest(lease(1, parent_shard_ids=("p",)), RESET, 50.0)
         await world.dynamodb("person").put_item(TableName=store.table_name, **put)
         row = lease_from_item(world.row(lease(1).lease_key))
-        assert (row.checkpoint, row.steered, row.parent_shard_ids) == (POSITION, "r1", ("p",))
+        assert (row.checkpoint, row.parent_shard_ids) == (POSITION, ("p",))
+        assert row.steered == RESET.done(None, 50.0)
         with pytest.raises(ConditionFailed):
             await world.dynamodb("person").put_item(TableName=store.table_name, **put)
 
