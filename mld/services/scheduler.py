@@ -94,6 +94,8 @@ class Scheduler:
         self._clock = clock
         self._metrics = metrics
         self._consuming: dict[str, _Consuming] = {}
+        #: By the key of a lease without a consumer: what people ask for is being done to it.
+        self._steering: dict[str, asyncio.Task[None]] = {}
         self._finished: dict[str, str] = {}
         self._stop_requested = asyncio.Event()
         self._stop_now = False
@@ -178,14 +180,14 @@ class Scheduler:
             await self._stop_requested.wait()
             self._state = "stopping"
             outcome = await self._drain()
-            for task in loops:
+            for task in (*loops, *self._steering.values()):
                 task.cancel()
         self._state = "stopped"
         if self._failure is not None:
             raise self._failure
         return outcome
 
-    async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run a service loop; its failure drains the worker instead of tearing it down."""
         try:
             await loop()
@@ -232,13 +234,18 @@ class Scheduler:
     async def _consume_or_steer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         """Do what people ask for a lease; else start a consumer where there is none."""
         key, now_s = held.lease.lease_key, self._clock.wall()
+        if key in self._steering:
+            return
         consuming, request = self._consuming.get(key), due_request(held.lease, now_s)
         if consuming is not None:
             if request is not None and consuming.held.token == held.token:
                 consuming.consumer.request_steer(request)
         elif request is not None:
-            renewer = self._parts.coordinator.renewer
-            await renewer.carry_out(key, held.token, request, now_s)
+            carry_out = self._parts.coordinator.renewer.carry_out
+            work = partial(carry_out, key, held.token, request, now_s)
+            task = group.create_task(self._guarded(f"{request.verb} of {key}", work))
+            self._steering[key] = task
+            task.add_done_callback(lambda _: self._steering_ended(key))
         elif not is_paused(held.lease, now_s):
             await self._start_consumer(group, held)
 
@@ -272,6 +279,10 @@ class Scheduler:
         task.add_done_callback(lambda _: self._consumer_ended(key))
         self._consuming[key] = _Consuming(held, consumer, task)
         self._idle.clear()
+
+    def _steering_ended(self, key: str) -> None:
+        del self._steering[key]
+        self._parts.coordinator.renewer.changed.wake()
 
     def _consumer_ended(self, key: str) -> None:
         del self._consuming[key]

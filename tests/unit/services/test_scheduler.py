@@ -28,6 +28,7 @@ from mld.model.config.config import (
 )
 from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease
+from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import SHARD_END
 from mld.services.conditions import Conditions
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
@@ -53,6 +54,8 @@ class Renewer:
         self.released: list[str] = []
         self.dropped: list[str] = []
         self.release_takes_s = 0.0
+        self.carried_out: list[str] = []
+        self.carrying_out_takes_s = 0.0
         self.unreleased = self.expired = 0
         self._count = 0
 
@@ -80,6 +83,12 @@ class Renewer:
         await asyncio.sleep(self.release_takes_s)
         self.released.append(key)
         return self.leases.pop(key, None) is not None
+
+    async def carry_out(self, key: str, token: str, request: LeaseRequest, at_s: float) -> bool:
+        self.carried_out.append(key)
+        await asyncio.sleep(self.carrying_out_takes_s)
+        self.gain(key)
+        return True
 
     async def drop(self, key: str, token: str) -> None:
         self.dropped.append(key)
@@ -250,6 +259,45 @@ class Syncer:
     async def sync_if_empty(self) -> None:
         if self._world.syncs and (error := self._world.syncs.pop(0)) is not None:
             raise error
+
+
+@simulated
+async def test_a_table_that_answers_a_request_slowly_holds_up_no_other_shard():
+    world = World()
+    world.renewer.carrying_out_takes_s = 60
+    reset = LeaseRequest(
+        request_id="r1",
+        verb="reset",
+        holder="w1",
+        expires_s=world.clock.wall() + 900,
+        sequence_number="7",
+    )
+    world.renewer.gain(A, lease_owner="w1", request=reset)
+    task = await world.working()
+    world.renewer.gain(B)
+    await asyncio.sleep(50)
+    assert world.keys == [B]
+    assert world.renewer.carried_out == [A]
+    await asyncio.sleep(10)
+    assert world.keys == [A, B]
+    assert world.renewer.carried_out == [A]
+    assert world.made[1].held.token == world.renewer.leases[A].token
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_a_worker_that_stops_does_not_wait_longer_for_what_a_person_asked():
+    world = World(grace_s=5)
+    world.renewer.carrying_out_takes_s = 1000
+    release = LeaseRequest(
+        request_id="r1", verb="release", holder="w1", expires_s=world.clock.wall() + 900
+    )
+    world.renewer.gain(A, lease_owner="w1", request=release)
+    task = await world.working()
+    world.scheduler.stop()
+    await asyncio.wait_for(task, 6)
+    assert not world.made
 
 
 # --- start
