@@ -103,11 +103,15 @@ class FolderLetters:
             return os.open(file, flags, 0o600)
 
         with self._refusing():
-            with open(unfinished, "wb", opener=private) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
+            try:
+                with open(unfinished, "wb", opener=private) as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.replace(path)
+            except OSError:
+                unfinished.unlink(missing_ok=True)  # a part of it would help to fill the disk
+                raise
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,44 @@ def test_a_shard_with_too_many_letters_is_held_while_others_go_on(
     wait_until(lambda: run.output.count(started) > before, "the next owner tries again")
     assert run.stop() == 0, run.output
     assert len(letters(tmp_path)) == 1
+
+
+def test_a_shard_whose_letter_finds_no_room_waits_until_there_is_some(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    # The batch is one letter, larger than a file may be, which logs and journals are not.
+    batch = {"bisectBatchOnFailure": "false", "deadLetterRecords": "true"}
+    app = contained(new_app, tmp_path, shards=2, **batch)
+    for number in range(1000):
+        app.kinesis.put_record(
+            StreamName=app.name,
+            Data=b"bad" if number == 500 else b"good",
+            PartitionKey="k" * 200,
+            ExplicitHashKey="0",
+        )
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    try:
+        run = app.start(executable=poisoned("exit", "bad"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    run.wait_for_log("cannot keep the dead letter of records")
+    app.kinesis.put_record(
+        StreamName=app.name, Data=b"other", PartitionKey="k", ExplicitHashKey=str(2**127)
+    )
+    wait_until(lambda: "other" in processed(run), "the other shard goes on")
+    (said, *_) = (line for line in run.output.splitlines() if "cannot keep the" in line)
+    assert "ERROR" in said
+    assert re.search(rf"{shard_id(0)}: .* of records \d+\.\.\d+; nothing is skipped", said)
+    assert "File too large" in said
+    assert app.items()[shard_id(0)]["checkpoint"] == "TRIM_HORIZON"
+    assert letters(tmp_path) == []
+    resource.prlimit(run.pid, resource.RLIMIT_FSIZE, before)
+    wait_until(lambda: letters(tmp_path), "the letter")
+    wait_until(lambda: app.items()[shard_id(0)]["checkpoint"] != "TRIM_HORIZON", "it is skipped")
+    assert run.stop() == 0, run.output
+    (letter,) = letters(tmp_path)
+    assert letter["recordCount"] == 1000
 
 
 @pytest.mark.parametrize("service", ["sqs", "s3"])

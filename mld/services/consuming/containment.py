@@ -159,28 +159,30 @@ class Containment:
                 f" records {self._note.suspects} would be the next"
             )
         first, last = judged.entries[0].position, judged.entries[-1].position
-        facts = self._facts()
-        letter_id = facts.letter_id(PositionRange(first, last))
+        facts, suspects = self._facts(), PositionRange(first, last)
+        letter_id = facts.letter_id(suspects)
         document = letter(
             facts, failed, judged, self._now_ms(), with_records=self._config.with_records
         )
         text = json.dumps(document).encode()  # in ASCII: a queue refuses some characters
 
         keep = partial(self._put, letter_id, text)
-        if not await self._insist(keep, "cannot keep a dead letter; nothing is skipped"):
+        what = f"cannot keep the dead letter of records {suspects}; nothing is skipped"
+        if not await self._insist(keep, what):
             return False
         log.error(
             "%s: %s, %s, skipped; dead letter %s",
             context.shard_id,
             counted(len(judged.entries), "record", "records"),
-            PositionRange(first, last),
+            suspects,
             letter_id,
             extra={"shard_id": context.shard_id},
         )
         context.metrics.dead_lettered(len(judged.entries))
         self._note = after_letter(self._note, self._now_ms())
-        self._skipped = (*self._skipped, PositionRange(first, last))
-        if not await self._insist(self._write_note, "cannot note a dead letter; trying again"):
+        self._skipped = (*self._skipped, suspects)
+        what = f"cannot note the dead letter of records {suspects}; trying again"
+        if not await self._insist(self._write_note, what):
             return False
         if judged.may_checkpoint:
             await context.checkpointer.pass_over(last)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 from typing import Any
 
 import pytest
@@ -77,6 +78,17 @@ def test_a_letter_that_is_not_on_the_disk_is_refused(tmp_path):
             asyncio.run(opened.put("abc", "shardId-0", DOCUMENT))
     finally:
         pool.close()
+
+
+def test_a_letter_for_which_there_is_no_room_is_refused_and_leaves_nothing(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+    try:
+        with pytest.raises(LetterRefused, match="File too large"):
+            put(f"file:{tmp_path}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("is_container", [True, False])
