@@ -45,7 +45,7 @@ def play(code: str, scene: Scene, keeper: NotedSessions | None = None) -> list[b
         launcher = ProcessLauncher(keeper)
         child = await launcher.start([sys.executable, "-c", code], {}, lines.append)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await scene(child, lines)
         finally:
             child.kill()

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.process.daemon import Application, wait_until
-from tests.process.test_explain import FAILOVER_MS, properties_of, typed
+from tests.process.test_explain import properties_of, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.process
 
+#: So long a command looks whether workers renew their leases.
+FAILOVER = {"failoverTimeMillis": "4000"}
+
 
 def listed(app: Application) -> dict[str, dict[str, Any]]:
     """Consumers by name, as the command prints them."""
-    done = typed(app, "consumers", "list", str(properties_of(app)), "-o", "json")
+    done = typed(app, "consumers", "list", str(properties_of(app, **FAILOVER)), "-o", "json")
     assert done.returncode == 0, done.stderr
     return {one["consumer"]: one for one in json.loads(done.stdout)["consumers"]}
 
@@ -31,10 +34,10 @@ def test_consumers_are_listed_and_removed(new_app: Callable[..., Application]) -
     ]
     app.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="old")
     app.put(3)
-    run = app.start(failoverTimeMillis=str(FAILOVER_MS), retrievalMode="FANOUT")
+    run = app.start(retrievalMode="FANOUT", **FAILOVER)
     wait_until(lambda: len(run.records()) == 3, "it reads")
     assert {name: one["own"] for name, one in listed(app).items()} == {"old": False, app.name: True}
-    file = str(properties_of(app))
+    file = str(properties_of(app, **FAILOVER))
     table = typed(app, "consumers", "list", file).stdout.splitlines()
     assert table[0].split() == ["stream", "consumer", "status", "created", "used", "by"]
     assert len(table) == 3

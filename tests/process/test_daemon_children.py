@@ -40,7 +40,12 @@ def test_a_crash_ends_the_daemon_after_the_other_shards_were_drained(
 ) -> None:
     app = new_app(shards=2)
     app.put(20, "one key")  # all in one shard
-    run = app.start({"processRecords": [[EXIT_7]], "shutdownRequested": [[CHECKPOINT, STATUS]]})
+    run = app.start(
+        {"processRecords": [[["gate"], EXIT_7]], "shutdownRequested": [[CHECKPOINT, STATUS]]}
+    )
+    run.wait_for_actions("initialize", 2)
+    run.wait_for_actions("processRecords")
+    run.open_gate()
     assert run.ends() == 1, run.output
     crashed, drained = sorted(run.children(), key=lambda child: len(heard(child)))
     assert heard(crashed) == ["initialize", "processRecords"]
@@ -93,13 +98,13 @@ def test_a_status_behind_other_output_is_told_and_taken_where_the_file_says_so(
 def test_a_child_that_does_not_read_its_answers_fails_in_time(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(timeoutInSeconds="3")
+    app = new_app(timeoutInSeconds="6")
     app.put(1)
     request = '{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":null}\n'
     flood = ["write", request * 20_000]  # answers of more than a pipe's megabyte
     run = app.start({"processRecords": [[flood, ["sleep", 600], STATUS]]})
     assert run.ends() == 1, run.output
-    assert "it has not read its input for 3.0 s" in run.output
+    assert "it has not read its input for 6.0 s" in run.output
 
 
 def test_a_program_that_is_not_there_is_refused_before_a_lease_is_taken(
@@ -160,7 +165,8 @@ def test_restarts_without_progress_end_the_daemon_at_last(
 def test_a_child_that_is_silent_for_too_long_ends_the_daemon(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(timeoutInSeconds="1", logWarningForTaskAfterMillis="300")
+    # The child has to start within it, too.
+    app = new_app(timeoutInSeconds="5", logWarningForTaskAfterMillis="300")
     app.put(1)
     run = app.start({"processRecords": [[["sleep", 600]]]})
     assert run.ends() == 1, run.output
@@ -374,7 +380,7 @@ def test_a_child_that_ends_on_an_idle_shard_is_noticed_at_once(
     run.wait_for_actions("checkpoint")
     answered_at = time.monotonic()
     run.wait_for_log("child failed while idle: it exited without being told to")
-    assert time.monotonic() - answered_at < 3.0  # about 0.5 s on a machine with nothing else to do
+    assert time.monotonic() - answered_at < 30.0  # about 0.5 s where nothing else is to do
     assert "(exit status 7)" in run.output
     if policy == "restart":
         run.wait_for_actions("initialize", 2)

@@ -91,7 +91,7 @@ def test_the_record_that_a_child_fails_at_is_found_kept_and_skipped(
     app = contained(
         new_app,
         tmp_path,
-        timeoutInSeconds="2" if how == "hang" else "100",
+        timeoutInSeconds="5" if how == "hang" else "100",
         deadLetterRecords="true",
         deadLetterStderr="true",
     )

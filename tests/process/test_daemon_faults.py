@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 DATA = Path(__file__).resolve().parents[1] / "data"
 #: The child waits in its batch until the test has arranged what happens to the checkpoint.
 WAITING = {
-    "processRecords": [[["stderr", "in hand"], ["sleep", 1.0], CHECKPOINT, STATUS]],
+    "processRecords": [[["gate"], CHECKPOINT, STATUS]],
 }
 
 
@@ -58,6 +58,7 @@ def test_the_child_hears_what_became_of_its_checkpoint(
     run.wait_for_actions("processRecords")
     rule = {"service": "dynamodb", "operation": "UpdateItem", "contains": app.name, **fault}
     counts = app.aws.control(faults=[rule])["faults"].get("dynamodb.UpdateItem", 0)
+    run.open_gate()
     run.wait_for_actions("checkpoint")
     assert app.aws.control(faults=[])["faults"]["dynamodb.UpdateItem"] > counts
     assert results(run) == [name]

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.process.daemon import STATUS, Application, child_pids, shard_id, wait_until
+from tests.process.daemon import (
+    PATIENCE_S,
+    STATUS,
+    Application,
+    child_pids,
+    shard_id,
+    wait_until,
+)
 from tests.process.test_daemon_watched import free_address, get
 from tests.unit.adapters.test_otlp import Collector
 
@@ -145,21 +152,25 @@ def test_systemd_is_told_of_the_life_of_a_worker(
     app.put(1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(tmp_path / "notify"))
-        supervisor.settimeout(120)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         run = app.start()
-        said = []
-        while said.count("WATCHDOG=1") < 4 or "READY=1" not in said:
-            said.append(supervisor.recv(100).decode())
+        said: list[str] = []
+
+        def read() -> None:
+            while (text := supervisor.recv(100).decode()) != "over":
+                said.append(text)
+
+        # All the time: the kernel holds ten messages, and refuses more.
+        reading = threading.Thread(target=read, daemon=True)
+        reading.start()
+        wait_until(lambda: said.count("WATCHDOG=1") >= 4 and "READY=1" in said, "signs of life")
         run.wait_for_actions("checkpoint")
         assert run.stop() == 0, run.output
-        supervisor.settimeout(0)
-        while True:
-            try:
-                said.append(supervisor.recv(100).decode())
-            except BlockingIOError:
-                break
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"over", str(tmp_path / "notify"))
+        reading.join(PATIENCE_S)
+        assert not reading.is_alive()
     told = [one for one in said if one != "WATCHDOG=1"]
     assert told[:2] == ["READY=1", "STOPPING=1"]
     assert set(told) == {"READY=1", "STOPPING=1"}

@@ -61,7 +61,7 @@ def test_a_hangup_whose_stop_is_cut_short_ends_with_129(
             "shutdownRequested": [[["sleep", 60], STATUS]],
         },
         launcher=with_hangup("SIG_DFL"),
-        shutdownGraceMillis="1000",
+        shutdownGraceMillis="5000",
     )
     run.wait_for_actions("checkpoint")
     run.signal(signal.SIGHUP)

@@ -171,7 +171,7 @@ def test_nothing_is_left_in_a_childs_session_after_the_daemon_was_killed(
     assert len(processes_of_session(sessions[0])) == 2
     run.signal(signal.SIGKILL)
     assert run.ends() == 137
-    wait_until(lambda: not processes_of_session(sessions[0]), "an empty session", 10.0)
+    wait_until(lambda: not processes_of_session(sessions[0]), "an empty session")
 
 
 def command_line(pid: int) -> str:
@@ -282,12 +282,13 @@ def test_two_workers_of_2x_share_the_shards_by_stealing(
 def test_a_lease_that_was_overwritten_is_given_up(new_app: Callable[..., Application]) -> None:
     app = new_app(failoverTimeMillis="2000")
     app.put(1)
-    script = {"processRecords": [[CHECKPOINT, STATUS], [["sleep", 2], CHECKPOINT, STATUS]]}
+    script = {"processRecords": [[CHECKPOINT, STATUS], [["gate"], CHECKPOINT, STATUS]]}
     run = app.start(script)
     run.wait_for_actions("checkpoint")
     app.put(1)
     run.wait_for_actions("processRecords", 2)
     app.change(shard_id(0), leaseOwner="another-worker", leaseCounter=1000)
+    run.open_gate()
     run.wait_for_actions("leaseLost")
     (child, *_) = run.children()
     assert heard(child)[:6] == [

@@ -22,6 +22,7 @@ from tests.process.daemon import (
     shard_id,
     wait_until,
 )
+from tests.process.test_daemon_watched import free_address, get
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +39,26 @@ def data(run: Running) -> list[str]:
 # --- stops in the middle
 
 
+def stop_before_the_gate_opens(run: Running, address: str) -> None:
+    run.signal(signal.SIGTERM)
+    wait_until(
+        lambda: all(one["reason"] for one in get(address, "/leases")[1]["leases"]),
+        "every shard is asked to end",
+    )
+    run.open_gate()
+    assert run.ends() == 0, run.output
+
+
 def test_a_stop_waits_for_a_child_that_is_still_initializing(
     new_app: Callable[..., Application],
 ) -> None:
     app = new_app()
     app.put(1)
-    run = app.start({**GOOD, "initialize": [[["sleep", 2], STATUS]]})
+    address = free_address()
+    slow = {**GOOD, "initialize": [[["gate"], STATUS]]}
+    run = app.start(slow, arguments=("--http", address))
     run.wait_for_actions("initialize")
-    assert run.stop() == 0, run.output
+    stop_before_the_gate_opens(run, address)
     (child,) = run.children()
     assert heard(child)[-1] == "EOF"
     assert "processRecords" not in heard(child)
@@ -75,11 +88,12 @@ def test_a_stop_releases_the_lease_of_a_shard_that_waits_for_its_parent(
         if number:
             item["parentShardId"] = {"SS": [shard_id(0)]}  # type: ignore[dict-item]
         app.dynamodb.put_item(TableName=app.name, Item=item)
-    slow = {**GOOD, "processRecords": [[["sleep", 2], CHECKPOINT, STATUS]]}
-    run = app.start(slow)
+    address = free_address()
+    slow = {**GOOD, "processRecords": [[["gate"], CHECKPOINT, STATUS]]}
+    run = app.start(slow, arguments=("--http", address))
     run.wait_for_actions("processRecords")
     wait_until(lambda: set(app.owners().values()) == {"w1"}, "all three are held")
-    assert run.stop() == 0, run.output
+    stop_before_the_gate_opens(run, address)
     assert set(app.owners().values()) == {None}
     assert len(run.children()) == 1
 
@@ -216,7 +230,7 @@ def test_after_an_outage_of_the_stream_reading_goes_on(
 def test_a_frozen_worker_finds_its_lease_taken_when_it_wakes(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(failoverTimeMillis="1500")
+    app = new_app(failoverTimeMillis="4000")
     app.put(5, "key")
     first = app.start(worker="w1")
     first.wait_for_actions("checkpoint")

@@ -83,7 +83,7 @@ def test_a_worker_is_ready_only_while_it_works(new_app: Callable[..., Applicatio
     app = new_app(shards=0)
     address = free_address()
     run = app.start(
-        {"processRecords": [[CHECKPOINT, STATUS]], "shutdownRequested": [[["sleep", 3], STATUS]]},
+        {"processRecords": [[CHECKPOINT, STATUS]], "shutdownRequested": [[["gate"], STATUS]]},
         arguments=("--http", address),
     )
     run.wait_for_log("waiting 5 s for it")
@@ -97,6 +97,7 @@ def test_a_worker_is_ready_only_while_it_works(new_app: Callable[..., Applicatio
     run.wait_for_actions("shutdownRequested")
     assert ready(address) == (503, "stopping")
     assert get(address, "/livez")[0] == 200
+    run.open_gate()
     assert run.ends() == 0, run.output
 
 
@@ -104,7 +105,6 @@ def test_a_worker_whose_children_crash_or_that_lags_is_not_ready_and_says_why(
     new_app: Callable[..., Application],
 ) -> None:
     app = new_app(shards=2)
-    app.put(20)
     address = free_address()
     run = app.start(
         {"processRecords": [[["stderr", "no database"], ["exit", 7]]]},
@@ -113,6 +113,7 @@ def test_a_worker_whose_children_crash_or_that_lags_is_not_ready_and_says_why(
         childRestartBackoffMillis="100",
     )
     wait_until(lambda: get(address, "/readyz")[0] == 200, "it is ready at first")
+    app.put(20)
     wait_until(lambda: get(address, "/readyz")[0] == 503, "the crash loop is seen")
     body = get(address, "/readyz")[1]
     assert body["state"] == "running"

@@ -71,7 +71,7 @@ def test_a_living_worker_and_what_it_serves(
     assert [one["lease"] for one in listed["leases"]] == [shard_id(0), shard_id(1)]
     for one in listed["leases"]:
         assert (one["owner"], one["state"], one["host"]) == ("w1", "owned", "127.0.0.1")
-        assert one["renewed_within_s"] < 3
+        assert one["renewed_within_s"] < 10  # some looks, which take longer on a busy machine
         assert one["lag_s"] > 0
         assert one["records_per_s"] is None
         assert one["worker_page"]["call"] == "processRecords"
@@ -156,31 +156,33 @@ def test_events_of_a_worker_that_comes_and_goes(new_app: Callable[..., Applicati
     row(app, 1)
     file = str(properties_of(app, failoverTimeMillis="2000"))
     watching = subprocess.Popen(
-        [sys.executable, "-m", "mld", "leases", "watch", file, "--every", "0.3", "--for", "60"],
+        [sys.executable, "-m", "mld", "leases", "watch", file, "--every", "0.3", "--for", "600"],
         env=app.aws.environment_for_child(),
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert watching.stdout is not None
-    looked = scans(app)
-    wait_until(lambda: scans(app) > looked + 1, "it looks")
-    run = app.start(clientVersionConfig=COMPATIBLE)
-    wait_until(lambda: list(app.owners().values()) == ["w1", "w1"], "both leases are taken")
-    looked = scans(app)
-    wait_until(lambda: scans(app) > looked + 3, "it has seen that")
-    assert run.stop() == 0, run.output
     events: list[tuple[str, str, str | None, str | None]] = []
-    for line in watching.stdout:
-        one = json.loads(line)
-        events.append((one["event"], one["subject"], one["before"], one["after"]))
-        if sum(event[0] == "LEASE_RELEASED" for event in events) == 2:
-            break
-    watching.terminate()
-    watching.wait(30)
-    watching.stdout.close()
-    for number in (0, 1):
-        taken = events.index(("LEASE_TAKEN", shard_id(number), None, "w1"))
-        assert taken < events.index(("LEASE_RELEASED", shard_id(number), "w1", None))
+
+    def read_until_both(kind: str, before: str | None, after: str | None) -> None:
+        assert watching.stdout is not None
+        awaited = {(kind, shard_id(number), before, after) for number in (0, 1)}
+        for line in watching.stdout:
+            one = json.loads(line)
+            events.append((one["event"], one["subject"], one["before"], one["after"]))
+            if awaited <= set(events):
+                return
+        raise AssertionError(events)
+
+    try:
+        looked = scans(app)
+        wait_until(lambda: scans(app) > looked + 1, "it looks")
+        run = app.start(clientVersionConfig=COMPATIBLE)
+        read_until_both("LEASE_TAKEN", None, "w1")
+        assert run.stop() == 0, run.output
+        read_until_both("LEASE_RELEASED", "w1", None)
+    finally:
+        watching.terminate()
+        watching.communicate()
     assert ("WORKER_APPEARED", "w1", None, None) in events
 
 

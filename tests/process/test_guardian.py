@@ -147,7 +147,7 @@ def test_the_guardian_is_deaf_to_the_signals_of_a_terminal_and_of_an_orchestrato
 
 def test_a_daemon_that_ends_by_itself_takes_its_guardian_along_at_once() -> None:
     ended = (
-        "child.close_stdin(); await child.wait(); guardian.close(); assert guardian.wait(5) == 0"
+        "child.close_stdin(); await child.wait(); guardian.close(); assert guardian.wait(60) == 0"
     )
     with daemon(CHILDREN["ends at end of file"], ended) as (process, pids):
         assert process.wait(60) == 0
@@ -162,7 +162,7 @@ def test_the_guardian_is_small() -> None:
 
 
 def sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "60"], start_new_session=True)
+    return subprocess.Popen(["sleep", "600"], start_new_session=True)
 
 
 def test_an_ended_guardian_is_started_again_and_knows_the_sessions_from_before() -> None:
@@ -187,7 +187,7 @@ def test_an_ended_guardian_is_replaced_at_once_while_a_loop_runs(
 
     async def until_replaced(before: int) -> int:
         os.kill(before, signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while guardian.pid == before:  # noqa: ASYNC110 - the reader of the loop works
                 await asyncio.sleep(0.01)
         assert guardian.pid is not None
@@ -357,7 +357,7 @@ def test_what_a_reaped_leader_left_behind_is_known_to_the_next_guardian() -> Non
         guardian.forget(leader.pid)
         assert guardian.pid is not None
         os.kill(guardian.pid, signal.SIGKILL)
-        guardian.wait(5)
+        guardian.wait(PROMISE_S)
         with sleeper() as other:
             guardian.watch(other.pid)
             guardian.close()

@@ -224,7 +224,7 @@ def test_a_leader_that_is_killed_while_it_hands_leases_over_leaves_none_unread(
     wait_until(lambda: set(app.owners().values()) == {"w2"}, "the other one has all")
     all_read(runs, put)
     assert under_way() == []
-    assert leader_of(app) == "w2"
+    wait_until(lambda: leader_of(app) == "w2", "it leads")
     assert counts(runs, put) == FINE
     del runs["w1"]
     end(runs)
@@ -234,7 +234,8 @@ def test_workers_whose_metrics_are_deleted_or_of_another_time_keep_their_leases(
     new_app: Callable[..., Application],
 ) -> None:
     """An operator deletes an item, and a worker's clock is a day ahead, then one behind."""
-    app = new_app(shards=SHARDS, **QUICK)
+    # What is told here is of metrics, not of a busy machine whose table answers late.
+    app = new_app(shards=SHARDS, **QUICK | {"failoverTimeMillis": "6000"})
     put = app.put(100)
     runs = fleet_of_two(app)
     lost = losses(runs)
@@ -303,7 +304,7 @@ def test_workers_with_other_clocks_share_and_replace_one_another(
     wait_until(lambda: set(app.owners().values()) == {rest}, "the other one has all")
     all_read(runs, put)
     if generation == "3.x":
-        assert leader_of(app) == rest
+        wait_until(lambda: leader_of(app) == rest, "it leads")
     back = clocks.start(app, leader)
     runs[f"{leader} again"] = back
     wait_until(lambda: halves(app), "halves each, again")

@@ -22,7 +22,7 @@ from mld.adapters.children.child_process import ChildProcess, ProcessLauncher
 from mld.adapters.children.prefork import PreforkLauncher
 from mld.adapters.children.template_main import UNKNOWN_STATUS
 from tests.kclpy_cache import kclpy
-from tests.process.daemon import alive, wait_until
+from tests.process.daemon import PATIENCE_S, alive, wait_until
 from tests.process.test_client_libraries import PYTHON, hang, live
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def play(scene: Callable[[Children], Awaitable[None]], launcher: Any = None) -> 
     async def run() -> None:
         children = Children(launcher or PreforkLauncher())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await scene(children)
         finally:
             for child in children.running:
@@ -144,8 +144,10 @@ def written(path: str, text: str, mode: int = 0o755) -> str:
 
 
 def parent(pid: int) -> int:
-    """Of a living process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    """Of a process; 0 if there is none any more."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def ends(argv: Sequence[str], env: Mapping[str, str] = SHARD, said: bytes = b"") -> list[End]:
@@ -551,7 +553,7 @@ def test_a_killed_child_is_noticed_at_once_with_what_it_left(here: Path) -> None
         child = await children.start([sys.executable, "app.py"])
         left = int(await line(child))
         os.kill(child.pid, signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await child.wait() == -9
         assert not alive(child.pid)
         await until(lambda: not alive(left))
@@ -656,9 +658,7 @@ def test_a_child_whose_start_was_given_up_is_ended(here: Path) -> None:
 
         def living() -> int:
             pids = [int(p.name) for p in Path("/proc").glob("[0-9]*")]
-            return sum(
-                alive(p) and parent(p) == template for p in pids if Path(f"/proc/{p}").exists()
-            )
+            return sum(parent(pid) == template and alive(pid) for pid in pids)
 
         await until(lambda: living() == 2)
 
@@ -701,7 +701,7 @@ def test_children_that_no_daemon_looked_after_end_with_it(here: Path) -> None:
         assert refused is None
         ours.send(json.dumps({"seen": second}).encode())
         ours.close()
-        assert template.wait(30) == 0
+        assert template.wait(PATIENCE_S) == 0
     try:
         wait_until(lambda: not alive(first), "it is killed")
         assert alive(second)

@@ -74,7 +74,7 @@ def found(argv: list[str], **env: str) -> str:
         status = await child.wait()
         return said.decode().strip() if status == 0 else lines[-1].decode()
 
-    return asyncio.run(asyncio.wait_for(start(), 30))
+    return asyncio.run(asyncio.wait_for(start(), 120))
 
 
 @pytest.fixture(autouse=True)

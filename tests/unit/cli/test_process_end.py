@@ -92,6 +92,7 @@ def test_threads_of_others_end_as_at_the_end_of_an_interpreter(tmp_path):
     before = f"""
 import logging, threading, time
 from concurrent.futures import ThreadPoolExecutor
+first = threading.Event()
 class Handler(logging.Handler):
     def __init__(self):
         super().__init__()
@@ -100,10 +101,10 @@ class Handler(logging.Handler):
     def emit(self, record):
         self.file.write(record.getMessage())
         self.file.flush()
-        self.pool.submit(lambda: (time.sleep(0.2), print("in the pool")))
+        self.pool.submit(lambda: (time.sleep(0.2), print("in the pool"), first.set()))
 logging.getLogger().addHandler(Handler())
 logging.error("kept")
-threading.Thread(target=lambda: (time.sleep(0.3), print("in a thread"))).start()
+threading.Thread(target=lambda: (first.wait(), time.sleep(0.1), print("in a thread"))).start()
 """
     assert ended(4, before) == (4, "in the pool\nin a thread\n", "")
     assert (tmp_path / "log").read_text() == "kept"
