@@ -38,8 +38,13 @@ def prefork_rows(_aws, folder, quick):
     program.write_text(PROGRAM)
     argv, env = [sys.executable, str(program)], compiled(folder)
     # Once before, so that no row pays for compiling its modules.
-    silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    subprocess.run(argv, check=True, env=os.environ | env | {"PYTHONPATH": shim_path()}, **silent)
+    subprocess.run(
+        argv,
+        check=True,
+        env=os.environ | env | {"PYTHONPATH": shim_path()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     for count in (30,) if quick else (30, 200):
         for launcher in (ProcessLauncher(), PreforkLauncher()):
             if count == 30 or isinstance(launcher, PreforkLauncher):
