@@ -282,7 +282,7 @@ def test_no_row_is_made_of_a_shard_whose_parent_is_not_finished(
     for words in (["--to-latest"], ["--to-trim-horizon"]):
         step = only(steered(app, "reset", shard_id(1), *words, "--execute", code=5))
         assert step["way"] == "refused"
-        assert f"{shard_id(0)} is not: reset that one" in step["why"]
+        assert "no worker has begun it" in step["why"]
     done = only(steered(app, "reset", shard_id(0), "--to-trim-horizon", "--execute"))
     assert done["done"]
     assert set(app.items()) == set(before)

@@ -193,6 +193,9 @@ class Fleet:
         self.producing = True
         #: Members are started again after they ended.
         self.supervised = True
+        #: Cleared while people let no worker start.
+        self.open = asyncio.Event()
+        self.open.set()
         self.flipped = False
         #: What was taken away, "" = nothing.
         self.lost = ""
@@ -272,6 +275,7 @@ class Fleet:
         worker_id = f"p{self._places}" if self.plan.same_ids else None
         await asyncio.sleep(rng.uniform(0, 5))
         while self.supervised and not self.lost:
+            await self.open.wait()
             node = self.new_node(worker_id)
             await node.ended.wait()
             if not node.gate.dead:

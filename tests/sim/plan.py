@@ -68,7 +68,7 @@ class Plan:
             because lists that differ for a time are no grounds to delete anything.
         stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
         changes: what people do to a 3.x fleet; None = nothing.
-        steers: people reset, pause and release leases.
+        steers: people reset, pause, release and delete leases, and reset lineages.
         sets_aside: records that children fail at become dead letters.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """

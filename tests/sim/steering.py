@@ -1,4 +1,4 @@
-"""Operators who reset, pause, resume and release leases of a fleet, by the code of the commands."""
+"""Operators who change the leases of a fleet, by the code of the commands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import AwsError
-from mld.model.fleet.fleet_snapshot import FleetSnapshot
+from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.model.streams.shard import HashRange, Shard
 from mld.services.leases.lease_steering import LeaseSteering
 from mld.services.leases.lease_store import LeaseStore
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -23,14 +25,26 @@ from tests.sim.ports import SimClock, ThroughGate
 from tests.sim.rows import short
 
 if TYPE_CHECKING:
+    from mld.decide.leases.steering import SteerStep
     from mld.model.leases.lease import Lease
     from tests.sim.fleet import Fleet
+    from tests.sim.stream import SimStream
 
 #: Pauses, requests and commands are over by then.
 LASTS_S = 30.0
 #: A command that is ended leaves its request behind.
 _ENDED = 0.2
-_VERBS = [SteerVerb.RESET] * 4 + [SteerVerb.RELEASE] * 2 + [SteerVerb.PAUSE, SteerVerb.RESUME]
+_VERBS = [
+    *[SteerVerb.RESET] * 4,
+    *[SteerVerb.RELEASE] * 2,
+    SteerVerb.PAUSE,
+    SteerVerb.RESUME,
+    SteerVerb.DELETE,
+]
+#: Of all commands: all workers are stopped, and shards that were read to their end are read again.
+_LINEAGES = 0.15
+#: Workers that stop have ended by then.
+_STOPS_S = 40.0
 
 
 @dataclass
@@ -70,7 +84,9 @@ class Steering:
             if TABLE not in fleet.dynamodb.tables:
                 continue
             try:
-                if self._rng.random() < _ENDED:
+                if self._rng.random() < _LINEAGES:
+                    await self._lineage()
+                elif self._rng.random() < _ENDED:
                     async with asyncio.timeout(self._rng.uniform(0, LASTS_S)):
                         await self._once()
                 else:
@@ -89,39 +105,111 @@ class Steering:
             at=scan.finished_at,
             wall_s=self._clock.wall(),
             leases=rows,
+            streams=tuple(map(self._listed, self.fleet.stream.generations)),
         )
+
+    def _listed(self, stream: SimStream) -> StreamSnapshot:
+        """A stream as Kinesis lists it."""
+        identifier = stream.prefix.removesuffix(":") or None
+        if stream.is_deleted:
+            is_listed = stream.name in self.fleet.listed
+            return StreamSnapshot(
+                name=stream.name, identifier=identifier, is_listed=is_listed, gone="it was deleted"
+            )
+        shards = []
+        for one in stream.shards.values():
+            parents = [parent.removeprefix(stream.prefix) for parent in one.parents]
+            shards.append(
+                Shard(
+                    one.shard_id.removeprefix(stream.prefix),
+                    HashRange(one.start_key, one.end_key),
+                    "0",
+                    None,
+                    *parents,
+                )
+            )
+        return StreamSnapshot(name=stream.name, identifier=identifier, shards=tuple(shards))
 
     async def _once(self) -> None:
         fleet, rng = self.fleet, self._rng
         first = await self._look()
         await asyncio.sleep(fleet.leases.failover_s)
         watch = Snapshots((first, await self._look()))
+        verb = rng.choice(_VERBS)
         rows = [
             one
             for key, one in sorted(watch.last.leases.items())
-            if not one.is_finished and fleet.stream.find(key) is not None
+            if fleet.stream.find(key) is not None
+            and (verb is SteerVerb.DELETE or not one.is_finished)
         ]
         if not rows:
             return
-        lease, verb = rng.choice(rows), rng.choice(_VERBS)
+        lease = rng.choice(rows)
         position = self._position(lease) if verb is SteerVerb.RESET else None
         step = plan_step(watch, lease, verb, fleet.leases.failover_s, position)
         fleet.court.counts[f"steer {verb} {step.way}"] += 1
         if step.way not in (SteerWay.WRITE, SteerWay.ASK):
             return
-        now_s = self._clock.wall()
-        request = LeaseRequest(
-            request_id=f"{self.number}-{rng.random()}",
-            verb=str(verb),
-            holder=str(lease.lease_owner) if step.way is SteerWay.ASK else "",
-            expires_s=now_s + LASTS_S,
-            sequence_number=None if position is None else position.sequence_number,
-            sub_sequence_number=0 if position is None else position.sub_sequence_number,
-            until_s=now_s + rng.uniform(1, LASTS_S) if verb is SteerVerb.PAUSE else None,
-        )
+        until_s = self._clock.wall() + rng.uniform(1, LASTS_S) if verb is SteerVerb.PAUSE else None
+        request = self._request(step, f"{self.number}-{rng.random()}", verb, until_s)
         fleet.trace.add("", f"{verb.upper()} {short(lease.lease_key)} {step.way} {position or ''}")
         why = await self._steering.carry_out(step, request, LASTS_S)
         fleet.court.counts[f"steer {verb} {'done' if why is None else 'not done'}"] += 1
+
+    async def _lineage(self) -> None:
+        """Reset a shard that was read to its end, and all that follow it, while nobody works."""
+        fleet, rng = self.fleet, self._rng
+        if any(member.alive for member in fleet.members):
+            return  # others can't be stopped here
+        if not self._roots(Snapshots((await self._look(),))):
+            return
+        fleet.open.clear()
+        try:
+            nodes = fleet.alive()
+            for node in nodes:
+                node.stop()
+            async with asyncio.timeout(_STOPS_S):
+                await asyncio.gather(*(node.ended.wait() for node in nodes))
+            first = await self._look()
+            await asyncio.sleep(fleet.leases.failover_s)
+            watch = Snapshots((first, await self._look()))
+            if not (found := self._roots(watch)):
+                return
+            lease = rng.choice(found)
+            roots = {lease.lease_key: self._position(lease)}
+            steps = plan_lineage(watch, roots, fleet.leases.failover_s)
+            way = min(step.way for step in steps)  # refused before together
+            fleet.court.counts[f"steer lineage {way}"] += 1
+            if way is SteerWay.REFUSED:
+                return
+            token = f"{self.number}-{rng.random()}"
+            pairs = [(step, self._request(step, token, SteerVerb.RESET)) for step in steps]
+            told = " ".join(f"{short(step.lease.lease_key)} {step.position}" for step in steps)
+            fleet.trace.add("", f"RESET TOGETHER {told}")
+            why = await self._steering.carry_out_together(pairs, watch.last.leases, token)
+            fleet.court.counts[f"steer lineage {'done' if why is None else 'not done'}"] += 1
+        finally:
+            fleet.open.set()
+
+    def _roots(self, watch: Snapshots) -> list[Lease]:
+        """Shards that were read to their end, or have no row."""
+        finished = {key: row for key, row in watch.last.leases.items() if row.is_finished}
+        rows = {**missing_rows(watch), **finished}
+        return [rows[key] for key in sorted(rows) if self.fleet.stream.deleted_s(key) is None]
+
+    def _request(
+        self, step: SteerStep, request_id: str, verb: SteerVerb, until_s: float | None = None
+    ) -> LeaseRequest:
+        position = step.position
+        return LeaseRequest(
+            request_id=request_id,
+            verb=str(verb),
+            holder=str(step.lease.lease_owner) if step.way is SteerWay.ASK else "",
+            expires_s=self._clock.wall() + LASTS_S,
+            sequence_number=None if position is None else position.sequence_number,
+            sub_sequence_number=0 if position is None else position.sub_sequence_number,
+            until_s=until_s,
+        )
 
     def _position(self, lease: Lease) -> ExtendedSequenceNumber:
         truth = self.fleet.stream.find(lease.lease_key)

@@ -142,6 +142,7 @@ class SimStream:
         self._stream = self.model.stream(name)
         epoch = self._stream.created_ms // 1000
         self.prefix = f"{ACCOUNT}:{name}:{epoch}:" if is_one_of_many else ""
+        self.generations = [self]
         self.refresh()
 
     def delete(self) -> None:

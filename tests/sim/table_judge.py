@@ -87,7 +87,7 @@ class TableJudge:
             self._deleted(key, item)
             self._court.rows.pop(key, None)
             return
-        if self._court.actor in self._court.foreigners and write.before is None:
+        if self._court.actor in self._court.foreigners - {OPERATOR} and write.before is None:
             return  # no lease, or a row that is no use to anybody
         for misfit in misfits(key, write.after):
             self._court.convict("S5", misfit)
@@ -201,14 +201,13 @@ class TableJudge:
         position = position_of(after)
         if before is None:
             self._check_loss(key, "created")
-            return
-        was = position_of(before)
-        if was == position:
-            return
-        owner = worker_of(before)
-        if before.get(STEERED) != after.get(STEERED):
+        was = None if before is None else position_of(before)
+        if was != position and (before or {}).get(STEERED) != after.get(STEERED):
             self._reset(key, position)
             return
+        if before is None or was is None or was == position:
+            return
+        owner = worker_of(before)
         if position < was:
             self._court.convict(
                 "S2", f"the checkpoint of {key} moved back from {was} to {position}"
@@ -239,7 +238,9 @@ class TableJudge:
         truth = self._court.stream.find(key)
         if truth is None:
             return
-        self._court.log(truth.shard_id).begin_at(truth.covered(position))
+        log = self._court.log(truth.shard_id)
+        log.ended = False  # its children wait for it again
+        log.begin_at(truth.covered(position))
 
     def _check_loss(self, key: str, what: str) -> None:
         lost, now = self._court.lost, self._court.now()
@@ -254,7 +255,8 @@ class TableJudge:
             )
 
     def _deleted(self, key: str, item: Item) -> None:
-        if self._court.stream.deleted_s(key) is not None and self._deletes_former:
+        may_delete = self._deletes_former or self._court.actor == OPERATOR
+        if self._court.stream.deleted_s(key) is not None and may_delete:
             return
         self._check_loss(key, "deleted")
         shard = self._court.stream.shards.get(key)

@@ -11,6 +11,7 @@ from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
+from mld.decide.leases.lineage import plan_lineage
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services import scheduler
@@ -21,6 +22,7 @@ from mld.services.fleet import leader_lock
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
+from tests.sim import steering
 from tests.sim.children import Manners
 from tests.sim.fleet import TABLE, Fleet, judge
 from tests.sim.loop import run
@@ -513,6 +515,35 @@ def test_people_who_steer_are_acquitted_and_do_all_that_they_may():
     done = {verb for verb in SteerVerb if verdict.counts.get(f"steer {verb} done")}
     assert {SteerVerb.RESET, SteerVerb.RELEASE, SteerVerb.PAUSE} <= done
     assert verdict.duplicates > 0
+
+
+#: Shards are split and merged, and rows of those that were read are deleted soon.
+REREAD = dataclasses.replace(STEERED, seed=11, reshard_every_s=20.0, cleanup_fast=True)
+
+
+def test_people_who_have_shards_read_again_are_acquitted():
+    verdict = judge(REREAD)
+    assert not verdict.violations, verdict.report()
+    assert verdict.counts["steer lineage done"] > 1
+
+
+@pytest.mark.parametrize("forgotten", ["children", "rows that were deleted"])
+def test_a_lineage_of_which_a_part_is_forgotten_is_noticed(monkeypatch, forgotten):
+    def partly(watch, roots, failover_s):
+        steps = plan_lineage(watch, roots, failover_s)
+        known = {} if forgotten == "children" else watch.last.leases
+        return tuple(one for one in steps if one.lease.lease_key in {*roots, *known})
+
+    monkeypatch.setattr(steering, "plan_lineage", partly)
+    assert convicted_rules(REREAD, app.build)
+
+
+def test_people_delete_rows_of_streams_that_left_and_no_others():
+    plan = dataclasses.replace(STEERED, seed=6, streams=(2, 1, 1), stream_events=("delete",) * 2)
+    verdict = judge(plan)
+    assert not verdict.violations, verdict.report()
+    assert verdict.counts["steer delete done"]
+    assert verdict.counts["steer delete refused"]
 
 
 def test_an_owner_that_reads_a_paused_lease_is_noticed(monkeypatch):

@@ -4,7 +4,8 @@ A consumer that runs never reads the parents of its shard again. So all descenda
 begin anew, behind it, and none of them may have a living owner. Rows that were deleted since are
 made again: a child whose parent has no row would not wait for it. For the same reason no row is
 made of a shard that no worker has begun: it would not wait for a parent that has no row yet either.
-Workers make it when its parents end.
+Workers make it when its parents end, or when they start: rows in an empty table would tell them
+that the application is none of 3.x.
 """
 
 from __future__ import annotations
@@ -89,14 +90,13 @@ def _why_not_first(
     position: ExtendedSequenceNumber,
 ) -> str:
     """Why a shard can't begin there before the others of its lineage; "" = it can."""
-    open_ = open_parents(watch, lease)
     if not _has_begun(watch, rows, lease):
-        listed = watch.listed.get(lease.stream_identifier, {})
-        keys = [lease.key_of(one) for one in lease.parent_shard_ids if one in listed]
-        open_ += [key for key in keys if key not in watch.last.leases]
-    elif position.sentinel is Sentinel.TRIM_HORIZON:
-        return ""  # it waits for them
-    if not open_:
+        return (
+            "no worker has begun it: they make its row when they start, or when its parents are "
+            "finished"
+        )
+    open_ = open_parents(watch, lease)
+    if not open_ or position.sentinel is Sentinel.TRIM_HORIZON:  # then it waits for them
         return ""
     return f"it begins when its parents are finished, and {', '.join(open_)} is not: reset that one"
 
