@@ -258,6 +258,14 @@ class Application:
             BillingMode="PAY_PER_REQUEST",
         )
 
+    def indexes(self) -> list[dict[str, Any]]:
+        """Of the lease table; empty without a table."""
+        try:
+            table = self.dynamodb.describe_table(TableName=self.name)["Table"]
+        except self.dynamodb.exceptions.ResourceNotFoundException:
+            return []
+        return list(table.get("GlobalSecondaryIndexes", ()))
+
     def calls(self) -> dict[str, int]:
         """What the embedded AWS was asked so far, by ``service.Operation``."""
         counted: dict[str, int] = self.aws.control()["calls"]

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from mld.local.embedded import EmbeddedAws
 from tests.process.daemon import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.process.daemon import Application
 
-#: Tags are asked for one stream a second, and the server has the streams of other tests, too.
-TAGS_PATIENCE_S = 240.0
+
+@pytest.fixture
+def aws() -> Iterator[EmbeddedAws]:
+    """One of its own: tags are asked for one stream a second, and others' streams have some, too."""
+    with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as running:
+        yield running
 
 
 def test_a_stream_that_gets_the_tag_is_read_and_one_that_loses_it_no_longer_gets_leases(
@@ -31,12 +38,11 @@ def test_a_stream_that_gets_the_tag_is_read_and_one_that_loses_it_no_longer_gets
     first.put(5)
     second.put(3)
     run = first.start(**rule)
-    wait_until(lambda: len(run.records()) == 5, "the tagged stream is read", TAGS_PATIENCE_S)
+    wait_until(lambda: len(run.records()) == 5, "the tagged stream is read")
     second.kinesis.add_tags_to_stream(StreamName=second.name, **tag)
-    wait_until(lambda: len(run.records()) == 8, "the other one is read, too", TAGS_PATIENCE_S)
+    wait_until(lambda: len(run.records()) == 8, "the other one is read, too")
     names = {key.split(":")[1] for key in first.items()}
     assert names == {first.name, second.name}
     second.kinesis.remove_tags_from_stream(StreamName=second.name, TagKeys=["read by"])
-    left = "left the list; its leases are still read"
-    assert run.wait_for(lambda run: left in run.output, TAGS_PATIENCE_S), run.output
+    run.wait_for_log("left the list; its leases are still read")
     assert run.stop() == 0, run.output

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.local.embedded import EmbeddedAws
-from tests.process.daemon import Application
+from tests.process.daemon import Application, wait_until
 from tests.process.test_explain import READS, properties_of, typed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_a_new_application_is_well(new_app: Callable[..., Application]) -> None:
 def test_a_fleet_that_assigns_leases_has_its_index(new_app: Callable[..., Application]) -> None:
     app = new_app(1)
     run = app.start()
-    run.wait_for_actions("initialize")
+    wait_until(app.indexes, "the index is there")
     code, found = checked(app)
     assert code == 0, found
     assert found["index LeaseOwnerToLeaseKeyIndex"] == ("ok", "ACTIVE")

@@ -190,17 +190,20 @@ def test_a_worker_asks_for_what_its_policy_allows_and_for_all_of_it(
     old.work(splits=True)
     pushed = watched("iam-pushed", retrievalMode="FANOUT")
     pushed.work()
-    tagged = watched(
-        "iam-tagged",
-        streamName=None,
-        multiStream="true",
-        streamTags="iam = tagged",
-        retrievalMode="POLLING",
-        streamDiscoveryIntervalMillis="500",
-    )
-    tagged.app.kinesis.add_tags_to_stream(StreamName="iam-tagged", Tags={"iam": "tagged"})
-    tagged.work()
-    found = [one.check("worker") for one in (new, old, pushed, tagged)]
+    # Tags are asked for one stream a second, and the other server has streams of other tests.
+    with EmbeddedAws(options=("--create-s", "0.1")) as server:
+        tagged = watched(
+            "iam-tagged",
+            server,
+            streamName=None,
+            multiStream="true",
+            streamTags="iam = tagged",
+            retrievalMode="POLLING",
+            streamDiscoveryIntervalMillis="500",
+        )
+        tagged.app.kinesis.add_tags_to_stream(StreamName="iam-tagged", Tags={"iam": "tagged"})
+        tagged.work()
+        found = [one.check("worker") for one in (new, old, pushed, tagged)]
     used = set().union(*(one for one, _ in found))
     listed = set().union(*(one for _, one in found))
     assert listed - used <= set(UNUSED)
@@ -291,6 +294,7 @@ def test_the_doctor_asks_for_what_a_worker_may(watched: Callable[..., Watched]) 
     one.app.put(3)
     run = one.app.start(**one.values)
     wait_until(lambda: len(run.records()) == 3, "it reads")
+    wait_until(one.app.indexes, "the index is there")
     assert "DescribeStreamConsumer" in one.typed("doctor", one.file, codes=(0, 1))
     used, _ = one.check("worker")
     assert {"kinesis:DescribeStreamConsumer", "dynamodb:Query"} <= used

@@ -62,8 +62,7 @@ def test_a_new_application_gets_the_table_of_java_3_5(
     for key in leases:
         assert set(items[key]) - OF_HOLDERS == LEASE
         assert items[key]["leaseOwner"] == "w1"
-    table = app.dynamodb.describe_table(TableName=app.name)["Table"]
-    (index,) = table["GlobalSecondaryIndexes"]
+    (index,) = wait_until(app.indexes, "the index is there")
     assert index["IndexName"] == "LeaseOwnerToLeaseKeyIndex"
     assert run.stop() == 0, run.output
     assert set(app.everything()) == leases | {"Migration3.0"}
