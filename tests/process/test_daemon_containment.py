@@ -153,6 +153,21 @@ def test_an_exception_of_a_kclpy_processor_is_a_failure_and_what_it_confirmed_co
     assert "no such customer" in letter["message"]
 
 
+def test_a_kclpy_processor_that_checkpoints_by_the_number_alone_goes_on_inside_an_aggregate(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    app = contained(new_app, tmp_path)
+    pairs = [("key", text) for text in (b"0", b"bad", b"2", b"3")]
+    app.kinesis.put_record(StreamName=app.name, Data=kpl_aggregate(pairs), PartitionKey="key")
+    program = [sys.executable, str(RAISING), "3", "number"]
+    run = app.start(executable=program, environment=library("real"))
+    wait_until(lambda: "3" in processed(run), "the rest of the aggregate is processed")
+    assert run.stop() == 0, run.output
+    assert processed(run) == ["0", "2", "3"]
+    (letter,) = letters(tmp_path)
+    assert letter["firstSubSequenceNumber"] == 1
+
+
 def test_a_program_of_aws_kcl_that_throws_is_a_failure(
     new_app: Callable[..., Application], tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""Processors that raise at the payload ``bad``, and checkpoint each record: ``poisoned.py VERSION``."""
+"""Processors that raise at the payload ``bad``: ``poisoned.py VERSION [number]``.
+
+They checkpoint each record, with ``number`` by its sequence number alone.
+"""
 
 import os
 import sys
@@ -14,7 +17,8 @@ def process(records, checkpointer):
             raise ValueError("no such customer")
         with open(os.path.join(os.environ["JOURNAL"], "processed"), "a") as journal:
             journal.write(f"{text}\n")
-        checkpointer.checkpoint(record.sequence_number, record.sub_sequence_number)
+        sub = None if sys.argv[2:] == ["number"] else record.sub_sequence_number
+        checkpointer.checkpoint(record.sequence_number, sub)
 
 
 class V1(kcl.RecordProcessorBase):
