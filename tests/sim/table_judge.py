@@ -239,7 +239,7 @@ class TableJudge:
         if truth is None:
             return
         log = self._court.log(truth.shard_id)
-        log.ended = False  # its children wait for it again
+        log.ended = position.is_shard_end  # else its children wait for it again
         log.begin_at(truth.covered(position))
 
     def _check_loss(self, key: str, what: str) -> None:

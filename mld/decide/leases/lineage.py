@@ -6,6 +6,9 @@ made again: a child whose parent has no row would not wait for it. For the same 
 made of a shard that no worker has begun: it would not wait for a parent that has no row yet either.
 Workers make it when its parents end, or when they start: rows in an empty table would tell them
 that the application is none of 3.x.
+
+A Java worker ends a shard that was merged only beside a row of the other parent. Where that was
+deleted, it is made again, as finished.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 from mld.decide.leases.steering import SteerStep, SteerWay, open_parents, way_of
 from mld.decide.shards.shardsync import lease_of_shard
 from mld.errors import MoveRefused
-from mld.model.sequence import TRIM_HORIZON, Sentinel
+from mld.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
 from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -55,7 +58,8 @@ def plan_lineage(
         failover_s: ``failoverTimeMillis``, in seconds.
 
     Returns:
-        A step for each of them and for each descendant, by key; those that can't be are refused.
+        A step for each of them, for each descendant and for parents that were deleted, by key; those
+        that can't be are refused.
 
     Raises:
         MoveRefused: they are more than a transaction takes.
@@ -67,7 +71,8 @@ def plan_lineage(
         for key in _descendants(rows, rows[root])
         if _has_begun(watch, rows, rows[key])
     }
-    keys = sorted({*roots, *below})
+    beside = _parents_beside(watch, rows, {*roots, *below}, below)
+    keys = sorted({*roots, *below, *beside})
     if len(keys) > MOST_ROWS:
         raise MoveRefused(
             f"{len(keys)} leases have to change together, and a transaction takes {MOST_ROWS}: "
@@ -75,12 +80,27 @@ def plan_lineage(
         )
     steps = []
     for key in keys:
+        if key in beside:
+            steps.append(_step(watch, beside[key], SHARD_END, failover_s))
+            continue
         position = TRIM_HORIZON if key in below else roots[key]
         step = _step(watch, rows[key], position, failover_s)
         if key not in below and (why := _why_not_first(watch, rows, rows[key], position)):
             step = replace(step, way=SteerWay.REFUSED, why=why)
         steps.append(step)
     return tuple(steps)
+
+
+def _parents_beside(
+    watch: Snapshots, rows: Mapping[str, Lease], lineage: set[str], below: set[str]
+) -> dict[str, Lease]:
+    """Rows to make of the other parents of merged shards, by key."""
+    found = {}
+    for row in (rows[key] for key in below):
+        for key in map(row.key_of, row.parent_shard_ids):
+            if key in rows and key not in watch.last.leases and key not in lineage:
+                found[key] = replace(rows[key], child_shard_ids=(row.shard_id,))
+    return found
 
 
 def _why_not_first(
@@ -136,4 +156,6 @@ def _step(
             why = f"{lease.lease_owner} renews it: stop all workers that own leases of this lineage"
         way = SteerWay.TOGETHER if found is SteerWay.WRITE else SteerWay.REFUSED
     note = "it begins again" if lease.lease_key in watch.last.leases else "its row is made again"
+    if position.is_shard_end:
+        note += ", as finished: a Java worker ends the other parent of a merge only beside it"
     return SteerStep(lease=lease, way=way, position=position, why=why, notes=(note,))

@@ -112,6 +112,21 @@ def test_no_row_is_made_of_a_shard_that_no_worker_has_begun():
     assert sorted(steps) == [0, 6]
 
 
+def test_the_other_parent_of_a_merge_is_made_again_as_finished():
+    """Without its row a Java worker never ends the one that is read again."""
+    watch = watched(*(one for one in ROWS if one.shard_id != name(3)))
+    steps, (_, beside, _) = planned(watch, s2=NINE)
+    assert steps[3] == (SteerWay.TOGETHER, SHARD_END)
+    assert sorted(steps) == [2, 3, 4]
+    assert (beside.lease.shard_id, beside.lease.child_shard_ids) == (name(3), (name(4),))
+    assert beside.notes[0].startswith("its row is made again, as finished")
+    # It is itself read again, or past retention.
+    assert planned(watch, s2=NINE, s3=NINE)[0][3] == (SteerWay.TOGETHER, NINE)
+    trimmed = StreamSnapshot(name="s", shards=tuple(one for one in SHARDS if one != shard(3)))
+    watch = watched(*(one for one in ROWS if one.shard_id != name(3)), streams=(trimmed,))
+    assert sorted(planned(watch, s2=NINE)[0]) == [2, 4]
+
+
 @pytest.mark.parametrize("position", [TRIM_HORIZON, NINE])
 def test_a_shard_that_no_worker_has_begun_is_no_place_to_begin(position):
     # Its parents are still read, or it has none; the table may be empty.
