@@ -238,6 +238,10 @@ class FleetJudge:
         ):
             self._dead.add(old)
 
+    def all_ended(self) -> None:
+        """No worker is left that has seen another one die."""
+        self._dead.clear()
+
     def _check_lives(self, key: str, new: str | None) -> None:
         """S15: leaders of ours give no lease to the dead; who leads knows of itself that it lives."""
         court = self._court

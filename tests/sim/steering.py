@@ -170,6 +170,7 @@ class Steering:
                 node.stop()
             async with asyncio.timeout(_STOPS_S):
                 await asyncio.gather(*(node.ended.wait() for node in nodes))
+            fleet.judges.fleet.all_ended()
             first = await self._look()
             await asyncio.sleep(fleet.leases.failover_s)
             watch = Snapshots((first, await self._look()))
