@@ -270,6 +270,30 @@ def test_a_rewind_to_before_a_split_takes_the_lineage_along(
     assert again.stop() == 0
 
 
+def test_of_a_merge_one_parent_is_read_again_and_the_other_one_stays_finished(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.put(40)
+    app.merge(0, 1)  # 2
+    app.put(10)
+    parents = {"parentShardId": {"SS": [shard_id(0), shard_id(1)]}}
+    app.create_table()
+    row(app, 0, **at("SHARD_END"), childShardIds={"SS": [shard_id(2)]})
+    row(app, 2, **parents, **at(numbers(app, 2)[-1]))
+    done = steered(app, "reset", shard_id(0), "--to-trim-horizon", "--execute")
+    assert [one["after"]["checkpoint"] for one in done["leases"]] == [
+        "TRIM_HORIZON",
+        "SHARD_END",
+        "TRIM_HORIZON",
+    ]
+    run = app.start(**FAST)
+    due = [*numbers(app, 0), *numbers(app, 2)]
+    wait_until(lambda: len(run.records()) >= len(due), "they are read again")
+    assert [one["sequenceNumber"] for one in run.records()] == due
+    assert run.stop() == 0
+
+
 def test_no_row_is_made_of_a_shard_whose_parent_is_not_finished(
     new_app: Callable[..., Application],
 ) -> None:
