@@ -319,9 +319,9 @@ def test_an_old_iterator_expires(kinesis: Target) -> None:
         pytest.skip("it would take five minutes")
     stream = new_stream(kinesis)
     position = iterator(kinesis, stream)
-    kinesis.advance(299)
+    kinesis.advance(290)
     assert read(kinesis, position)["Records"] == []
-    kinesis.advance(3)
+    kinesis.advance(11)
     assert refused(kinesis, "GetRecords", ShardIterator=position) == "ExpiredIteratorException"
 
 

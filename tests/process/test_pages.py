@@ -20,11 +20,11 @@ from mld.spark.stub import UPKEEP, WARM
 from tests.checkout import copy_checkout, run
 from tests.kclpy_cache import kclpy
 from tests.markdown_pages import PAGES
-from tests.page_commands import RUNS_ALL, Block, blocks_of
+from tests.page_commands import Block, blocks_of
 
 pytestmark = pytest.mark.process
 
-LONGEST_S = 900.0 if RUNS_ALL else 120.0
+LONGEST_S = 900.0
 #: Printed around each block, so that outputs are told apart. No program prints it.
 _MARK = "\x1e"
 #: Runs a command on the terminal that is its standard input: Ctrl-C is for the foreground only.
@@ -163,7 +163,13 @@ def test_what_does_not_run_as_it_stands_is_seen(block, why, tmp_path):
 def test_ctrl_c_is_for_the_command_in_the_foreground(tmp_path):
     command = "trap 'echo stopped; exit 0' INT; echo {0}; sleep 60 & wait"
     blocks = [
-        Block("p", f'bash -c "{command.format("behind")}" & sleep 0.2', "", {}),
+        Block(
+            "p",
+            f'bash -c "{command.format("behind; touch there")}" &\n'
+            "until [ -e there ]; do sleep 0.05; done",
+            "",
+            {},
+        ),
         Block(
             "p", f'bash -c "{command.format("before")}"', "before\nstopped\n", {"until": "before"}
         ),

@@ -90,8 +90,10 @@ def _requests(data: bytes) -> Iterator[Asked]:
         head = data[:end]
         length = _LENGTH.search(head)
         start = end + 4
-        body = data[start : start + (int(length[1]) if length else 0)]
-        data = data[start + len(body) :]
+        ends_at = start + (int(length[1]) if length else 0)
+        if len(data) < ends_at:
+            return  # the rest is on its way
+        body, data = data[start:ends_at], data[ends_at:]
         if b"gzip" in head.lower().partition(b"content-encoding:")[2][:20]:
             body = gzip.decompress(body)
         target, path = _TARGET.search(head), _PATH.search(head)
