@@ -42,6 +42,24 @@ if TYPE_CHECKING:
 FORK_TESTED = ("numpy", "pandas", "pyarrow")
 #: Libraries that do not work after a fork, whether or not they have begun.
 UNFIT = ("grpc",)
+#: Functions that change a list, a dict, the working directory or other modules.
+CHANGES = frozenset(
+    [
+        "append",
+        "chdir",
+        "clear",
+        "extend",
+        "insert",
+        "load_dotenv",
+        "patch",
+        "patch_all",
+        "pop",
+        "putenv",
+        "remove",
+        "setdefault",
+        "update",
+    ]
+)
 #: Stands for an exit status that nobody can tell us.
 UNKNOWN_STATUS = 255
 _MESSAGE_BYTES = 2**16
@@ -53,7 +71,8 @@ def leading_imports(tree: ast.Module) -> list[ast.stmt]:
     """The import statements at the top level of a script.
 
     They end at the first statement that may change what an import does: a call that is not inside
-    a definition, or a change of ``sys.path`` or ``os.environ``. What follows is for the children.
+    a function and whose result is not used, a change of ``sys.path`` or ``os.environ``, or a call
+    by one of the names in :data:`CHANGES`. What follows is for the children.
     """
     found: list[ast.stmt] = []
     for statement in tree.body:
@@ -68,22 +87,33 @@ def leading_imports(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _executed(statement: ast.stmt) -> Iterator[ast.AST]:
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         yield statement
         for child in ast.iter_child_nodes(statement):
             if isinstance(child, ast.stmt):
                 yield from _executed(child)
-            elif isinstance(child, ast.ExceptHandler):
-                for one in child.body:
+            elif not isinstance(child, ast.expr):  # a handler, or a case
+                for one in getattr(child, "body", ()):
                     yield from _executed(one)
 
 
 def _acts(statement: ast.AST) -> bool:
     if isinstance(statement, ast.Assign):
-        return not all(isinstance(target, ast.Name) for target in statement.targets)
+        is_plain = all(isinstance(target, ast.Name) for target in statement.targets)
+        return not is_plain or _changes(statement.value)
+    if isinstance(statement, ast.AnnAssign):
+        return not isinstance(statement.target, ast.Name) or _changes(statement.value)
+    if isinstance(statement, (ast.If, ast.Assert)):
+        return _changes(statement.test)
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant)
     return isinstance(statement, (ast.AugAssign, ast.Delete, ast.With, ast.For, ast.While))
+
+
+def _changes(value: ast.expr | None) -> bool:
+    calls = [] if value is None else [one for one in ast.walk(value) if isinstance(one, ast.Call)]
+    names = {getattr(one.func, "attr", getattr(one.func, "id", "")) for one in calls}
+    return not names.isdisjoint(CHANGES)
 
 
 class Environment:

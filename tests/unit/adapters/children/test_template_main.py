@@ -36,7 +36,12 @@ def one():
     import j
     call()
 class Two:
-    call()
+    field = call()
+    def three(self):
+        call()
+if LIMIT.get("x"):
+    other: int = call()
+assert LIMIT.get("y")
 import k
 '''
     taken = ["import a, b.c as d", "from e.f import *", "import k"]
@@ -57,6 +62,13 @@ import k
         "with open('x') as f:\n    pass",
         "for x in y:\n    pass",
         "while False:\n    pass",
+        "_ = sys.path.insert(0, 'lib')",
+        "_: None = sys.path.append('lib')",
+        "level = os.environ.setdefault('LEVEL', 'INFO')",
+        "assert load_dotenv()",
+        "if os.environ.setdefault('LEVEL', 'INFO'):\n    pass",
+        "class One:\n    sys.path.insert(0, 'lib')",
+        "match LIMIT:\n    case 5:\n        patch()",
     ],
 )
 def test_imports_after_a_statement_that_may_change_them_are_the_childs(line):
