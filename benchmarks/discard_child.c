@@ -1,6 +1,7 @@
 /* A child that reads nothing: it answers every line at once and keeps no record.
  *
- * With $BENCH_OUT it makes a file there named after its shard when it is given its first record.
+ * With $BENCH_OUT it makes a file there when it is given its first record, named after its shard or,
+ * below a daemon that does not say which that is, after its process.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,9 +18,12 @@ static void note_read(void)
 {
     const char *folder = getenv("BENCH_OUT"), *shard = getenv("KCL_SHARD_ID");
     char path[4096];
-    if (folder == NULL || shard == NULL)
+    if (folder == NULL)
         return;
-    snprintf(path, sizeof path, "%s/%s", folder, shard);
+    if (shard != NULL)
+        snprintf(path, sizeof path, "%s/%s", folder, shard);
+    else
+        snprintf(path, sizeof path, "%s/%d", folder, (int)getpid());
     close(open(path, O_CREAT | O_WRONLY, 0600));
 }
 
