@@ -61,6 +61,7 @@ def let_the_index_become_active(dynamodb: Target, table: str) -> None:
         if not code and answer["Table"]["GlobalSecondaryIndexes"][0]["IndexStatus"] == "ACTIVE":
             return
         dynamodb.advance(0.1)
+    raise AssertionError(f"the index of {table} does not become active")
 
 
 def comparable(answer: dict[str, Any]) -> dict[str, Any]:

@@ -380,7 +380,7 @@ def test_a_child_that_ends_on_an_idle_shard_is_noticed_at_once(
     run.wait_for_actions("checkpoint")
     answered_at = time.monotonic()
     run.wait_for_log("child failed while idle: it exited without being told to")
-    assert time.monotonic() - answered_at < 30.0  # about 0.5 s where nothing else is to do
+    assert time.monotonic() - answered_at < 3.0  # about 0.5 s on a machine with nothing else to do
     assert "(exit status 7)" in run.output
     if policy == "restart":
         run.wait_for_actions("initialize", 2)

@@ -37,8 +37,8 @@ os.dup2(reading, 9)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 LAUNCHER = (sys.executable, "-c", STALLED)
-#: What a daemon does at its end beside waiting for the reader, on a busy machine.
-SPARE_S = 60.0
+#: What else a daemon does at its end, on a busy machine.
+SPARE_S = 15.0
 
 
 def counter(app: Application, shard: int = 0) -> int:

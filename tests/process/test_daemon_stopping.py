@@ -171,7 +171,7 @@ def test_nothing_is_left_in_a_childs_session_after_the_daemon_was_killed(
     assert len(processes_of_session(sessions[0])) == 2
     run.signal(signal.SIGKILL)
     assert run.ends() == 137
-    wait_until(lambda: not processes_of_session(sessions[0]), "an empty session")
+    wait_until(lambda: not processes_of_session(sessions[0]), "an empty session", 10.0)
 
 
 def command_line(pid: int) -> str:

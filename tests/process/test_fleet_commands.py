@@ -71,7 +71,7 @@ def test_a_living_worker_and_what_it_serves(
     assert [one["lease"] for one in listed["leases"]] == [shard_id(0), shard_id(1)]
     for one in listed["leases"]:
         assert (one["owner"], one["state"], one["host"]) == ("w1", "owned", "127.0.0.1")
-        assert one["renewed_within_s"] < 10  # some looks, which take longer on a busy machine
+        assert one["renewed_within_s"] < 3
         assert one["lag_s"] > 0
         assert one["records_per_s"] is None
         assert one["worker_page"]["call"] == "processRecords"

@@ -18,8 +18,6 @@ run(lambda df, ctx: df)
 """
 STUB = "import sys; from mld.spark import stub; stub.main(host_module='tests.spark.fake_host')"
 PATIENCE_S = 60.0
-#: For what the design promises within five seconds: a busy machine has more, a linger would be 30.
-PROMISE_S = 20.0
 KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 
 
@@ -175,7 +173,7 @@ class Worker:
             child.close()
         self.daemon.kill()
         self.daemon.wait()
-        wait_for(self.is_over, "the host ends with its daemon", PROMISE_S)
+        wait_for(self.is_over, "the host ends with its daemon", 8.0)
 
 
 def kill(pid):

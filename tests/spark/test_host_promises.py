@@ -18,7 +18,7 @@ from tests.spark.host_kit import (
     record,
     start,
 )
-from tests.spark.stubs import PROMISE_S, Worker, kill, wait_for
+from tests.spark.stubs import Worker, kill, wait_for
 from tests.spark.table_files import table_files
 
 pytestmark = pytest.mark.spark
@@ -124,7 +124,7 @@ def test_what_a_shard_runs_ends_with_it_and_nothing_outlives_the_daemon(new_work
     # Its successor may begin only once the job of the first is over, so the job was interrupted.
     child = busy(worker)
     child.process.stdin.close()
-    child.end(PROMISE_S)
+    child.end(5.0)
     assert b"checkpoint" not in heard(child)
 
     child = busy(worker)
@@ -135,8 +135,8 @@ def test_what_a_shard_runs_ends_with_it_and_nothing_outlives_the_daemon(new_work
     child = busy(worker)
     worker.daemon.kill()
     worker.daemon.wait()
-    wait_for(lambda: not marked(worker), "nothing is left", PROMISE_S)
-    assert child.end(PROMISE_S)[0] in {0, 70}
+    wait_for(lambda: not marked(worker), "nothing is left", 5.0)
+    assert child.end(5.0)[0] in {0, 70}
     assert b"checkpoint" not in heard(child)
     assert rows(worker) == Counter((number, QUICK) for number in (1, 2, 3))
 

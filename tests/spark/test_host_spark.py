@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.host_kit import PROPERTIES, START_S, converse, feed, hear_status, jvms, start
-from tests.spark.stubs import PROMISE_S, Worker, is_alive, kill, wait_for
+from tests.spark.stubs import Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +56,7 @@ def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(wor
         assert child.hear() == b""
     worker.daemon.kill()
     worker.daemon.wait()
-    wait_for(lambda: not jvms(worker), "the server ends with the daemon", PROMISE_S)
+    wait_for(lambda: not jvms(worker), "the server ends with the daemon", 5.0)
 
 
 def test_a_killed_host_leaves_no_server_and_the_next_goes_on_where_it_stopped(worker):
@@ -65,8 +65,8 @@ def test_a_killed_host_leaves_no_server_and_the_next_goes_on_where_it_stopped(wo
     feed(child, [1, 2, 3])
     (server,) = jvms(worker)
     kill(parent_of(server))
-    assert child.end(PROMISE_S)[0] == 70
-    wait_for(lambda: not is_alive(server), "no server is left", PROMISE_S)
+    assert child.end(5.0)[0] == 70
+    wait_for(lambda: not is_alive(server), "no server is left", 5.0)
     child = start(worker, "shardId-000000000000")
     hear_status(child, START_S)
     assert "begins behind 3.0" in child.errors_until("begins behind")
@@ -98,7 +98,7 @@ def test_what_is_missing_is_one_line_before_initialize_is_answered(
     assert text in line
     assert found == code
     assert child.hear() == b""
-    wait_for(lambda: not jvms(worker), "no server is left", PROMISE_S)
+    wait_for(lambda: not jvms(worker), "no server is left", 5.0)
 
 
 def test_a_missing_pyspark_is_one_line_before_initialize_is_answered(worker, tmp_path):

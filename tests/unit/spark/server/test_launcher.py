@@ -206,12 +206,12 @@ def test_a_slow_server_is_stopped(launch):
     assert server.poll() == -signal.SIGTERM
 
 
-def test_one_that_ignores_the_request_to_end_is_killed_soon(launch):
+def test_one_that_ignores_the_request_to_end_is_killed_within_three_seconds(launch):
     server = launch("signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _WAIT)
     server.wait_ready(30)
     begin = time.monotonic()
     server.stop()
-    assert time.monotonic() - begin < 20  # two seconds, and what a busy machine adds
+    assert time.monotonic() - begin < 3
     assert server.poll() == -signal.SIGKILL
 
 
