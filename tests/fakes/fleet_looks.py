@@ -44,6 +44,7 @@ class Looks:
         *steps: rows of the first, second … look; the last step stays. An exception is raised.
         living: owners.
         takes_s: duration of a look.
+        count: looks until Ctrl-C is pressed; None: nobody does.
         fields: of every snapshot.
     """
 
@@ -52,11 +53,13 @@ class Looks:
         *steps: tuple[Lease, ...] | BaseException,
         living: tuple[str, ...] = (),
         takes_s: float = 0.0,
+        count: int | None = None,
         **fields: Any,
     ) -> None:
         self.steps = steps
         self.living = living
         self.takes_s = takes_s
+        self.count = count
         self.fields = fields
         self.fresh: list[bool] = []
         self.tips = False
@@ -64,6 +67,8 @@ class Looks:
 
     async def look(self, *, fresh: bool) -> FleetSnapshot:
         count = len(self.fresh)
+        if count == self.count:
+            raise KeyboardInterrupt
         self.fresh.append(fresh)
         if not self.steps:
             raise NotFound("Scan", "ResourceNotFoundException")

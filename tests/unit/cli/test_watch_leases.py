@@ -24,7 +24,7 @@ MOVED = replace(FIRST, lease_owner="b")
 @pytest.fixture
 def opened(monkeypatch):
     def open_looks(*steps, **fields):
-        looks = Looks(*steps, **fields)
+        looks = Looks(*steps, **{"count": 5, **fields})
         monkeypatch.setattr(mld.cli.watch_leases, "open_fleet", looks.open)
         return looks
 
@@ -32,7 +32,7 @@ def opened(monkeypatch):
 
 
 def watched(properties, *words):
-    return ["leases", "watch", properties, "--every", "0.1", "--for", "1.2", *words]
+    return ["leases", "watch", properties, "--every", "0.1", *words]
 
 
 def test_elsewhere_each_event_is_a_line(properties, opened, capsys):
@@ -70,9 +70,15 @@ def test_a_look_that_fails_is_repeated_but_not_the_first(properties, opened, cap
 
 
 def test_ctrl_c_ends_it_well(properties, opened, monkeypatch):
-    looks = opened((FIRST,), KeyboardInterrupt())
+    looks = opened((FIRST,), count=2)
     assert dispatch(watched(properties)) == 0
     assert len(looks.fresh) == 2
+
+
+def test_it_ends_after_the_time_that_it_is_given(properties, opened):
+    looks = opened((FIRST,), count=None)
+    assert dispatch(watched(properties, "--for", "0.3")) == 0
+    assert looks.fresh
 
 
 def test_a_table_takes_a_terminal(properties, opened, capsys):
@@ -139,8 +145,7 @@ def test_a_screen_has_what_matters_most_first(properties, opened, capsys, on_ter
     rows = tuple(lease(number, lease_owner="a") for number in range(40))
     silent = lease(40, lease_owner="dead")
     opened((*rows, silent), Throttled("Scan", "ThrottlingException"), (*rows, silent), living="a")
-    words = ["leases", "watch", properties, "--every", "0.1", "--for", "1.2", "-o", "table"]
-    assert dispatch(words) == 0
+    assert dispatch(watched(properties, "-o", "table")) == 0
     shown = screens(capsys.readouterr().out)
     assert max(len(screen) for screen in shown) < int(os.environ["LINES"])
     assert shown[1][0].startswith("The last look failed: Scan")
@@ -151,7 +156,7 @@ def test_a_screen_has_what_matters_most_first(properties, opened, capsys, on_ter
 
 def test_after_sigterm_the_terminal_is_as_it_was(properties, opened, capsys, on_terminal):
     on_terminal()
-    opened((FIRST,))
+    opened((FIRST,), count=None)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     with pytest.raises(SystemExit) as ended:
