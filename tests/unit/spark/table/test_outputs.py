@@ -72,18 +72,33 @@ def manifests(path):
     return sorted((path / MANIFESTS).iterdir())
 
 
-def dies_before(monkeypatch, path, table, action=""):
-    """The next commit to a table is the end of the process."""
+def crash(monkeypatch, path, sink, table, *batches, when=""):
+    """The process ends right before the commit to a table, or ``after`` it.
+
+    Returns:
+        what it staged.
+    """
     real = Snapshot.commit
 
     def commit(self, *args):
         if Path(self.table.table_uri.removeprefix("file://")) == path / table:
-            if action == "after":
+            if when == "after":
                 real(self, *args)
             raise Crash
         return real(self, *args)
 
-    monkeypatch.setattr(Snapshot, "commit", commit)
+    staged = stage(sink, *batches)
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshot, "commit", commit)
+        with pytest.raises(Crash):
+            sink.commit_all(staged, list(batches))
+    return staged
+
+
+def let_go(sink):
+    """As the end of the process does."""
+    for output in sink._outputs.values():
+        os.close(output._files._lock)
 
 
 def test_each_table_has_its_rows_and_marks_and_nothing_is_left_open(tmp_path):
@@ -123,11 +138,7 @@ def test_a_crash_between_any_two_commits_is_rolled_forward_with_the_same_files(
     sink = open_outputs(tmp_path)
     write(sink, batch(shard(), 0, 3), batch(shard(1), 0, 2))
     ours = [batch(shard(), 3, 7), batch(shard(1), 2, 4)]
-    staged = stage(sink, *ours)
-    with monkeypatch.context() as patch:
-        dies_before(patch, tmp_path, table, when)
-        with pytest.raises(Crash):
-            sink.commit_all(staged, ours)
+    staged = crash(monkeypatch, tmp_path, sink, table, *ours, when=when)
     stands = (table, when) != (POSITIONS, "")
     # The shards go to two hosts.
     one, two = open_outputs(tmp_path), open_outputs(tmp_path)
@@ -157,11 +168,7 @@ def test_two_hosts_roll_forward_at_once(tmp_path, monkeypatch):
     ours = [batch(shard(), 0, 7), batch(shard(1), 0, 4)]
     for each in ours:
         sink.mark(each.shard)
-    staged = stage(sink, *ours)
-    with monkeypatch.context() as patch:
-        dies_before(patch, tmp_path, "clicks")
-        with pytest.raises(Crash):
-            sink.commit_all(staged, ours)
+    crash(monkeypatch, tmp_path, sink, "clicks", *ours)
     one, two = open_outputs(tmp_path), open_outputs(tmp_path)
     real, raced = Snapshot.commit, []
 
@@ -285,13 +292,8 @@ def test_what_an_open_manifest_names_is_not_swept(tmp_path, monkeypatch):
     sink = open_outputs(tmp_path)
     ours = batch(shard(), 0, 6)
     sink.mark(shard())
-    staged = stage(sink, ours)
-    with monkeypatch.context() as patch:
-        dies_before(patch, tmp_path, "errors")
-        with pytest.raises(Crash):
-            sink.commit_all(staged, [ours])
-    for output in sink._outputs.values():
-        os.close(output._files._lock)  # as the end of the process does
+    crash(monkeypatch, tmp_path, sink, "errors", ours)
+    let_go(sink)
     other = open_outputs(tmp_path)
     assert len(manifests(tmp_path)) == 1
     write(other, batch(shard(1), 0, 2))
@@ -303,13 +305,8 @@ def test_what_a_void_manifest_named_is_swept(tmp_path, monkeypatch):
     sink = open_outputs(tmp_path)
     ours = batch(shard(), 0, 6)
     sink.mark(shard())
-    staged = stage(sink, ours)
-    with monkeypatch.context() as patch:
-        dies_before(patch, tmp_path, POSITIONS)
-        with pytest.raises(Crash):
-            sink.commit_all(staged, [ours])
-    for output in sink._outputs.values():
-        os.close(output._files._lock)
+    staged = crash(monkeypatch, tmp_path, sink, POSITIONS, ours)
+    let_go(sink)
     other = open_outputs(tmp_path)
     assert len(manifests(tmp_path)) == 1
     assert all(each.job.exists() for each in staged.values())
@@ -352,11 +349,7 @@ def test_a_file_that_is_gone_is_named_and_nothing_is_skipped(tmp_path, monkeypat
     sink = open_outputs(tmp_path)
     ours = batch(shard(), 0, 6)
     sink.mark(shard())
-    staged = stage(sink, ours)
-    with monkeypatch.context() as patch:
-        dies_before(patch, tmp_path, "errors")
-        with pytest.raises(Crash):
-            sink.commit_all(staged, [ours])
+    staged = crash(monkeypatch, tmp_path, sink, "errors", ours)
     shutil.rmtree(staged["errors"].job)
     with pytest.raises(BatchFailed, match="is gone, which belongs to a batch that other tables"):
         open_outputs(tmp_path).mark(shard())
@@ -397,11 +390,7 @@ def test_a_batch_of_an_output_that_is_no_longer_named_is_rolled_forward(tmp_path
     sink = open_outputs(tmp_path)
     ours = batch(shard(), 0, 6)
     sink.mark(shard())
-    staged = stage(sink, ours)
-    with monkeypatch.context() as patch:
-        dies_before(patch, tmp_path, "errors")
-        with pytest.raises(Crash):
-            sink.commit_all(staged, [ours])
+    crash(monkeypatch, tmp_path, sink, "errors", ours)
     assert open_outputs(tmp_path, sink__outputs="clicks").mark(shard()) == at(6)
     assert rows(tmp_path) == [expected(s0=6)] * 2
 
@@ -477,14 +466,8 @@ def left_open(path, monkeypatch, before):
     """
     sink = open_outputs(path)
     write(sink, batch(shard(), 0, 3))
-    one = batch(shard(), 3, 7)
-    staged = stage(sink, one)
-    with monkeypatch.context() as patch:
-        dies_before(patch, path, before)
-        with pytest.raises(Crash):
-            sink.commit_all(staged, [one])
-    for output in sink._outputs.values():
-        os.close(output._files._lock)  # as the end of the process does
+    staged = crash(monkeypatch, path, sink, before, batch(shard(), 3, 7))
+    let_go(sink)
     return [part.job for part in staged.values()]
 
 
