@@ -94,8 +94,8 @@ class Scheduler:
         self._clock = clock
         self._metrics = metrics
         self._consuming: dict[str, _Consuming] = {}
-        #: By the key of a lease without a consumer: what people ask for is being done to it.
-        self._steering: dict[str, asyncio.Task[None]] = {}
+        #: By the key of a lease without a consumer: it is released, or does what people ask for.
+        self._writing: dict[str, asyncio.Task[None]] = {}
         self._finished: dict[str, str] = {}
         self._stop_requested = asyncio.Event()
         self._stop_now = False
@@ -180,7 +180,7 @@ class Scheduler:
             await self._stop_requested.wait()
             self._state = "stopping"
             outcome = await self._drain()
-            for task in (*loops, *self._steering.values()):
+            for task in (*loops, *self._writing.values()):
                 task.cancel()
         self._state = "stopped"
         if self._failure is not None:
@@ -223,48 +223,61 @@ class Scheduler:
         }
         if self._stop_requested.is_set():
             return
-        for key in sorted(held):
+        for key in sorted(held.keys() - self._writing.keys()):
             if not self._parts.streams.is_read(held[key].lease):
-                await self._give_up(held[key])
+                self._give_up(group, held[key])
             elif held[key].lease.is_handed_over:
-                await self._hand_over(held[key])
+                self._hand_over(group, held[key])
             elif key not in self._finished:
                 await self._consume_or_steer(group, held[key])
 
     async def _consume_or_steer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         """Do what people ask for a lease; else start a consumer where there is none."""
         key, now_s = held.lease.lease_key, self._clock.wall()
-        if key in self._steering:
-            return
         consuming, request = self._consuming.get(key), due_request(held.lease, now_s)
         if consuming is not None:
             if request is not None and consuming.held.token == held.token:
                 consuming.consumer.request_steer(request)
         elif request is not None:
             carry_out = self._parts.coordinator.renewer.carry_out
-            work = partial(carry_out, key, held.token, request, now_s)
-            task = group.create_task(self._guarded(f"{request.verb} of {key}", work))
-            self._steering[key] = task
-            task.add_done_callback(lambda _: self._steering_ended(key))
+            self._write(group, key, partial(carry_out, key, held.token, request, now_s))
         elif not is_paused(held.lease, now_s):
             await self._start_consumer(group, held)
 
-    async def _give_up(self, held: HeldLease) -> None:
+    def _give_up(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         """The lease's stream is read no longer: tell the child, release the lease."""
         key = held.lease.lease_key
         if key in self._consuming:
             self._consuming[key].consumer.request_shutdown()
         else:
-            await self._parts.coordinator.renewer.release(key, held.token)
+            self._release(group, held)
 
-    async def _hand_over(self, held: HeldLease) -> None:
+    def _hand_over(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         """A leader gave the lease to another worker: its consumer ends first, if it has one."""
-        key = held.lease.lease_key
-        consuming = self._consuming.get(key)
+        consuming = self._consuming.get(held.lease.lease_key)
         if consuming is None:
-            await self._parts.coordinator.renewer.release(key, held.token)
+            self._release(group, held)
         elif consuming.held.token == held.token:
             consuming.consumer.request_hand_over()
+
+    def _release(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
+        key, release = held.lease.lease_key, self._parts.coordinator.renewer.release
+        self._write(group, key, partial(release, key, held.token))
+
+    def _write(
+        self, group: asyncio.TaskGroup, key: str, write: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
+        """Write to a lease beside the round: a slow table holds up no other lease."""
+        task = group.create_task(self._written(key, write))
+        self._writing[key] = task
+        task.add_done_callback(lambda _: self._writing_ended(key))
+
+    async def _written(self, key: str, write: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        try:
+            await write()
+        except Exception:
+            text = "%s: writing to its lease failed unexpectedly; the worker goes on without it"
+            log.exception(text, key)
 
     async def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         key = held.lease.lease_key
@@ -280,8 +293,8 @@ class Scheduler:
         self._consuming[key] = _Consuming(held, consumer, task)
         self._idle.clear()
 
-    def _steering_ended(self, key: str) -> None:
-        del self._steering[key]
+    def _writing_ended(self, key: str) -> None:
+        del self._writing[key]
         self._parts.coordinator.renewer.changed.wake()
 
     def _consumer_ended(self, key: str) -> None:

@@ -229,7 +229,8 @@ class LeaseRenewer:
 
         The lease is held anew afterwards, under a new token, or given up if that is the request.
         A request that was withdrawn, or that could not be written, changes nothing else. While it
-        is not known whether it was written, the lease is not held; the next round regains it.
+        is not known whether it was written, the lease is not held; the next round regains it. A
+        defect costs the request alone, which is withdrawn.
 
         Args:
             request: of the row, addressed to us.
@@ -258,11 +259,28 @@ class LeaseRenewer:
                 # The next renewal brings the request again.
                 self._held.hold(replace(holding.lease, request=None), holding.last_success)
                 return False
+            except Exception:
+                log.exception(
+                    "%s: %s failed unexpectedly and is withdrawn; the worker goes on. Ask again, or"
+                    " stop the worker before",
+                    lease_key,
+                    request.verb,
+                )
+                self._held.set_aside(holding)
+                await self._withdraw(lease_key, request)
+                return False
             if lease.actual_owner == self._worker_id:
                 self._held.hold(lease, requested_at)
             else:  # released, and perhaps taken since
                 self._held.end(holding)
             return lease.has_done(request)
+
+    async def _withdraw(self, lease_key: str, request: LeaseRequest) -> None:
+        try:
+            await self._store.withdraw(lease_key, request)
+        except Exception as error:  # noqa: BLE001 - the request stands until it expires
+            text = "%s: cannot withdraw %s, which is tried again: %s"
+            log.warning(text, lease_key, request.verb, error)
 
     async def delete_finished(self, lease_key: str) -> bool:
         """Delete the row of a finished shard; if we hold it, that ends without being a loss.

@@ -130,6 +130,8 @@ class LeaseSteering:
                 return None
             if row is None or row.lease_owner != request.holder:
                 break
+            if row.request != request:
+                return f"{request.holder} could not do it, and its log says why"
             await asyncio.sleep(LOOK_S)
         return await self._withdraw(lease, request)
 

@@ -7,6 +7,7 @@ callers only hear ``UnknownOutcome`` when reading failed as well.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ from mld.model.leases.lease_writes import (
     renewal,
     taking,
 )
-from mld.model.leases.steering_writes import carrying_out
+from mld.model.leases.steering_writes import carrying_out, withdrawing
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 from mld.services.wakeup import Wakeup
@@ -255,6 +256,16 @@ class LeaseStore:
             return renewal(row) if is_void else carrying_out(row, request, at_s)
 
         return await self._write_as_holder(lease, make)
+
+    async def withdraw(self, lease_key: str, request: LeaseRequest) -> None:
+        """Take back a request that its holder can't carry out, if it still stands.
+
+        Raises:
+            AwsError: it may still stand.
+        """
+        taking_back = withdrawing(lease_key, request)
+        with contextlib.suppress(ConditionFailed):
+            await self._dynamodb.update_item(TableName=self.table_name, **taking_back)
 
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
         for _ in range(WRITE_TRIES):

@@ -1,12 +1,17 @@
-"""The system's limit of open files is named where it is reached."""
+"""Limits of the system are named where they are reached."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from mld.adapters.children import child_process
 from mld.adapters.children.child_process import ProcessLauncher
 
 
@@ -17,6 +22,29 @@ def test_a_child_that_gets_no_pipes_names_the_limit(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "pipe", refuse)
     with pytest.raises(OSError, match=r"Too many open files \(raise the limit of open files"):
         asyncio.run(_start("true"))
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"), [(errno.EAGAIN, "ulimit -u, pids.max"), (errno.ENOMEM, "no memory")]
+)
+def test_a_process_that_the_system_refuses_names_what_to_raise(
+    number: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number), "true")
+
+    monkeypatch.setattr(child_process, "start_program", refuse)
+    with pytest.raises(OSError, match=rf"{os.strerror(number)} \(.*{advice}") as refused:
+        asyncio.run(_start("true"))
+    assert refused.value.errno == number
+
+
+def test_a_program_that_is_being_written_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    with program.open("ab"), pytest.raises(OSError, match="the program is being written"):
+        asyncio.run(_start(str(program)))
+    asyncio.run(_start(str(program)))
 
 
 def test_another_error_stays_as_it_is() -> None:

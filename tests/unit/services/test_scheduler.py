@@ -56,6 +56,7 @@ class Renewer:
         self.release_takes_s = 0.0
         self.carried_out: list[str] = []
         self.carrying_out_takes_s = 0.0
+        self.defect: Exception | None = None
         self.unreleased = self.expired = 0
         self._count = 0
 
@@ -82,6 +83,9 @@ class Renewer:
     async def release(self, key: str, token: str) -> bool:
         await asyncio.sleep(self.release_takes_s)
         self.released.append(key)
+        if self.defect is not None:
+            self.leases.pop(key)
+            raise self.defect
         return self.leases.pop(key, None) is not None
 
     async def carry_out(self, key: str, token: str, request: LeaseRequest, at_s: float) -> bool:
@@ -298,6 +302,61 @@ async def test_a_worker_that_stops_does_not_wait_longer_for_what_a_person_asked(
     world.scheduler.stop()
     await asyncio.wait_for(task, 6)
     assert not world.made
+
+
+HANDED_OVER = {"lease_owner": "next", "checkpoint_owner": "me"}
+
+
+@simulated
+async def test_a_table_that_answers_a_release_slowly_holds_up_no_other_shard():
+    world = World()
+    world.renewer.release_takes_s = 60
+    world.renewer.gain(A, **HANDED_OVER)
+    task = await world.working()
+    world.renewer.gain(B)
+    await asyncio.sleep(50)
+    assert world.keys == [B]
+    assert A in world.renewer.leases
+    await asyncio.sleep(10)
+    assert world.renewer.released == [A]
+    assert world.keys == [B]
+    world.renewer.release_takes_s = 0
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_a_lease_that_is_being_released_is_not_begun_again():
+    world = World()
+    world.renewer.release_takes_s = 60
+    world.renewer.gain(A, **HANDED_OVER)
+    task = await world.working()
+    world.renewer.gain(A)  # it came back meanwhile
+    await asyncio.sleep(30)
+    assert world.keys == []
+    await asyncio.sleep(31)
+    assert world.renewer.released == [A]
+    world.renewer.gain(A)
+    await asyncio.sleep(0.1)
+    assert world.keys == [A]
+    world.renewer.release_takes_s = 0
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_a_defect_in_a_release_costs_its_lease_alone(caplog):
+    world = World()
+    task = await world.working(B)
+    world.renewer.defect = ZeroDivisionError("a defect")
+    world.renewer.gain(A, **HANDED_OVER)
+    await asyncio.sleep(1)
+    (said,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert said.startswith(f"{A}: writing to its lease failed unexpectedly")
+    assert world.keys == [B]
+    world.renewer.defect = None
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
 
 
 # --- start

@@ -13,6 +13,7 @@ from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.leases.steering_writes import requesting
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
+from mld.services.leases.lease_store import LeaseStore
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 
@@ -1003,6 +1004,49 @@ def test_a_request_that_was_refused_is_brought_again_by_the_next_renewal():
         assert only(renewer).token != token
         assert only(renewer).lease == stored(world)
         assert stored(world).checkpoint == POSITION
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_defect_while_a_request_is_carried_out_costs_the_request_alone(
+    is_written, caplog, monkeypatch
+):
+    carry_out = LeaseStore.carry_out
+
+    async def defective(self, lease, request, at_s):
+        if is_written:
+            await carry_out(self, lease, request, at_s)
+        raise ZeroDivisionError("a defect")
+
+    async def test(world, renewer):
+        token = await ask(world, renewer, RESET)
+        monkeypatch.setattr(LeaseStore, "carry_out", defective)
+        assert not await renewer.carry_out(KEY, token, RESET, 50.0)
+        (error,) = [one for one in caplog.records if one.levelname == "ERROR"]
+        assert error.getMessage().startswith(f"{KEY}: reset failed unexpectedly and is withdrawn")
+        assert renewer.held() == ()
+        await renewer.renew_once()
+        assert only(renewer).lease == stored(world)
+        assert stored(world).request is None
+        assert stored(world).has_done(RESET) is is_written
+
+    with_held(test)
+
+
+def test_a_request_that_a_defect_met_and_that_cannot_be_withdrawn_is_tried_again(monkeypatch):
+    async def defective(*_):
+        raise ZeroDivisionError("a defect")
+
+    async def test(world, renewer):
+        token = await ask(world, renewer, RESET)
+        with monkeypatch.context() as patched:
+            patched.setattr(LeaseStore, "carry_out", defective)
+            world.fault("throttle")
+            assert not await renewer.carry_out(KEY, token, RESET, 50.0)
+        await renewer.renew_once()
+        assert only(renewer).lease.request == RESET
+        assert await renewer.carry_out(KEY, only(renewer).token, RESET, 50.0)
 
     with_held(test)
 

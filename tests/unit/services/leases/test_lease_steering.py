@@ -135,6 +135,21 @@ def test_a_holder_that_does_nothing_is_asked_no_longer():
     on_table(test, ROW)
 
 
+def test_a_holder_that_withdraws_a_request_could_not_do_it():
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me")
+        asked = request(world, holder="me")
+        asking = asyncio.ensure_future(steering.carry_out(ASKED, asked, 30))
+        await asyncio.sleep(1)
+        await world.store("me").withdraw(KEY, asked)
+        await asyncio.sleep(1)
+        assert asking.done()
+        assert await asking == "me could not do it, and its log says why"
+        await world.store("me").withdraw(KEY, asked)  # there is nothing to withdraw any more
+
+    on_table(test, ROW)
+
+
 def test_a_request_that_cannot_be_read_is_named():
     async def test(world, steering):
         world.change(KEY, kclMldHolder="me", kclMldRequest="{")
