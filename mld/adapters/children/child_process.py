@@ -45,6 +45,14 @@ _POLL_S = 0.05
 #: Open files that are enough for anybody: some 16,000 children.
 DESCRIPTORS = 65_536
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: What to do when the system refuses a child, by error number.
+_START_ADVICE = {
+    errno.EAGAIN: " (raise the limit of processes and threads: ulimit -u, pids.max, or TasksMax of"
+    " systemd)",
+    errno.ENOMEM: " (there is no memory for another process: give the worker more, or set"
+    " maxLeasesForWorker)",
+    errno.ETXTBSY: " (the program is being written: deploy it under another name, then rename it)",
+}
 #: As many programs start at a time as consumers ask for.
 _STARTS = CallPool("starts", 8)
 
@@ -323,7 +331,8 @@ def _naming_limits() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if advice := limit_advice(str(error)):
+        advice = _START_ADVICE.get(error.errno or 0, "") or limit_advice(str(error))
+        if advice:
             raise OSError(error.errno, f"{error.strerror}{advice}") from error
         raise
 
