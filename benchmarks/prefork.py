@@ -16,7 +16,7 @@ from benchmarks.measure import compiled, shim_path
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.prefork import PreforkLauncher
 from mld.model.sequence import TRIM_HORIZON
-from mld.services.consuming.child_starts import ChildStarts
+from mld.services.consuming.consumer_parts import ChildStarts
 
 PROGRAM = """\
 import sys

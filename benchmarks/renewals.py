@@ -21,7 +21,7 @@ from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
-from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.adapters.system import RandomIds, SystemClock
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import AwsError
 from mld.model.config.config import LeaseConfig

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mld.adapters.calls import CallPool
-    from mld.ports.letters import LetterStore
+    from mld.ports.consuming import LetterStore
 
 log = logging.getLogger(__name__)
 
@@ -171,14 +171,14 @@ class BucketLetters:
 
 
 class WrittenLetters:
-    """A :class:`~mld.ports.letters.LetterStore` of files."""
+    """A :class:`~mld.ports.consuming.LetterStore` of files."""
 
     def __init__(self, letters: Letters, pool: CallPool) -> None:
         self._letters = letters
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """See :class:`~mld.ports.letters.LetterStore`."""
+        """See :class:`~mld.ports.consuming.LetterStore`."""
         del shard_id
         await self._pool.run(self._letters.write, f"{letter_id}.json", document)
 
@@ -192,7 +192,7 @@ class QueueLetters:
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """See :class:`~mld.ports.letters.LetterStore`."""
+        """See :class:`~mld.ports.consuming.LetterStore`."""
         ordered = {"MessageGroupId": shard_id, "MessageDeduplicationId": letter_id}
         with _refusing(self._url):
             answer = await self._pool.run(

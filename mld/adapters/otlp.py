@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mld.decide.metric_readings import FamilyValues
     from mld.model.config.config import Config
     from mld.model.metrics import Family
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 _SCOPE = InstrumentationScope("kcl-mld", __version__)
 _UNITS = {Unit.SECONDS: "s", Unit.BYTES: "By"}

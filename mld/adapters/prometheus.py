@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mld.decide.metric_readings import FamilyValues
-    from mld.ports.clock import Clock
-    from mld.ports.process import Offload
+    from mld.ports.runtime import Clock, Offload
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: So long a text may be shown again: many who ask cost no more than one.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.adapters.calls import CallPool
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 TIMEOUT_S = 5.0
 #: A page has some 600 bytes for each lease.

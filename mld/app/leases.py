@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
+    from mld.ports.runtime import Runtime
     from mld.services.conditions import Conditions
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         WorkerMetricsReporter,
     )
     from mld.services.leases.lease_scan import TableScan
-    from mld.services.runtime import Runtime
 
 
 class LeaseWiring:

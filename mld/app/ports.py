@@ -10,12 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
-    from mld.ports.children import ChildLauncher
-    from mld.ports.clock import Clock, IdSource
-    from mld.ports.letters import LetterStore
+    from mld.ports.consuming import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.ports.metrics import MetricSender
-    from mld.ports.process import Offload
-    from mld.ports.schemas import DecoderFactory, DefinitionFiles
+    from mld.ports.runtime import Clock, IdSource, Offload
     from mld.services.fleet.worker_metrics import FindLoad
 
 

@@ -19,7 +19,7 @@ from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.output.background_output import dropped_messages
-from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.adapters.system import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
 from mld.errors import ConfigError
 from mld.ports.metrics import MetricSender
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
-    from mld.ports.children import ChildLauncher
-    from mld.ports.letters import LetterStore
-    from mld.ports.process import LoadSource
+    from mld.ports.consuming import ChildLauncher, LetterStore
+    from mld.ports.runtime import LoadSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +149,8 @@ class _Opened:
         if not config.schemas.enabled:
             return None
         # Only where the file asks for them, so that others start faster.
-        from mld.adapters.schemas.decoders import Decoders  # noqa: PLC0415
-        from mld.adapters.schemas.definition_files import SchemaFolder  # noqa: PLC0415
+        from mld.adapters.schema_decoders import Decoders  # noqa: PLC0415
+        from mld.adapters.schema_folder import SchemaFolder  # noqa: PLC0415
 
         decoders = Decoders() if config.schemas.decode else None
         pool = self.pool("schemas", clients.GLUE_THREADS)

@@ -9,15 +9,14 @@ from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
 from mld.model.config.config import RetrievalMode
 from mld.ports.metrics import AllMetrics, Metrics
+from mld.ports.runtime import Runtime
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
-from mld.services.metric_push import MetricPush
-from mld.services.metric_store import MetricStore
+from mld.services.metric_store import MetricPush, MetricStore
 from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
-from mld.services.runtime import Runtime
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.services.retrieval.records_publisher import PublisherFactory
-    from mld.services.schemas.schema_registry import SchemaRegistry
+    from mld.services.retrieval.schema_registry import SchemaRegistry
     from mld.services.streams.stream_context import Loop
 
 
@@ -312,7 +311,7 @@ class WorkerWiring:
 
 
 def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
-    from mld.services.schemas.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
+    from mld.services.retrieval.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
 
     return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)
 

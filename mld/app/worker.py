@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.metric_push import MetricPush
-    from mld.services.metric_store import MetricStore
+    from mld.services.metric_store import MetricPush, MetricStore
     from mld.services.scheduler import Scheduler
     from mld.services.streams.stream_context import WorkerStreams
     from mld.services.watchdog import LoopWatchdog

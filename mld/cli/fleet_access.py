@@ -16,7 +16,7 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
-from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.adapters.system import RandomIds, SystemClock
 from mld.adapters.worker_pages import WorkerPages
 from mld.cli.arguments import Finite
 from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules

@@ -30,7 +30,7 @@ from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.model.children.child_command import spark_command
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 from mld.services.retrieval.position_search import FoundPosition, PositionSearch
 from mld.services.shards.tip_reader import TipReader
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from mld.adapters.children.pipes import enlarge_pipe
 from mld.cli.protocol_package import check_protocol_package
 from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
-from mld.ports.process import CHILD_LOGGER
+from mld.ports.runtime import CHILD_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -98,7 +98,7 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
     Args:
         starting: closed when the clients are made, before the loop begins.
     """
-    from mld.adapters.system_clock import RandomIds
+    from mld.adapters.system import RandomIds
     from mld.cli.loading import load_config, start_logging
 
     check_protocol_package()

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.adapters.system_text import system_text
+from mld.adapters.system import system_text
 from mld.errors import ConfigError
 from mld.model.children.child_command import SPARK_PROGRAM, spark_command
 from mld.model.config.properties import last_of_each, parse

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.system_clock import RandomIds
+from mld.adapters.system import RandomIds
 from mld.cli.arguments import Finite
 from mld.cli.explain import is_named
 from mld.cli.explain_report import VERSION
@@ -26,7 +26,7 @@ from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.masking import printable
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 from mld.services.leases.lease_steering import LeaseSteering
 
 if TYPE_CHECKING:

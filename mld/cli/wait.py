@@ -13,8 +13,7 @@ from mld.cli.explain_report import as_text
 from mld.cli.fleet_access import DAY_S, open_fleet, rules_of
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
-from mld.decide.fleet.awaited import Awaited, missing
-from mld.decide.fleet.explain import explain as explained
+from mld.decide.fleet.explain import Awaited, explain as explained, missing
 from mld.errors import ResourceMissing
 
 if TYPE_CHECKING:

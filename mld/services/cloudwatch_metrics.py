@@ -19,13 +19,13 @@ from mld.decide.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_
 from mld.errors import MldError
 from mld.model.metrics import SHARD, STREAM, WORKER, Level, Unit
 from mld.ports.metrics import Metrics
-from mld.services.wakeup import Wakeup
+from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.config.config import MetricsConfig
     from mld.model.metrics import Metric
     from mld.ports.aws import CloudWatch
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

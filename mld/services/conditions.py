@@ -15,7 +15,7 @@ from mld.decide.readiness import Condition, Reason
 from mld.errors import CredentialsRefused, Denied, MalformedData, NotFound
 
 if TYPE_CHECKING:
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

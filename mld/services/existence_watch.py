@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.decide.readiness import Reason
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
+    from mld.services.concurrency import Wakeup
     from mld.services.conditions import Conditions
-    from mld.services.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Adds up what services count, for Prometheus and OTLP; ``metricsLevel`` does not apply to it.
+"""Metrics for Prometheus and OTLP: added up, and sent; ``metricsLevel`` does not apply to them.
 
 Without labels by shard the number of series is fixed. With them it follows the leases: series of a
 shard that is no longer held are dropped after :data:`KEPT_S`, so that the last change is still seen.
@@ -6,6 +6,8 @@ shard that is no longer held are dropped after :data:`KEPT_S`, so that the last 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.decide.metric_readings import Distribution, FamilyValues, shard_labels
@@ -13,11 +15,14 @@ from mld.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
 from mld.ports.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from mld.decide.metric_readings import Labels
     from mld.model.metrics import Family, Metric
-    from mld.ports.clock import Clock
+    from mld.ports.metrics import MetricSender
+    from mld.ports.runtime import Clock
+
+log = logging.getLogger(__name__)
 
 #: So long series of a shard stay after the shard has left.
 KEPT_S = 300.0
@@ -115,3 +120,41 @@ class MetricStore(Metrics):
                 for series, value in self._numbers.items()
                 if (series.stream, series.shard) not in old
             }
+
+
+class MetricPush:
+    """One per worker.
+
+    Args:
+        sender: where to, and how often.
+        read: all metrics now.
+    """
+
+    def __init__(self, sender: MetricSender, read: Callable[[], Sequence[FamilyValues]]) -> None:
+        self._sender = sender
+        self._read = read
+
+    async def run(self) -> None:
+        """Send until cancelled; the last values are for :meth:`close`."""
+        while True:
+            await asyncio.sleep(self._sender.interval_s)
+            await self._send()
+
+    async def close(self, timeout_s: float) -> None:
+        """Send a last time.
+
+        Args:
+            timeout_s: what can't be sent within it is lost.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._send()
+        except TimeoutError:
+            log.warning("The last metrics were not sent: no answer in %g s", timeout_s)
+
+    async def _send(self) -> None:
+        try:
+            await self._sender.send(self._read())
+        except Exception:
+            # Metrics must not end the worker; what the exporter met it has logged by itself.
+            log.exception("Sending metrics failed unexpectedly")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.model.config.config import Config
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import WorkerStreams

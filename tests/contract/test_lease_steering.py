@@ -11,7 +11,7 @@ import pytest
 
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
-from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.adapters.system import RandomIds, SystemClock
 from mld.decide.leases.steering import SteerStep, SteerWay
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange

@@ -19,6 +19,7 @@ from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream
 from mld.ports.metrics import Metrics
+from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
@@ -29,14 +30,13 @@ from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import UnreadableRows
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
-from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.sim.loop import run
 
 if TYPE_CHECKING:
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 TABLE = "app"
 Match = Callable[[str, Mapping[str, Any]], bool]

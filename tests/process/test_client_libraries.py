@@ -18,7 +18,7 @@ from mld.adapters.children.child_process import SHIM, ProcessLauncher
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:
-    from mld.ports.children import Child, ChildLauncher
+    from mld.ports.consuming import Child, ChildLauncher
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,7 @@ from botocore import exceptions as boto
 
 from mld import errors
 from mld.adapters.aws.whole_answers import is_item
-from mld.adapters.system_text import limit_advice
+from mld.adapters.system import limit_advice
 from mld.model.masking import printable
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from mld.adapters.calls import CallPool
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
 from mld.adapters.children.spawning import start_program
-from mld.adapters.system_text import limit_advice, system_text
+from mld.adapters.system import limit_advice, system_text
 from mld.decide.children.child_environment import environment_of_child
 from mld.errors import ThreadRefused
 
@@ -76,7 +76,7 @@ class SessionKeeper(Protocol):
 
 
 class ChildProcess:
-    """A running child; satisfies :class:`mld.ports.children.Child`. Made by the launchers only.
+    """A running child; satisfies :class:`mld.ports.consuming.Child`. Made by the launchers only.
 
     Args:
         reaped: has its exit status as soon as it is reaped, negative = signal number.
@@ -211,7 +211,7 @@ def _reaped(process: Started) -> asyncio.Future[int]:
 
 
 class ProcessLauncher:
-    """Starts children; satisfies :class:`mld.ports.children.ChildLauncher`.
+    """Starts children; satisfies :class:`mld.ports.consuming.ChildLauncher`.
 
     A child gets the daemon's environment and working directory, the given variables, and the shim
     folder at the end of ``PYTHONPATH``. The daemon's terminal does not reach it: its own session

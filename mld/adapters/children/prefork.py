@@ -34,7 +34,7 @@ from mld.adapters.children.child_process import (
 )
 from mld.adapters.children.pipes import StderrDrain
 from mld.adapters.children.template_main import UNKNOWN_STATUS
-from mld.adapters.system_text import system_text
+from mld.adapters.system import system_text
 from mld.decide.children.child_environment import environment_of_child
 from mld.model.children.child_command import SHARD_VARIABLES, PythonCommand, python_command
 from mld.model.masking import mask, printable
@@ -111,7 +111,7 @@ class _ForkedChild(ChildProcess):
 
 
 class PreforkLauncher:
-    """Starts children; satisfies :class:`mld.ports.children.ChildLauncher`.
+    """Starts children; satisfies :class:`mld.ports.consuming.ChildLauncher`.
 
     Args:
         preload: modules that templates import besides.

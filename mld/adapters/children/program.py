@@ -17,7 +17,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.system_text import system_text
+from mld.adapters.system import system_text
 from mld.model.children.child_command import SPARK_PROGRAM, spark_command
 from mld.model.findings import Problem, Severity
 

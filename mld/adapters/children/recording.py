@@ -22,8 +22,8 @@ from protocol.transcripts import INPUT_ENDS, Direction
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.ports.children import Child, ChildLauncher
-    from mld.ports.clock import Clock
+    from mld.ports.consuming import Child, ChildLauncher
+    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Transcript:
 
 
 class RecordedChild:
-    """A child whose conversation is written down; see :class:`~mld.ports.children.Child`."""
+    """A child whose conversation is written down; see :class:`~mld.ports.consuming.Child`."""
 
     def __init__(self, child: Child, transcript: Transcript) -> None:
         """Record from now on."""

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mld.model.masking import mask, mask_value
-from mld.ports.process import CHILD_LOGGER, log_facts
+from mld.ports.runtime import CHILD_LOGGER, log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mld.decide.retrieval.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
-from mld.decide.schemas.schema_frame import may_have_frame, unframe
+from mld.decide.retrieval.schema_frame import may_have_frame, unframe
 from mld.model.retrieval.record import LineRecord
 from mld.model.retrieval.wire import MS_PER_S, arrival_ms, decode_records
 from mld.model.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
-    from mld.decide.schemas.schema_frame import FailureCount, FailureKey
+    from mld.decide.retrieval.schema_frame import FailureCount, FailureKey
     from mld.model.retrieval.record import Batch, KinesisRecord
     from mld.model.retrieval.schema import Catalogue
     from mld.model.streams.shard import HashRange

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mld.model.config.config import ChildConfig
-    from mld.ports.children import Child
-    from mld.ports.clock import Clock
+    from mld.ports.consuming import Child
+    from mld.ports.runtime import Clock
     from mld.services.child.child_log import ChildLog
     from mld.services.consuming.checkpointer import ShardCheckpointer
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from mld.decide.children.child_record import ChildRecord, StderrTail, Traces, read_record
 from mld.model.config.config import ChildLogFormat
 from mld.model.masking import mask, printable
-from mld.ports.process import CHILD_LOGGER
+from mld.ports.runtime import CHILD_LOGGER
 from protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from protocol import JunkLine
 
 log = logging.getLogger(__name__)

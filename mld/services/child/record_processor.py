@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import ChildConfig
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.ports.children import Child, ChildLauncher
-    from mld.ports.clock import Clock
+    from mld.ports.consuming import Child, ChildLauncher
+    from mld.ports.runtime import Clock
     from mld.services.consuming.checkpointer import ShardCheckpointer
     from protocol.messages import Scalar
 

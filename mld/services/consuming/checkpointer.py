@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from mld.model.leases.lease import HeldLease
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
 
 log = logging.getLogger(__name__)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.metrics import Metric
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.consuming.consumer_parts import ConsumerParts
 
 

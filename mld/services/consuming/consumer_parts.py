@@ -1,39 +1,39 @@
-"""What all shard consumers of a process share.
-
-Large batches become lines away from the event loop and one at a time. While a batch of 10 MB is
-converted its records exist as received, as texts and as a line; a lock keeps that from happening
-for several shards at once, and the budget knows of it.
-"""
+"""What all shard consumers of a process share."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mld.decide.children.lifecycle import start_order
 from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
-from mld.services.consuming.child_starts import ChildStarts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from mld.model.config.config import Config
     from mld.model.retrieval.schema import Catalogue
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
-    from mld.ports.children import ChildLauncher
-    from mld.ports.letters import LetterStore
-    from mld.ports.process import Offload
+    from mld.ports.consuming import ChildLauncher, LetterStore
+    from mld.ports.runtime import Offload, Runtime
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch
-    from mld.services.runtime import Runtime
-    from mld.services.schemas.schema_registry import SchemaRegistry
+    from mld.services.retrieval.schema_registry import SchemaRegistry
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
     from mld.services.streams.stream_context import StreamRegistry
 
+#: Children that start at a time.
+PLACES = 8
+#: A child that takes longer waits for something, and makes room for the next one.
+START_S = 0.5
 #: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
 #: Nothing is small where payloads may have to be decompressed or decoded.
 INLINE_BYTES = 256 * 1024
@@ -41,8 +41,73 @@ INLINE_BYTES = 256 * 1024
 _CONVERSION_FACTOR = 3
 
 
+class ChildStarts:
+    """Few children start at a time, those of the shards that are furthest behind first.
+
+    A worker that gets hundreds of shards at once would start a child for each at once. They would
+    share the processors with the worker, which stands still while the kernel makes a process, and
+    renewals would come too late. A lease whose child waits here is held and renewed like any other.
+
+    Use: ``async with starts.place(position): ...``.
+    """
+
+    def __init__(self, in_time: asyncio.Event) -> None:
+        """All places are free.
+
+        Args:
+            in_time: cleared while renewals are late; no child starts then.
+        """
+        self._in_time = in_time
+        self._numbers = itertools.count()
+        self._waiting: list[
+            tuple[tuple[bool, tuple[int, int, int]], int, asyncio.Future[None]]
+        ] = []
+        self._taken: dict[asyncio.Future[None], asyncio.TimerHandle | None] = {}
+
+    @asynccontextmanager
+    async def place(self, position: ExtendedSequenceNumber) -> AsyncIterator[None]:
+        """Wait for a place, and give it back at the end.
+
+        It is given to another one after :data:`START_S`, whether or not the end has come.
+
+        Args:
+            position: where the child is to begin; see :func:`start_order`.
+        """
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        heapq.heappush(self._waiting, (start_order(position), next(self._numbers), turn))
+        self._let_in()
+        try:
+            await turn
+            await self._in_time.wait()
+            if turn in self._taken:
+                self._taken[turn] = loop.call_later(START_S, self._give_back, turn)
+            yield
+        finally:
+            turn.cancel()
+            self._give_back(turn)
+
+    def _let_in(self) -> None:
+        while self._waiting and len(self._taken) < PLACES:
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():  # else who waited has given up
+                self._taken[turn] = None
+                turn.set_result(None)
+
+    def _give_back(self, turn: asyncio.Future[None]) -> None:
+        if turn in self._taken:
+            timer = self._taken.pop(turn)
+            if timer is not None:
+                timer.cancel()
+            self._let_in()
+
+
 class LineWriter:
-    """One per process."""
+    """Turns batches into lines; large ones away from the event loop and one at a time.
+
+    While a batch of 10 MB is converted its records exist as received, as texts and as a line; a
+    lock prevents that for several shards at once, and the budget counts it.
+    """
 
     def __init__(
         self, offload: Offload, *, even_if_empty: bool, schemas: SchemaRegistry | None = None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from mld.decide.retrieval.delivery import Delivery
     from mld.model.children.contain_config import ContainConfig
-    from mld.ports.letters import LetterStore
+    from mld.ports.consuming import LetterStore
     from mld.services.consuming.consumer_context import ConsumerContext
 
 log = logging.getLogger(__name__)

@@ -31,12 +31,12 @@ from mld.errors import (
 )
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.metrics import INITIALIZE_TIME
-from mld.ports.process import logging_with
+from mld.ports.runtime import logging_with
+from mld.services.concurrency import Wakeup
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.consuming.containment import Containment
 from mld.services.consuming.shard_closing import EndNotCheckpointed, ShardClosing
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease

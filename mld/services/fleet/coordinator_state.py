@@ -42,7 +42,7 @@ from mld.model.fleet.state_history import (
 )
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_in
 from mld.model.leases.table_layout import change, condition, creation, deletion, key_of, upsert
-from mld.services.pages import page_numbers
+from mld.services.pages import all_items
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.table_layout import Layout, Place
     from mld.ports.aws import DynamoDb
-    from mld.ports.clock import IdSource
+    from mld.ports.runtime import IdSource
 
 log = logging.getLogger(__name__)
 
@@ -336,15 +336,7 @@ class StateItems:
                 "ExpressionAttributeNames": {"#e": ENTITY_TYPE},
                 "ExpressionAttributeValues": {":e": {"S": entity.value}},
             }
-        items: list[Item] = []
-        numbers = page_numbers("Scan")
-        while True:
-            next(numbers)
-            page = await self._dynamodb.scan(**request)
-            items += page.get("Items", ())
-            if not page.get("LastEvaluatedKey"):
-                return items
-            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        return await all_items("Scan", self._dynamodb.scan, request)
 
     async def create(self, place: Place, item: Item) -> bool:
         """Add an item unless there is one with that key.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
 from mld.model.fleet.state_history import ClientVersion
-from mld.services.wakeup import Wakeup
+from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -37,7 +37,7 @@ from mld.decide.readiness import Reason
 from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
 from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.fleet.state_history import ClientVersion, StateChange, StateItem, migration_from_item
-from mld.services.wakeup import Wakeup
+from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     import random
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import MigrationState, TableStatus
     from mld.model.leases.table_layout import Layout
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import TableMigrationState, TableStatus
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock, Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

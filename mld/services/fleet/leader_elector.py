@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.model.leases.lease import Lease
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mld.decide.fleet.leader_lock import LockSighting, LockTiming
     from mld.model.leases.table_layout import Place
     from mld.ports.aws import DynamoDb
+    from mld.ports.runtime import Runtime
     from mld.services.leases.lease_scan import TableScan
-    from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -36,10 +36,9 @@ from mld.model.metrics import (
     ASSIGNMENT_WORKERS,
     FAILED_ASSIGNMENTS,
 )
-from mld.services.bounded import for_each
+from mld.services.concurrency import Wakeup, for_each
 from mld.services.conditions import Conditions, remedy
 from mld.services.leases.lease_scan import every
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
+    from mld.ports.runtime import Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.worker_metrics import WorkerMetricsReader
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

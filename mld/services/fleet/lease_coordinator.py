@@ -11,7 +11,7 @@ from mld.services.existence_watch import ExistenceWatch
 if TYPE_CHECKING:
     import random
 
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
     from mld.services.fleet.fleet_state import FleetWatch

@@ -24,19 +24,17 @@ from mld.model.fleet.worker_metrics import (
     WorkerMetrics,
     metrics_in,
 )
+from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions, FailingCondition
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.model.config.fleet import FleetConfig
-    from mld.ports.clock import Clock
-    from mld.ports.process import LoadSource
+    from mld.ports.runtime import Clock, LoadSource, Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -24,14 +24,14 @@ from mld.decide.leases.renewal import (
     throughput_after,
 )
 from mld.model.leases.lease import HeldLease
-from mld.services.wakeup import Wakeup
+from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
-    from mld.ports.clock import Clock, IdSource
+    from mld.ports.runtime import Clock, IdSource
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from mld.decide.leases.discovery import (
 )
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.model.metrics import DISCOVERY, NUM_LEASES
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import HeldLease, Lease
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore

@@ -17,7 +17,7 @@ from mld.errors import (
 )
 from mld.model.leases.lease_item import LEASE_KEY
 from mld.model.leases.lease_move import comparable, unchanged_condition
-from mld.services.pages import page_numbers
+from mld.services.pages import all_items
 
 if TYPE_CHECKING:
     import random
@@ -53,16 +53,12 @@ class LeaseMigration:
             NotFound: there is no such table.
             AwsError: it could not be read.
         """
-        items: list[Item] = []
-        request: dict[str, Any] = {"TableName": self._table_name, "ConsistentRead": True}
-        numbers = page_numbers("Scan")
-        while True:
-            next(numbers)
-            page = await self._patiently(self._dynamodb.scan, request)
-            items += page.get("Items", ())
-            if not page.get("LastEvaluatedKey"):
-                return tuple(items)
-            request = {**request, "ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+        async def scan_page(**request: Any) -> dict[str, Any]:
+            return await self._patiently(self._dynamodb.scan, request)
+
+        request = {"TableName": self._table_name, "ConsistentRead": True}
+        return tuple(await all_items("Scan", scan_page, request))
 
     async def scan_at_rest(
         self, wait_s: float, on_wait: Callable[[float], None]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.errors import AwsError, Denied, LeaseLost, NotFound, UnknownOutcome
 from mld.model.metrics import RENEWAL_LATENESS
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 from mld.services.leases.held_leases import HeldLeases
 from mld.services.leases.renewal_report import RenewalReport
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock, IdSource
     from mld.services.conditions import FailingCondition
     from mld.services.leases.held_leases import Holding
     from mld.services.leases.lease_store import LeaseStore

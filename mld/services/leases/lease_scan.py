@@ -17,7 +17,7 @@ from mld.errors import MalformedData
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.masking import printable
 from mld.model.metrics import UNREADABLE_LEASES
-from mld.services.pages import page_numbers
+from mld.services.pages import all_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
 
     #: Why no worker of this application may work with these items; None = it may.
@@ -120,16 +120,7 @@ class TableScanner:
         request: dict[str, Any] = {"TableName": self._config.table_name}
         if segments > 1:
             request |= {"Segment": segment, "TotalSegments": segments}
-        items: list[Mapping[str, Any]] = []
-        numbers = page_numbers("Scan")
-        while True:
-            next(numbers)
-            page = await self._dynamodb.scan(**request)
-            items += page.get("Items", ())
-            last_key = page.get("LastEvaluatedKey")
-            if not last_key:
-                return items
-            request["ExclusiveStartKey"] = last_key
+        return await all_items("Scan", self._dynamodb.scan, request)
 
     def _sort_out(self, items: list[Mapping[str, Any]], started_at: float) -> TableScan:
         leases: list[Lease] = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest
     from mld.ports.aws import DynamoDb
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_store import LeaseStore
 
 #: Between two looks at a row whose holder was asked.

@@ -45,9 +45,9 @@ from mld.model.leases.lease_writes import (
     taking,
 )
 from mld.model.leases.steering_writes import carrying_out, withdrawing
+from mld.services.concurrency import Wakeup
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable, OwnerIndex
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.ports.aws import DynamoDb
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import UnreadableRows
 
 log = logging.getLogger(__name__)

@@ -24,13 +24,13 @@ from mld.model.leases.table_layout import (
     index_status,
     my_leases_query,
 )
-from mld.services.pages import page_numbers
+from mld.services.pages import all_items
 
 if TYPE_CHECKING:
     from mld.model.config.config import LeaseConfig
     from mld.ports.aws import DynamoDb
-    from mld.ports.clock import Clock
-    from mld.services.wakeup import Wakeup
+    from mld.ports.runtime import Clock
+    from mld.services.concurrency import Wakeup
 
 log = logging.getLogger(__name__)
 
@@ -227,17 +227,8 @@ class OwnerIndex:
             scan instead.
         """
         request = {"TableName": self._table_name, **my_leases_query(worker_id)}
-        keys: list[str] = []
         try:
-            numbers = page_numbers("Query")
-            while True:
-                next(numbers)
-                page = await self._dynamodb.query(**request)
-                keys += (item_key(item) for item in page.get("Items", ()))
-                if not page.get("LastEvaluatedKey"):
-                    self._error = ""
-                    return tuple(sorted(keys))
-                request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+            items = await all_items("Query", self._dynamodb.query, request)
         except ServiceError as error:
             if isinstance(error, NotFound):
                 self._table_doubted.wake()  # moto says so of the index, DynamoDB of the table
@@ -245,6 +236,8 @@ class OwnerIndex:
                 # Denied or throttled: the table itself may answer; if not, that is said by the scan.
                 self._say_no_answer(error)
             return None
+        self._error = ""
+        return tuple(sorted(map(item_key, items)))
 
     def _say_no_answer(self, error: ServiceError) -> None:
         if self._error != error.code:

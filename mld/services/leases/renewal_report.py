@@ -15,8 +15,8 @@ from mld.model.metrics import CURRENT_LEASES, LOST_LEASES, RENEW_ALL, RENEW_LEAS
 if TYPE_CHECKING:
     from mld.errors import AwsError
     from mld.model.config.config import LeaseConfig
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.conditions import FailingCondition
     from mld.services.leases.held_leases import HeldLeases
 

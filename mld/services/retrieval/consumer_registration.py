@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import FanOutConfig
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from mld.model.metrics import EXPIRED_ITERATOR
 
 if TYPE_CHECKING:
     from mld.model.metrics import CallMetrics
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

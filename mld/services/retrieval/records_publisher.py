@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.aws import Kinesis
+    from mld.ports.runtime import Runtime
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.fetch_report import FetchReport, SubscriptionReport
-    from mld.services.runtime import Runtime
     from mld.services.shards.stream_existence import StreamExistence
 
 log = logging.getLogger(__name__)

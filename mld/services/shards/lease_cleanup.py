@@ -27,7 +27,7 @@ from mld.errors import MldError, NotFound
 if TYPE_CHECKING:
     from mld.model.config.config import ShardConfig
     from mld.model.leases.lease import Lease
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import ChildShard
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)

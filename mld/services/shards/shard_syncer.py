@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import HashRange
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

@@ -34,8 +34,8 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.model.streams.stream import StreamArn
+from mld.services.concurrency import Wakeup
 from mld.services.existence_watch import ExistenceWatch
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import random
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mld.model.streams.shard import Shard
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.shards.shard_detector import ShardDetector
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mld.model.metrics import CreateLease
     from mld.model.streams.shard import Shard
     from mld.model.streams.stream import Stream
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

@@ -13,7 +13,7 @@ from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
 from mld.model.fleet.fleet_snapshot import TipSnapshot
 from mld.model.retrieval.wire import first_arrival_s, read_batch
 from mld.model.sequence import Sentinel
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mld.model.retrieval.record import Batch
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 #: Between two questions to one shard.
 EVERY_S = 60.0

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.model.streams.stream_list import ListedStream
-    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.ports.runtime import Clock
     from mld.services.streams.stream_context import TrackerParts
     from mld.services.streams.stream_tracker import StreamTracker
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.model.streams.stream_list import StreamList
+    from mld.services.concurrency import Wakeup
     from mld.services.conditions import Conditions
     from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mld.services.shards.shard_syncer import ShardSyncer
     from mld.services.shards.stream_existence import StreamExistence, StreamSource
     from mld.services.streams.stream_names import StreamNames, StreamResolver
-    from mld.services.wakeup import Wakeup
 
     #: Name and coroutine function of a service loop.
     Loop = tuple[str, Callable[[], Coroutine[Any, Any, None]]]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mld.model.streams.stream import Stream
     from mld.model.streams.stream_list import StreamSelection
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from mld.errors import MalformedData, MldError, NotFound
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.streams.stream import Stream
 from mld.model.streams.stream_list import may_be
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.streams.stream_names import StreamResolver
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.streams.stream_list import ListedStream
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
+    from mld.ports.runtime import Clock
     from mld.services.streams.stream_names import StreamNames
 
 #: A look at the streams is good for so long, unless a fresh one is asked for; of more streams for a

@@ -23,9 +23,8 @@ from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
 from mld.model.streams.stream import Stream
 from mld.model.streams.stream_list import may_be
-from mld.services.bounded import for_each
+from mld.services.concurrency import Wakeup, for_each
 from mld.services.streams.stream_context import ContextLoops
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

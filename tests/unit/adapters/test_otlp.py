@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from mld.adapters.calls import CallPool
-from mld.adapters.system_clock import SystemClock
+from mld.adapters.system import SystemClock
 from mld.decide.metric_readings import Distribution, FamilyValues
 from mld.model.config.build import build_config
 from mld.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from mld.adapters.system_clock import SystemClock
+from mld.adapters.system import SystemClock
 from mld.decide.metric_readings import Distribution, FamilyValues, WorkerFacts, observed
 from mld.decide.readiness import WorkerSnapshot
 from mld.model.children.consumer_status import ConsumerStatus

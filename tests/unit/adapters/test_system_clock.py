@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.adapters.system import RandomIds, SystemClock
 
 
 def test_ages_are_measured_by_the_clock_that_counts_suspension_too() -> None:

@@ -11,7 +11,7 @@ import pytest
 import mld.adapters.worker_pages
 from mld.adapters.calls import CallPool
 from mld.adapters.http_status import HttpStatus
-from mld.adapters.system_clock import SystemClock
+from mld.adapters.system import SystemClock
 from mld.adapters.worker_pages import WorkerPages
 
 PAGE = {"worker_id": "w", "leases": [{"lease_key": "k", "state": "PROCESSING"}]}

@@ -18,7 +18,7 @@ import pytest
 
 import mld.app
 import protocol
-from mld.adapters.system_clock import SystemClock
+from mld.adapters.system import SystemClock
 from mld.cli.protocol_package import check_protocol_package
 from mld.cli.run import run
 from mld.cli.run_options import RunOptions

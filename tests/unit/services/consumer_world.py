@@ -25,6 +25,7 @@ from mld.model.leases.lease import HeldLease, Lease
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.ports.metrics import Metrics
+from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
@@ -32,7 +33,6 @@ from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
-from mld.services.runtime import Runtime
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from mld.model.metrics import Metric
-    from mld.services.schemas.schema_registry import SchemaRegistry
+    from mld.services.retrieval.schema_registry import SchemaRegistry
 
 STREAM = Stream(name="orders")
 FIRST = "shardId-000000000000"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 from tests.sim.loop import run
 
 

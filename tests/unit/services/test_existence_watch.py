@@ -12,9 +12,9 @@ import pytest
 
 from mld.decide.readiness import Reason
 from mld.errors import LimitExceeded, MalformedData, ResourceMissing
+from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
-from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated
 

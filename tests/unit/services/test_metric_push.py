@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from mld.ports.metrics import MetricSender
-from mld.services.metric_push import MetricPush
+from mld.services.metric_store import MetricPush
 from tests.sim.loop import run
 
 

@@ -30,10 +30,10 @@ from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import SHARD_END
+from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.services.streams.stream_context import SingleStream
-from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.lease_world import CountingMetrics, lease

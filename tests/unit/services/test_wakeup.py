@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mld.services.wakeup import Wakeup
+from mld.services.concurrency import Wakeup
 from tests.sim.loop import run
 
 

@@ -38,7 +38,7 @@ from mld.model.config.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
-from mld.services.schemas.schema_registry import CALL_S, CALLS
+from mld.services.retrieval.schema_registry import CALL_S, CALLS
 from tests.fakes.http import Replies, served
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.fleet.awaited import Awaited, missing
-from mld.decide.fleet.explain import explain
+from mld.decide.fleet.explain import Awaited, explain, missing
 from mld.decide.fleet.watching import ExplainRules
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot

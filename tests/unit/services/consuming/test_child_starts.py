@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.services.consuming.child_starts import PLACES, START_S, ChildStarts
+from mld.services.consuming.consumer_parts import PLACES, START_S, ChildStarts
 from tests.sim.loop import run
 
 

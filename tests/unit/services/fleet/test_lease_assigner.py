@@ -12,9 +12,9 @@ from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled
 from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import LeaseAssigner
-from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import World, lease

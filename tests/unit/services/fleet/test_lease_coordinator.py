@@ -12,12 +12,12 @@ from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig,
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
 from mld.ports.metrics import AllMetrics
+from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import DOUBT_S, GIVE_UP_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.services.leases.lease_taker import LeaseTaker
-from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

@@ -9,8 +9,8 @@ from collections import deque
 
 import pytest
 
+from mld.ports.runtime import Runtime
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
 

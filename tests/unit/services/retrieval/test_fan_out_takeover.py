@@ -10,11 +10,11 @@ from mld.model.config.config import FanOutConfig, RetrievalConfig
 from mld.model.retrieval.wire import decode_records
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
+from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.consumer_registration import ConsumerRegistration, RegistrationParts
 from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
-from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run

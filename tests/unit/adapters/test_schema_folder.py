@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mld.adapters.calls import CallPool
-from mld.adapters.schemas.definition_files import SchemaFolder
+from mld.adapters.schema_folder import SchemaFolder
 from mld.errors import ConfigError
 from mld.model.retrieval.schema import SchemaVersion
 from protocol.child import schema_definition
@@ -77,7 +77,7 @@ def test_what_a_killed_daemon_left_is_removed_by_the_next(tmp_path, pool):
         "import sys, time\n"
         "from pathlib import Path\n"
         "from mld.adapters.calls import CallPool\n"
-        "from mld.adapters.schemas.definition_files import SchemaFolder\n"
+        "from mld.adapters.schema_folder import SchemaFolder\n"
         "print(SchemaFolder(CallPool('x', 1), Path(sys.argv[1])).folder, flush=True)\n"
         "time.sleep(60)\n"
     )

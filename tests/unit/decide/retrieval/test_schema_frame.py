@@ -8,7 +8,7 @@ import zlib
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.decide.schemas.schema_frame import (
+from mld.decide.retrieval.schema_frame import (
     BadPayload,
     FrameHeader,
     header_of,

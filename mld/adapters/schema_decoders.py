@@ -35,7 +35,7 @@ from uuid import UUID
 
 import msgspec
 
-from mld.decide.schemas.avro_shape import MOST_DIGITS, safe_schema
+from mld.decide.retrieval.avro_shape import MOST_DIGITS, safe_schema
 from mld.errors import ConfigError
 from mld.model.retrieval.schema import SchemaVersion, Undecodable
 
@@ -51,7 +51,7 @@ _ANY_JSON = msgspec.json.Decoder()
 
 
 class Decoders:
-    """The port :class:`mld.ports.schemas.DecoderFactory`.
+    """The port :class:`mld.ports.consuming.DecoderFactory`.
 
     Raises:
         ConfigError: the package fastavro is missing.

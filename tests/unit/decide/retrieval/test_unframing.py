@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
+from mld.decide.retrieval import schema_frame
 from mld.decide.retrieval.delivery import deliver, deliver_rest
-from mld.decide.schemas import schema_frame
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from tests.fakes.aggregate import aggregate

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.schemas.schema_frame import FailureCount, FailureKey
+from mld.decide.retrieval.schema_frame import FailureCount, FailureKey
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -21,9 +21,9 @@ from mld.errors import (
     Unreachable,
 )
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.services.runtime import Runtime
-from mld.services.schemas import schema_registry
-from mld.services.schemas.schema_registry import ABSENT_S, CALL_S, SchemaRegistry
+from mld.ports.runtime import Runtime
+from mld.services.retrieval import schema_registry
+from mld.services.retrieval.schema_registry import ABSENT_S, CALL_S, SchemaRegistry
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.schema_frames import ORDER, ORDER_ID, FakeFiles, FakeGlue
 from tests.fakes.shard_world import simulated

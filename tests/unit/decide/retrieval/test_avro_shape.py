@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.schemas.avro_shape import MOST_DEPTH, safe_schema
+from mld.decide.retrieval.avro_shape import MOST_DEPTH, safe_schema
 from mld.model.retrieval.schema import Undecodable
 
 EMPTY = {"type": "record", "name": "Empty", "fields": []}

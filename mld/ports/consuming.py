@@ -1,4 +1,4 @@
-"""Child processes as the record processor sees them."""
+"""What the consumers of shards need: children, a place for dead letters, and for schemas."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from mld.model.retrieval.schema import Decode, SchemaVersion
 
 
 class Child(Protocol):
@@ -66,5 +68,46 @@ class ChildLauncher(Protocol):
 
         Raises:
             OSError: the program cannot be started.
+        """
+        ...
+
+
+class LetterStore(Protocol):
+    """Keeps documents by their ids; the same id again overwrites, or its readers see that it is one."""
+
+    async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
+        """Keep a document for good; on return it survives a crash.
+
+        Raises:
+            LetterRefused: it is not known to be kept.
+        """
+        ...
+
+
+class DefinitionFiles(Protocol):
+    """Where children find definitions."""
+
+    @property
+    def folder(self) -> str:
+        """Absolute path; each definition is a file there whose name is the version id."""
+        ...
+
+    async def put(self, version: SchemaVersion) -> None:
+        """Write one, whole from the moment it is there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        ...
+
+
+class DecoderFactory(Protocol):
+    """Makes what turns payloads into JSON text."""
+
+    def __call__(self, version: SchemaVersion) -> Decode | None:
+        """Read a definition; None = payloads of this format are passed on as they are.
+
+        Raises:
+            Undecodable: the definition cannot be used.
         """
         ...

@@ -17,16 +17,16 @@ from mld.decide.backoff import MissLimit, Outage, backoff_s
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
 from mld.model.metrics import GET_SCHEMA_VERSION
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.services.bounded import for_each
+from mld.services.concurrency import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.decide.schemas.schema_frame import FailureCount, FailureKey
+    from mld.decide.retrieval.schema_frame import FailureCount, FailureKey
     from mld.model.retrieval.schema import Catalogue
     from mld.ports.aws import Glue
-    from mld.ports.schemas import DecoderFactory, DefinitionFiles
-    from mld.services.runtime import Runtime
+    from mld.ports.consuming import DecoderFactory, DefinitionFiles
+    from mld.ports.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

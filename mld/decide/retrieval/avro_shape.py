@@ -28,7 +28,7 @@ _LEAST_BYTES = {
     "bytes": 1,
     "string": 1,
 }
-#: Logical types that get readers of our own, see :mod:`mld.adapters.schemas.decoders`: those of the
+#: Logical types that get readers of our own, see :mod:`mld.adapters.schema_decoders`: those of the
 #: library refuse what their type of Python can't hold, and with it the whole record.
 OWN_LOGICAL_TYPES = {
     name: f"kcl-mld-{name}"

@@ -1,13 +1,41 @@
-"""What a service needs of its process: threads for CPU work, facts for log lines, the CPU load."""
+"""What a service needs of its process: clocks, ids, threads, facts for log lines, the CPU load.
+
+Waiting is ``asyncio.sleep``: in a simulation the loop itself is virtual.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator, Mapping
+
+    from mld.ports.metrics import Metrics
+
+
+class Clock(Protocol):
+    """Two clocks, both in seconds."""
+
+    def monotonic(self) -> float:
+        """Never steps; for ages and deadlines. Its zero has no meaning."""
+        ...
+
+    def wall(self) -> float:
+        """Epoch seconds; may step; only for what is stored, sent or shown."""
+        ...
+
+
+class IdSource(Protocol):
+    """Where fresh ids come from."""
+
+    def new_id(self) -> str:
+        """A unique text, e.g. a random UUID."""
+        ...
+
 
 #: Logger of what children print, and of nothing else.
 CHILD_LOGGER = "mld.child"
@@ -66,3 +94,18 @@ class LoadSource(Protocol):
             read, which was logged.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Time, chance, ids, metrics and a place for long computations; one per worker.
+
+    Attributes:
+        offload: for pure functions that take too long for the loop.
+    """
+
+    clock: Clock
+    rng: random.Random
+    ids: IdSource
+    metrics: Metrics
+    offload: Offload

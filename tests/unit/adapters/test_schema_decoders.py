@@ -16,7 +16,7 @@ import uuid
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.adapters.schemas.decoders import Decoders
+from mld.adapters.schema_decoders import Decoders
 from mld.errors import ConfigError
 from mld.model.retrieval.schema import SchemaVersion, Undecodable
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, avro
@@ -341,7 +341,7 @@ def test_the_deepest_schema_fits_into_the_stack_of_a_small_thread():
 def test_without_the_extra_the_daemon_says_what_to_install():
     program = (
         "import sys; sys.modules['fastavro'] = None\n"
-        "from mld.adapters.schemas.decoders import Decoders\n"
+        "from mld.adapters.schema_decoders import Decoders\n"
         "from mld.errors import ConfigError\n"
         "try: Decoders()\n"
         "except ConfigError as error: print(error)\n"

@@ -1,1 +1,0 @@
-"""Schemas on this machine: files of their definitions, decoders of what they describe."""
