@@ -35,8 +35,7 @@ import click
 
 from mld import __version__
 from mld.cli.arguments import CUTOFF
-from mld.cli.options import RepeatedOptionError, run_command
-from mld.cli.protocol_package import check_protocol_package
+from mld.cli.options import RepeatedOptionError, check_protocol_package, run_command
 from mld.errors import MldError
 from mld.model.findings import nearest
 
@@ -60,7 +59,7 @@ COMMANDS = {
         "print the daemon's command line, like kclpy's launcher",
     ),
     "explain": ("mld.cli.explain", "say what each shard does and what is wrong"),
-    "wait": ("mld.cli.wait", "wait until a fleet owns or has read all shards"),
+    "wait": ("mld.cli.explain", "wait until a fleet owns or has read all shards"),
     "console": ("mld.cli.console", "serve a page that shows a fleet"),
     "doctor": ("mld.cli.doctor", "check credentials, stream, table and limits before a start"),
     "iam": ("mld.cli.iam", "print the IAM policy that an application needs"),

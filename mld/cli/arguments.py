@@ -7,10 +7,15 @@ float can hold, a time-out beyond what the system can wait for. So both bounds a
 from __future__ import annotations
 
 import math
+import os
+import re
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mld.errors import ConfigError
 from mld.model.findings import nearest
 from mld.model.masking import brief
 
@@ -19,6 +24,14 @@ if TYPE_CHECKING:
 
 #: How alike a mistyped word and what it was meant to be are at least.
 CUTOFF = 0.7
+#: What there is to say and to do where somebody deleted the directory of this process.
+GONE = "the working directory is gone"
+ELSEWHERE = "start again where there is one"
+#: The longest time that options take.
+DAY_S = 86_400.0
+_DURATION = re.compile(
+    r"(?:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?)\Z", re.IGNORECASE
+)
 
 
 class Finite(click.FloatRange):
@@ -66,6 +79,44 @@ class WholeNumber(click.IntRange):
         return number
 
 
+class Duration(click.ParamType[float]):
+    """An ISO 8601 duration of days, hours, minutes and seconds, such as ``PT1H``; in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds; a failure is an error of usage."""
+        found = _DURATION.match(str(value))
+        if found is None or not any(found.groups()):
+            self.fail(f"{value!r} is no duration such as PT1H, PT30M or P1DT12H", param, ctx)
+        days, hours, minutes, seconds = (float(one or 0) for one in found.groups())
+        return days * DAY_S + hours * 3600 + minutes * 60 + seconds
+
+
+class PointInTime(click.ParamType[float]):
+    """An ISO 8601 time with its offset, or epoch seconds; in epoch seconds."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The epoch seconds; a failure is an error of usage."""
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            found = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time such as 2026-11-26T08:00:00Z", param, ctx)
+        if found.tzinfo is None:
+            self.fail(f"{value!r} lacks an offset: add Z for UTC, or +01:00, say", param, ctx)
+        return found.timestamp()
+
+
 class SuggestingGroup(click.Group):
     """A group that names its commands, the nearest first, when there is none of a name."""
 
@@ -80,3 +131,38 @@ class SuggestingGroup(click.Group):
             advice = f"Did you mean {close}?" if close else f"Commands: {', '.join(known)}."
             raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def working_directory() -> Path:
+    """The directory of this process.
+
+    Raises:
+        ConfigError: it was deleted.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError(f"{GONE}: {ELSEWHERE}") from None
+
+
+def require_writable(file: str, option: str) -> None:
+    """Refuse a file that could not be written when all is done.
+
+    Args:
+        file: as typed; it is not touched.
+
+    Raises:
+        ConfigError: its folder does not exist, it is a directory, or may not be written.
+    """
+    path = working_directory() / file
+    if not path.parent.is_dir():
+        raise ConfigError(f"{file}: the folder does not exist", key=option)
+    if path.is_dir():
+        raise ConfigError(f"{file}: is a directory", key=option)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{file}: may not be written", key=option)
+
+
+def is_named(key: str, name: str) -> bool:
+    """Whether a word means a lease: its key, or its shard id."""
+    return key == name or key.endswith(f":{name}")

@@ -18,8 +18,13 @@ import click
 
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import StartPlace, examine, examine_child
-from mld.cli.arguments import Finite, SuggestingGroup, WholeNumber
-from mld.cli.places import require_writable, working_directory
+from mld.cli.arguments import (
+    Finite,
+    SuggestingGroup,
+    WholeNumber,
+    require_writable,
+    working_directory,
+)
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity

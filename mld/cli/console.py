@@ -12,12 +12,10 @@ import click
 import msgspec
 
 from mld.adapters.console.server import ConsoleServer, Published
-from mld.cli.arguments import Finite
-from mld.cli.explain import look
-from mld.cli.explain_report import as_json
-from mld.cli.fleet_access import DAY_S, looks_at_fleet, open_fleet, rules_of
-from mld.cli.fleet_documents import lease_as_json
-from mld.cli.loading import build
+from mld.cli.arguments import DAY_S, Finite
+from mld.cli.fleet_access import look, looks_at_fleet, open_fleet, rules_of
+from mld.cli.fleet_documents import as_json, lease_as_json
+from mld.cli.loading import read_config
 from mld.cli.options import parse_address, takes_properties_file
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.fleet_events import fleet_events
@@ -199,7 +197,7 @@ def console(
     which nothing is served. Ends with Ctrl-C or SIGTERM.
     """
     host = _loopback(listen[0])
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     rules = rules_of(config, stalled_after_s)
     interval_s = interval_s or max(_LEAST_INTERVAL_S, config.leases.failover_s / _LOOKS)
     server = ConsoleServer(host, listen[1])

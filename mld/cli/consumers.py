@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.explain_report import VERSION
-from mld.cli.fleet_access import open_access
-from mld.cli.lease_looks import looked
+from mld.cli.fleet_access import looked, open_access
+from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import shown_time
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.streams.stream_identity import created_at_s
@@ -67,7 +66,7 @@ def list_command(file: str, *, output: str) -> int:
 
     Those of other applications, too. Each costs money while it is registered.
     """
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     found = asyncio.run(_found(config))
     if output == "json":
         document = {"version": VERSION, "consumers": [one.as_json() for one in found]}
@@ -92,7 +91,7 @@ def deregister(file: str, *, names: tuple[str, ...], execute: bool) -> int:
     """
     if not names:
         raise click.UsageError("Name a consumer behind the properties file")
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     chosen = _chosen(asyncio.run(_found(config)), names)
     if any(one.is_own for one in chosen) and (owners := _living(config)):
         raise MoveRefused(f"workers use it and renew leases: {', '.join(owners)}; stop them first")

@@ -18,11 +18,10 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import StartPlace, examine_child
 from mld.adapters.letters import find_letters
-from mld.cli.arguments import Finite, SuggestingGroup
+from mld.cli.arguments import DAY_S, Finite, SuggestingGroup, working_directory
 from mld.cli.fleet_access import open_access
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.places import working_directory
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError, LetterRefused, MalformedData
@@ -87,7 +86,7 @@ def show_command(file: str, *, names: tuple[str, ...]) -> int:
 @takes_file_and_names("ID...")
 @click.option(
     "--timeout-s",
-    type=Finite(0, 86_400, least_open=True),
+    type=Finite(0, DAY_S, least_open=True),
     default=60.0,
     show_default=True,
     help="Longest wait for an answer.",
@@ -129,7 +128,7 @@ def replay_command(
 
 def _opened(file: str) -> tuple[Config, Letters]:
     """The configuration and its destination."""
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     if config.contain is None:
         raise ConfigError(
             "the file has no childFailurePolicy = deadletter, so nothing was set aside",

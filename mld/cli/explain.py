@@ -1,29 +1,34 @@
-"""``kcl-mld explain``: what each shard of a fleet does, and what a person has to do."""
+"""``kcl-mld explain`` and ``wait``: what each shard of a fleet does, and what a person has to do."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from mld.cli.arguments import Finite
-from mld.cli.explain_report import VERSION, as_json, as_text
-from mld.cli.fleet_access import DAY_S, looks_at_fleet, open_fleet, rules_of
-from mld.cli.loading import build
-from mld.cli.options import takes_file_and_names
-from mld.decide.fleet.explain import explain as explained
-from mld.errors import ConfigError, NotFound, ResourceMissing
+from mld.cli.arguments import DAY_S, Finite, is_named
+from mld.cli.fleet_access import LOOKS, look, looks_at_fleet, open_fleet, paused, rules_of
+from mld.cli.fleet_documents import VERSION, as_json
+from mld.cli.lease_tables import COLORS
+from mld.cli.loading import read_config
+from mld.cli.options import takes_file_and_names, takes_properties_file
+from mld.decide.fleet.explain import Awaited, explain as explained, missing
+from mld.errors import ConfigError, ResourceMissing
+from mld.model.fleet.verdict import VerdictSeverity
+from mld.model.masking import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mld.model.config.config import Config
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Explanation
-    from mld.services.fleet.fleet_reader import FleetReader
+    from mld.model.fleet.verdict import Conclusion, Explanation
 
+_WIDTH = 100
 #: Exit code of a fleet that is not well, or did not become so in time.
 NEEDS_A_PERSON = 7
 
@@ -59,7 +64,7 @@ def explain(
     """
     if once and for_s is not None:
         raise click.UsageError("--once and --for exclude each other")
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     rules = rules_of(config, stalled_after_s)
     span_s = 0.0 if once else for_s or config.leases.failover_s
     looks = asyncio.run(_looks(config, span_s, tip=tip, urls=urls))
@@ -88,36 +93,6 @@ async def _looks(
         return looks
 
 
-async def look(reader: FleetReader, config: Config, *, fresh: bool = True) -> FleetSnapshot:
-    """One look.
-
-    Raises:
-        ResourceMissing: there is no lease table.
-        AwsError: it can't be read.
-    """
-    try:
-        return await reader.look(fresh=fresh)
-    except NotFound:
-        raise ResourceMissing(
-            f"the lease table {config.leases.table_name} does not exist; it is created when the "
-            "application starts for the first time"
-        ) from None
-
-
-async def paused(pause_s: float, leases: int, left_s: float) -> None:
-    """Wait, and say so on a terminal."""
-    if not sys.stderr.isatty():
-        await asyncio.sleep(pause_s)
-        return
-    while pause_s > 0:
-        text = f"{leases} leases; looking again, to see what moves: {left_s:.0f} s left "
-        click.echo(f"\r{text}", err=True, nl=False)
-        step_s = min(1.0, pause_s)
-        await asyncio.sleep(step_s)
-        pause_s, left_s = pause_s - step_s, left_s - step_s
-    click.echo(f"\r{' ' * 79}\r", err=True, nl=False)
-
-
 def chosen(told: Explanation, shards: tuple[str, ...]) -> Explanation:
     """The shards that were asked for, and the fleet; all without names.
 
@@ -133,6 +108,148 @@ def chosen(told: Explanation, shards: tuple[str, ...]) -> Explanation:
     return replace(told, shards=tuple(kept))
 
 
-def is_named(key: str, name: str) -> bool:
-    """Whether a word means a lease: its key, or its shard id."""
-    return key == name or key.endswith(f":{name}")
+def as_text(table: str, told: Explanation) -> str:
+    """For people: a paragraph for what needs one, a line for the rest."""
+    count = len(told.shards)
+    lines = [
+        f"{table}: {count} shard{'s' * (count != 1)}, worst: {told.severity.word} ({_looked(told)})",
+        *told.facts,
+    ]
+    lines = [printable(line) for line in lines]
+    for one in (*told.fleet, *told.shards):
+        if one.severity >= VerdictSeverity.WARNING:
+            lines += ["", *_paragraph(one)]
+    rest = [one for one in (*told.fleet, *told.shards) if one.severity < VerdictSeverity.WARNING]
+    if rest:
+        lines.append("")
+        lines += _lines(rest)
+    return "\n".join(lines)
+
+
+def _looked(told: Explanation) -> str:
+    if told.looks == 1:
+        return "1 look"
+    return f"{told.looks} looks, {told.span_s:.1f} s from the first to the last"
+
+
+def _paragraph(one: Conclusion) -> list[str]:
+    color = COLORS[one.severity]
+    head = click.style(f"{one.severity.word.upper()} {one.verdict}", fg=color, bold=True)
+    found = [f"{head} {printable(one.subject)}"]
+    cause = one.cause
+    if one.since_s is not None:
+        cause += f" (seen so for {one.since_s:.0f} s)"
+    found += _wrapped(f"Why: {cause}.")
+    if one.lease is not None:
+        owner = one.lease.actual_owner or "nobody"
+        position = one.lease.checkpoint or "-"
+        found += _wrapped(f"Owner {owner}, checkpoint {position}.")
+    if one.todo:
+        found += _wrapped(f"Do: {one.todo}.")
+    return [*found, f"  See {one.link}"]
+
+
+def _wrapped(text: str) -> list[str]:
+    indent = "  "
+    return textwrap.wrap(
+        printable(text),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _lines(judgements: Iterable[Conclusion]) -> list[str]:
+    rows = [
+        (
+            one.severity.word,
+            str(one.verdict),
+            printable(one.subject),
+            printable((one.lease.actual_owner if one.lease else None) or "-"),
+            printable(one.cause),
+        )
+        for one in judgements
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True))
+        for row in rows
+    ]
+
+
+@click.command("wait")
+@takes_properties_file()
+@click.option(
+    "--for",
+    "awaited",
+    type=click.Choice([str(kind) for kind in Awaited]),
+    required=True,
+    help="What to wait for.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Finite(0, DAY_S),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Then it is given up.",
+)
+@click.option(
+    "--within",
+    "within_s",
+    type=Finite(0, DAY_S),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A shard is caught up whose checkpoint is no further behind.",
+)
+def wait(file: str, *, awaited: str, timeout_s: float, within_s: float) -> int:
+    """Wait until the fleet of the properties FILE does its work.
+
+    all-owned: every shard has a lease, and a worker renews it. caught-up: besides, no checkpoint is
+    further behind than --within; a lease at LATEST that was never checkpointed counts. Exit code 7,
+    with what is missing, when the time is over.
+    """
+    config = read_config(file)
+    told = asyncio.run(_wait(config, Awaited(awaited), timeout_s, within_s))
+    if told is None:
+        return 0
+    click.echo(f"Gave up after {timeout_s:g} s: not {awaited}. What is missing:")
+    click.echo(as_text(config.leases.table_name, told))
+    return NEEDS_A_PERSON
+
+
+async def _wait(
+    config: Config, awaited: Awaited, timeout_s: float, within_s: float
+) -> Explanation | None:
+    """What was missing at the end; None = nothing.
+
+    Raises:
+        ResourceMissing: there was no lease table until the end.
+    """
+    rules = rules_of(config)
+    failover_s = config.leases.failover_s
+    looks: list[FleetSnapshot] = []
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + timeout_s
+    with open_fleet(config, tips=awaited is Awaited.CAUGHT_UP) as reader:
+        while True:
+            try:
+                looks.append(await look(reader, config, fresh=not looks))
+            except ResourceMissing:
+                left_s = ends_at - loop.time()
+                if left_s <= 0:
+                    raise
+                # A worker that starts for the first time makes the table.
+                await paused(min(left_s, failover_s / LOOKS), 0, left_s)
+                continue
+            newest_s = looks[-1].at
+            looks = [one for one in looks if newest_s - one.at <= rules.late_s + failover_s]
+            told = missing(explained(looks, rules), awaited, within_s)
+            left_s = ends_at - loop.time()
+            if told is None or left_s <= 0:
+                return told
+            await paused(min(left_s, failover_s / LOOKS), len(looks[-1].leases), left_s)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +20,11 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system import RandomIds, SystemClock
 from mld.adapters.worker_pages import WorkerPages
-from mld.cli.arguments import Finite
+from mld.cli.arguments import DAY_S, Finite
+from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules
 from mld.decide.streams.stream_identity import stream_to_read
+from mld.errors import NotFound, ResourceMissing
 from mld.model.masking import brief
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
@@ -33,12 +37,14 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
+    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.model.fleet.verdict import Explanation
     from mld.model.streams.stream import Stream
     from mld.services.streams.stream_names import StreamNames
 
-#: The longest time that options take.
-DAY_S = 86_400.0
 _THREADS = 8
+#: Looks in one failover time.
+LOOKS = 4
 
 
 def rules_of(config: Config, stalled_after_s: float = STALLED_AFTER_S) -> ExplainRules:
@@ -237,3 +243,68 @@ def find_streams(
     return None, DiscoveredNames(
         kinesis, listed.streams, listed.selection, listed.discovery_interval_s, clock, rng
     )
+
+
+async def look(reader: FleetReader, config: Config, *, fresh: bool = True) -> FleetSnapshot:
+    """One look.
+
+    Raises:
+        ResourceMissing: there is no lease table.
+        AwsError: it can't be read.
+    """
+    try:
+        return await reader.look(fresh=fresh)
+    except NotFound:
+        raise ResourceMissing(
+            f"the lease table {config.leases.table_name} does not exist; it is created when the "
+            "application starts for the first time"
+        ) from None
+
+
+async def paused(pause_s: float, leases: int, left_s: float) -> None:
+    """Wait, and say so on a terminal."""
+    if not sys.stderr.isatty():
+        await asyncio.sleep(pause_s)
+        return
+    while pause_s > 0:
+        text = f"{leases} leases; looking again, to see what moves: {left_s:.0f} s left "
+        click.echo(f"\r{text}", err=True, nl=False)
+        step_s = min(1.0, pause_s)
+        await asyncio.sleep(step_s)
+        pause_s, left_s = pause_s - step_s, left_s - step_s
+    click.echo(f"\r{' ' * 79}\r", err=True, nl=False)
+
+
+def looked(
+    config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
+) -> tuple[list[FleetSnapshot], Explanation]:
+    """Looks until every owner was seen to live, or for the failover time, and what they show."""
+    looks = asyncio.run(_looks(config, once=once, tip=tip, urls=urls))
+    return looks, explained(looks, rules_of(config))
+
+
+async def _looks(
+    config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
+) -> list[FleetSnapshot]:
+    failover_s = config.leases.failover_s
+    loop = asyncio.get_running_loop()
+    with open_fleet(config, tips=tip, urls=urls) as reader:
+        looks = [await look(reader, config)]
+        ends_at = looks[0].at + failover_s
+        still = {
+            key: lease.lease_counter
+            for key, lease in looks[0].leases.items()
+            if lease.actual_owner is not None and not lease.is_finished
+        }
+        # A look may take long; the last one has to begin when the time is over.
+        while not once and still and looks[-1].began_at < ends_at:
+            left_s = max(0.0, ends_at - loop.time())
+            await paused(min(left_s, failover_s / LOOKS), len(looks[-1].leases), left_s)
+            looks.append(await look(reader, config, fresh=False))
+            now = looks[-1].leases
+            still = {
+                key: count
+                for key, count in still.items()
+                if key in now and now[key].lease_counter == count
+            }
+        return looks

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.cli.explain_report import VERSION, conclusion_as_json
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -13,9 +11,12 @@ if TYPE_CHECKING:
     from mld.decide.fleet.fleet_workers import WorkerState
     from mld.decide.fleet.lease_list import ListedLease
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Explanation
+    from mld.model.fleet.verdict import Conclusion, Explanation
     from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
     from mld.model.leases.lease_request import LeaseRequest
+
+#: Of the JSON: a key never changes its meaning within one, others may be added.
+VERSION = 1
 
 
 def fleet_document(table: str, look: FleetSnapshot, told: Explanation) -> dict[str, Any]:
@@ -142,3 +143,44 @@ def greatest(values: Iterable[float | None]) -> float | None:
 def rounded(number: float | None) -> float | None:
     """To milliseconds, or thousandths of another unit."""
     return None if number is None else round(number, 3)
+
+
+def as_json(table: str, told: Explanation) -> dict[str, Any]:
+    """One JSON object; names and verdicts are for programs, sentences for people."""
+    return {
+        "table": table,
+        "severity": told.severity.word,
+        "needs_a_person": told.needs_a_person,
+        "looks": told.looks,
+        "span_s": round(told.span_s, 3),
+        "facts": list(told.facts),
+        "fleet": [conclusion_as_json(one) for one in told.fleet],
+        "shards": [conclusion_as_json(one) | _row_as_json(one) for one in told.shards],
+    }
+
+
+def conclusion_as_json(one: Conclusion) -> dict[str, Any]:
+    """One verdict with its reasons."""
+    return {
+        "subject": one.subject,
+        "verdict": str(one.verdict),
+        "severity": one.severity.word,
+        "cause": one.cause,
+        "since_s": None if one.since_s is None else round(one.since_s, 3),
+        "do": one.todo,
+        "link": one.link,
+    }
+
+
+def _row_as_json(one: Conclusion) -> dict[str, Any]:
+    lease = one.lease
+    position = None if lease is None else lease.checkpoint
+    return {
+        "stream": None if lease is None else lease.stream_identifier,
+        "shard": None if lease is None else lease.shard_id,
+        "owner": None if lease is None else lease.actual_owner,
+        "checkpoint": None if position is None else str(position),
+        "behind_s": one.behind_s,
+        "behind_age_s": None if one.behind_age_s is None else round(one.behind_age_s, 3),
+        "lag_s": one.lag_s,
+    }

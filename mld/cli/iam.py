@@ -8,7 +8,7 @@ import re
 import click
 
 from mld.adapters.aws.regions import resolve_region
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.decide.iam_policy import PolicyScope, Role, least_policy, policy_document
 
@@ -65,7 +65,7 @@ def iam(
 
     Asks AWS nothing but, on an EC2 instance without another source, the region.
     """
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     if account is None:
         # A worker reads the stream of an ARN by its name, in its own account, unless told otherwise.
         arn = None if config.stream.arn_addressing else config.stream.arn

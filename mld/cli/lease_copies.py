@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.explain_report import VERSION
 from mld.cli.fleet_access import open_access
-from mld.cli.loading import build
+from mld.cli.fleet_documents import VERSION
+from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.steer_leases import position_as_json
 from mld.decide.streams.stream_identity import created_at_s
@@ -35,7 +36,7 @@ def export(file: str) -> int:
 
     The copy has ARN and creation time of each stream, so that it is not used for another one.
     """
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     click.echo(json.dumps(asyncio.run(_export(config)), indent=2))
     return 0
 
@@ -154,4 +155,69 @@ class LeaseCopy:
                     "other leases"
                 )
             found[key] = position
+        return found
+
+
+_LINE = re.compile(
+    r"(?P<stream>\S+) (?P<shard>\S+) stands at (?P<number>[0-9]{1,200})(?:/(?P<sub>[0-9]{1,18}))?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMarks:
+    """The lines of one run of ``new-epoch``.
+
+    Attributes:
+        path: of the file, for messages.
+        positions: by name of the stream and shard id.
+    """
+
+    path: str
+    positions: Mapping[tuple[str, str], ExtendedSequenceNumber]
+
+    @property
+    def needs_rest(self) -> bool:
+        """No worker may run: it would go on in the epoch before."""
+        return True
+
+    @classmethod
+    def read(cls, path: str) -> SparkMarks:
+        """Read a file.
+
+        Raises:
+            ConfigError: it can't be read, or has no such line.
+        """
+        try:
+            lines = Path(path).read_text("utf-8").splitlines()
+        except OSError as error:
+            raise ConfigError(f"{path} can't be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            lines = []
+        found = [match for line in lines if (match := _LINE.match(line.strip()))]
+        if not found:
+            raise ConfigError(
+                f"{path} has no line of kcl-mld-spark new-epoch, such as: orders "
+                "shardId-000000000000 stands at 4960"
+            )
+        return cls(
+            path,
+            {
+                (one["stream"], one["shard"]): ExtendedSequenceNumber(
+                    one["number"], int(one["sub"] or 0)
+                )
+                for one in found
+            },
+        )
+
+    async def positions_of(
+        self, access: FleetAccess, leases: Sequence[Lease]
+    ) -> dict[str, ExtendedSequenceNumber]:
+        """Checkpoints of leases by key; those without a line are left out."""
+        found = {}
+        for lease in leases:
+            stream = access.streams.streams.get(lease.stream_identifier)
+            for name in () if stream is None else (stream.name, stream.identifier):
+                position = self.positions.get((str(name), lease.shard_id))
+                if position is not None:
+                    found[lease.lease_key] = position
         return found

@@ -9,13 +9,11 @@ import click
 
 from mld.cli.arguments import SuggestingGroup
 from mld.cli.explain import chosen
-from mld.cli.fleet_access import looks_at_fleet
+from mld.cli.fleet_access import looked, looks_at_fleet
 from mld.cli.fleet_documents import fleet_document, lease_as_json
 from mld.cli.lease_copies import export
-from mld.cli.lease_looks import looked
-from mld.cli.lease_options import LeaseChoice, selects_leases
-from mld.cli.lease_tables import described, listed
-from mld.cli.loading import build
+from mld.cli.lease_tables import LeaseChoice, described, listed, selects_leases
+from mld.cli.loading import read_config
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.reset_leases import reset
@@ -65,7 +63,7 @@ def list_command(
     command reads the table until they have changed, or for that time, and shows unchanged leases as
     expired.
     """
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     looks, told = looked(config, once=once, tip=tip, urls=urls)
     rows = choice.of(list_leases(looks, told, config.leases.failover_s))
     table = config.leases.table_name
@@ -102,7 +100,7 @@ def describe(
     """
     if not names:
         raise click.UsageError("Name a shard id or a lease key behind the properties file")
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     looks, told = looked(config, once=once, tip=tip, urls=urls)
     table = config.leases.table_name
     named = chosen(told, names).shards

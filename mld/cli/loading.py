@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.output.logs import LogFormat, LogSettings, set_up
-from mld.cli.arguments import CUTOFF
+from mld.cli.arguments import CUTOFF, working_directory
 from mld.cli.machine import on_this_machine
-from mld.cli.places import working_directory
 from mld.errors import ConfigError
 from mld.model.config.build import Built, build_config
 from mld.model.findings import Severity, nearest
@@ -92,6 +91,15 @@ def build(path: str, *, worker_id: str, shown_as: str | None = None) -> Built:
         ConfigError: unreadable, or its syntax is broken.
     """
     return build_config(read_properties(path), shown_as or path, worker_id=worker_id)
+
+
+def read_config(path: str) -> Config:
+    """The configuration of a file, for a command that is no worker.
+
+    Raises:
+        ConfigError: unreadable or wrong; lists every error with file, line and key.
+    """
+    return build(path, worker_id="nobody").require()
 
 
 def load_config(path: str, *, worker_id: str, shown_as: str | None = None) -> Config:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.children.program import StartPlace, examine_child
-from mld.cli.places import ELSEWHERE, GONE, working_directory
+from mld.cli.arguments import ELSEWHERE, GONE, working_directory
 from mld.cli.spark_children import for_spark
+from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
 from mld.model.children.child_command import split_command
 from mld.model.config.config import CREDENTIAL_KEYS
@@ -25,7 +26,6 @@ from mld.model.streams.stream_list import ListedStream
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.decide.children.child_environment import ChildFacts
     from mld.model.config.build import Built
     from mld.model.config.settings import Setting
 
@@ -94,9 +94,6 @@ def _programs_of(
 
 def _facts_of(listed: ListedStream) -> ChildFacts:
     """What a child of that stream learns, with placeholders for what the file does not say."""
-    # It imports `protocol`; that this one is ours, is checked only after the loading of this module.
-    from mld.decide.children.child_environment import ChildFacts
-
     account, epoch = listed.account or "0" * 12, listed.epoch or 1
     identifier = f"{account}:{listed.name}:{epoch}"
     shard_id = "shardId-000000000000"

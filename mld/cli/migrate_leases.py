@@ -20,7 +20,7 @@ from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.cli.arguments import WholeNumber
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.decide.streams.stream_identity import created_at_s, epoch_of
@@ -175,7 +175,7 @@ def migrate(
     With --apply it first looks for live workers for failoverTimeMillis, and writes only if there
     are none. If it was interrupted, run it again to continue, or with the other --to to go back.
     """
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     asked = _asked(stream, epoch, config)
     asyncio.run(_migrate(config, RowKind(to), asked, apply=apply, as_json=as_json))
     return 0

@@ -7,12 +7,15 @@ those are what they look like, and an unknown option is an error.
 from __future__ import annotations
 
 import functools
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import mld
 from mld.cli.run_options import LEVELS, RunOptions
+from mld.errors import ConfigError
 from mld.model.masking import brief
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Names of the option for the properties file; Java's daemon knows the first and the third.
 _FILE_OPTIONS = ("-p", "--properties", "--properties-file")
+#: The package whose name others use, too.
+_PROTOCOL = "protocol"
 
 
 class RepeatedOptionError(click.UsageError):
@@ -180,6 +185,25 @@ def takes_file_and_names(what: str) -> Callable[[Callable[..., Any]], Callable[.
     return decorate
 
 
+def check_protocol_package() -> None:
+    """Make sure that the package ``protocol`` is ours; nothing is imported for that.
+
+    A module of the user's may fail when it is imported, or do something.
+
+    Raises:
+        ConfigError: another file shadows it; names that file.
+    """
+    ours = Path(mld.__file__).resolve().parent.parent / _PROTOCOL
+    spec = find_spec(_PROTOCOL)
+    folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
+    found = folders if spec is None or spec.origin is None else spec.origin
+    if not isinstance(found, str) or Path(found).resolve().parent != ours:
+        raise ConfigError(
+            f"the module `{_PROTOCOL}` was found at {found}, not at {ours}; "
+            "take that file off PYTHONPATH or rename it"
+        )
+
+
 def _run(
     properties: tuple[str, ...],
     files: tuple[str, ...],
@@ -199,6 +223,7 @@ def _run(
         shown_as=shown_as,
         warnings=warnings,
     )
+    check_protocol_package()
     from mld.cli.run import run
 
     return run(options)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import SuggestingGroup, WholeNumber
-from mld.cli.explain import is_named
-from mld.cli.explain_report import VERSION
+from mld.cli.arguments import SuggestingGroup, WholeNumber, is_named
 from mld.cli.fleet_access import open_access
+from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.errors import ConfigError, NotFound, ResourceMissing
@@ -64,7 +63,7 @@ def peek_command(
     """
     if len(names) != 1:
         raise click.UsageError("Name one shard id or lease key behind the properties file")
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     lease, found, why = asyncio.run(_peeked(config, names[0], count))
     documents = [_as_json(one, with_data=with_data) for one in found.records]
     if output == "jsonl":

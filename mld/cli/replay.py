@@ -11,8 +11,7 @@ import click
 
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import StartPlace, examine_child
-from mld.cli.arguments import Finite
-from mld.cli.places import working_directory
+from mld.cli.arguments import DAY_S, Finite, working_directory
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity
@@ -114,7 +113,7 @@ def _difference(where: str, then: list[str], now: list[str], failure: str) -> st
 @click.command("replay")
 @click.option(
     "--timeout-s",
-    type=Finite(0, 86_400, least_open=True),
+    type=Finite(0, DAY_S, least_open=True),
     default=60.0,
     show_default=True,
     help="Longest wait for an answer.",

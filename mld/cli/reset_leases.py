@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.fleet_access import open_access
-from mld.cli.lease_copies import LeaseCopy
-from mld.cli.lease_looks import looked
+from mld.cli.arguments import Duration, PointInTime
+from mld.cli.fleet_access import looked, open_access
+from mld.cli.lease_copies import LeaseCopy, SparkMarks
 from mld.cli.lease_tables import shown_time
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
-from mld.cli.spark_marks import SparkMarks
-from mld.cli.steer_leases import (
-    Duration,
-    LeaseSteerer,
-    changes_leases,
-    check_chosen,
-    chosen_leases,
-)
+from mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
@@ -44,28 +36,6 @@ if TYPE_CHECKING:
     from mld.model.streams.stream import Stream
 
 _AT_ONCE = 8
-
-
-class PointInTime(click.ParamType[float]):
-    """An ISO 8601 time with its offset, or epoch seconds; in epoch seconds."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The epoch seconds; a failure is an error of usage."""
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            found = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time such as 2026-11-26T08:00:00Z", param, ctx)
-        if found.tzinfo is None:
-            self.fail(f"{value!r} lacks an offset: add Z for UTC, or +01:00, say", param, ctx)
-        return found.timestamp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +157,7 @@ def reset(
     check_chosen(names, is_all=is_all)
     if target.is_number and (is_all or len(names) != 1):
         raise click.UsageError("A sequence number is of one shard: name that one")
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     copy = _copy(config, target)
     looks, _told = looked(config, once=False, tip=False, urls=())
     watch = Snapshots(tuple(looks))

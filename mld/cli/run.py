@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters.children.pipes import enlarge_pipe
-from mld.cli.protocol_package import check_protocol_package
 from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
 from mld.ports.runtime import CHILD_LOGGER
 
@@ -101,7 +100,6 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
     from mld.adapters.system import RandomIds
     from mld.cli.loading import load_config, start_logging
 
-    check_protocol_package()
     start_logging(options)
     config = load_config(
         options.properties_file, worker_id=RandomIds().new_id(), shown_as=options.shown_as

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import Finite, WholeNumber
-from mld.cli.places import require_writable
+from mld.cli.arguments import Finite, WholeNumber, require_writable
 from mld.decide.leases.renewal import most_renewable
 from mld.errors import ConfigError
 from mld.model.config.config import LeaseConfig

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
-import re
 import socket
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mld.adapters.system import RandomIds
-from mld.cli.arguments import Finite
-from mld.cli.explain import is_named
-from mld.cli.explain_report import VERSION
-from mld.cli.fleet_access import DAY_S, open_access
-from mld.cli.lease_looks import looked
+from mld.cli.arguments import DAY_S, Duration, Finite, is_named
+from mld.cli.fleet_access import looked, open_access
+from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds, shown_time
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.fleet.watching import Snapshots
@@ -40,28 +37,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 8
 #: A request is void after so long, if its command could not take it back.
 _EXPIRES_S = 900.0
-_HOUR_S = 3600.0
 _MOST_PAUSE_S = 7 * DAY_S
 _MOST_REASON = 500
-_DURATION = re.compile(
-    r"(?:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?)\Z", re.IGNORECASE
-)
-
-
-class Duration(click.ParamType[float]):
-    """An ISO 8601 duration of days, hours, minutes and seconds, such as ``PT1H``; in seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The seconds; a failure is an error of usage."""
-        found = _DURATION.match(str(value))
-        if found is None or not any(found.groups()):
-            self.fail(f"{value!r} is no duration such as PT1H, PT30M or P1DT12H", param, ctx)
-        days, hours, minutes, seconds = (float(one or 0) for one in found.groups())
-        return days * DAY_S + hours * _HOUR_S + minutes * 60 + seconds
 
 
 def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
@@ -328,7 +305,7 @@ def _steer(
     for_s: float | None = None,
 ) -> int:
     check_chosen(names, is_all=is_all)
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     looks, _told = looked(config, once=False, tip=for_s is not None, urls=())
     watch = Snapshots(tuple(looks))
     steps = [

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from mld.cli.arguments import Finite
-from mld.cli.explain import look
-from mld.cli.fleet_access import DAY_S, looks_at_fleet, open_fleet, rules_of
+from mld.cli.arguments import DAY_S, Finite
+from mld.cli.fleet_access import look, looks_at_fleet, open_fleet, rules_of
 from mld.cli.fleet_documents import event_as_json
-from mld.cli.lease_options import LeaseChoice, selects_leases
-from mld.cli.lease_tables import beside, heading, table_of
-from mld.cli.loading import build
+from mld.cli.lease_tables import LeaseChoice, beside, heading, selects_leases, table_of
+from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.fleet.explain import explain as explained
@@ -86,7 +84,7 @@ def watch(
     is_drawn = output == "table" or (output is None and sys.stdout.isatty())
     if is_drawn and not sys.stdout.isatty():
         raise click.UsageError("-o table needs a terminal; use -o jsonl, or leases list")
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     watching = _Watching(config, choice, every_s or config.leases.failover_s / 2, tip=tip)
     try:
         with _screen(is_drawn=is_drawn):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.fleet_access import looks_at_fleet
+from mld.cli.fleet_access import looked, looks_at_fleet
 from mld.cli.fleet_documents import fleet_document, worker_as_json
-from mld.cli.lease_looks import looked
 from mld.cli.lease_tables import COLORS, beside, heading, number, seconds
-from mld.cli.loading import build
+from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.fleet.fleet_workers import fleet_workers
@@ -58,7 +57,7 @@ def list_workers(
 
     Changes nothing. A worker of a 2.x fleet without leases leaves no trace in the table.
     """
-    config = build(file, worker_id="nobody").require()
+    config = read_config(file)
     looks, told = looked(config, once=once, tip=tip, urls=urls)
     found = [one for one in fleet_workers(looks[-1], told) if not groups or one.group in groups]
     choice = " ".join(f"--group {name}" for name in groups)

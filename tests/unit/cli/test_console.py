@@ -9,7 +9,7 @@ from msgspec import structs
 
 from mld.cli import dispatch
 from mld.cli.console import EVENTS, VERSION, ConsoleWatch
-from mld.cli.explain_report import as_json
+from mld.cli.fleet_documents import as_json
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot

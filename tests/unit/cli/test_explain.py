@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 import mld.cli.explain
-import mld.cli.wait
 from mld.cli import dispatch
-from mld.cli.explain import paused
+from mld.cli.fleet_access import paused
 from mld.errors import NotFound
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from tests.fakes.lease_world import lease
@@ -51,7 +50,7 @@ def opened(monkeypatch):
             yield table
 
         monkeypatch.setattr(mld.cli.explain, "open_fleet", opening)
-        monkeypatch.setattr(mld.cli.wait, "open_fleet", opening)
+        monkeypatch.setattr(mld.cli.explain, "open_fleet", opening)
         table.tips = asked
         return table
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-import mld.cli.lease_looks
+import mld.cli.fleet_access
 from mld.cli import dispatch
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
@@ -34,7 +34,7 @@ ROWS = (PARENT, HANDED, FREE)
 def opened(monkeypatch):
     def open_looks(*steps, **fields):
         looks = Looks(*steps, **fields)
-        monkeypatch.setattr(mld.cli.lease_looks, "open_fleet", looks.open)
+        monkeypatch.setattr(mld.cli.fleet_access, "open_fleet", looks.open)
         return looks
 
     return open_looks

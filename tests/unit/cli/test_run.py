@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mld.app
+import mld.cli.run
 import protocol
 from mld.adapters.system import SystemClock
-from mld.cli.protocol_package import check_protocol_package
+from mld.cli import dispatch
+from mld.cli.options import check_protocol_package
 from mld.cli.run import run
 from mld.cli.run_options import RunOptions
 from mld.decide.readiness import WorkerSnapshot, readiness
@@ -560,12 +562,11 @@ def test_our_own_protocol_package_is_accepted():
     check_protocol_package()
 
 
-def test_a_module_of_that_name_elsewhere_is_named(daemon, monkeypatch, tmp_path, capsys):
+def test_a_module_of_that_name_elsewhere_is_named(monkeypatch, tmp_path, capsys):
     theirs = tmp_path / "protocol.py"
     monkeypatch.setattr(protocol, "__spec__", ModuleSpec("protocol", None, origin=str(theirs)))
-    code, started = daemon(ends_with(COMPLETE))
-    assert code == 2
-    assert started.scheduler is None
+    monkeypatch.setattr(mld.cli.run, "run", lambda _options: pytest.fail("the daemon ran"))
+    assert dispatch([str(tmp_path / "app.properties")]) == 2
     assert str(theirs) in capsys.readouterr().err
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import mld.cli.lease_looks
+import mld.cli.fleet_access
 from mld.cli import dispatch
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems
@@ -37,7 +37,7 @@ def printed(tmp_path, monkeypatch, capsys):
 
     def typed(*words, **fields):
         looks = Looks(ROWS, living=("w1",), items=ITEMS, **fields)
-        monkeypatch.setattr(mld.cli.lease_looks, "open_fleet", looks.open)
+        monkeypatch.setattr(mld.cli.fleet_access, "open_fleet", looks.open)
         assert dispatch(["workers", "list", str(path), *words]) == 0
         return capsys.readouterr().out
 
