@@ -121,15 +121,17 @@ def _moto(options: argparse.Namespace, plan: FaultPlan) -> MotoServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which would wait for the end of subscriptions and then complain."""
+    """uvicorn's server, which would wait for the end of requests and then complain."""
 
     def __init__(self, config: uvicorn.Config, app: KinesisApp) -> None:
         super().__init__(config)
         self._kinesis = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop at once."""
-        self._kinesis.cut_subscriptions()
+        """Stop at once: what is under way ends by its connection."""
+        self._kinesis.stop()
+        for connection in self.server_state.connections:
+            connection.transport.abort()
         await super().shutdown(sockets)
 
 

@@ -179,9 +179,8 @@ class KinesisApp:
         self.clock = AdvancingClock()
         self.model = KinesisModel(self.clock, rng, settings)
         self.plan = plan
-        #: How to cut the connection of each subscription; one connection may be there twice, as its
-        #: next request can come before the last one is put away.
-        self._open: list[Callable[[], None]] = []
+        self._subscriptions = 0
+        self._stopping = asyncio.Event()
         self._decode = msgspec.json.Decoder(dict[str, Any])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,8 +193,9 @@ class KinesisApp:
             return
         operation, content_type = _named(scope)
         rule = self.plan.pick("kinesis", operation, body)
-        if rule is not None and rule.delay_s > 0:
-            await asyncio.sleep(rule.delay_s)
+        if rule is not None and rule.delay_s > 0 and await self._is_stopped_within(rule.delay_s):
+            await _break_off(scope, receive)
+            return
         answer: tuple[int, bytes] | LocalSubscription = (200, b"")
         if rule is None or not rule.spoils or rule.when == "after":
             answer = self._answer(operation, content_type, body)
@@ -206,12 +206,11 @@ class KinesisApp:
             fault = KinesisFault(rule.code or "", rule.message, rule.http_status)
             answer = fault.http_status, _error_body(fault)
         if isinstance(answer, LocalSubscription):
-            abort = scope["extensions"]["abort"]
-            self._open.append(abort)
+            self._subscriptions += 1
             try:
-                await serve_events(answer, rule, receive, send, abort)
+                await serve_events(answer, rule, receive, send, scope["extensions"]["abort"])
             finally:
-                self._open.remove(abort)
+                self._subscriptions -= 1
         else:
             await _respond(send, *answer)
 
@@ -226,10 +225,17 @@ class KinesisApp:
 
         return send_dated
 
-    def cut_subscriptions(self) -> None:
-        """End every subscription now, as a service that stops does: by its connection."""
-        for abort in tuple(self._open):
-            abort()
+    def stop(self) -> None:
+        """End the requests that a fault delays."""
+        self._stopping.set()
+
+    async def _is_stopped_within(self, delay_s: float) -> bool:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _answer(
         self, operation: str, content_type: bytes, body: bytes
@@ -266,7 +272,7 @@ class KinesisApp:
         shown = {
             "now_s": self.clock(),
             "settings": asdict(self.model.settings),
-            "subscriptions": len(self._open),
+            "subscriptions": self._subscriptions,
             **self.plan.counts(),
         }
         await _respond(send, 200, msgspec.json.encode(shown))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,9 +16,7 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from mld.local.embedded import EmbeddedAws
 from mld.local.event_stream import MODELLED, serve_events
-from mld.local.faultplan import FaultPlan
-from mld.local.kinesis import KinesisModel, KinesisSettings
-from mld.local.server import KinesisApp
+from mld.local.kinesis import KinesisModel
 from tests.unit.local.in_this_process import InThisProcess
 
 if TYPE_CHECKING:
@@ -343,56 +340,6 @@ def test_a_client_that_does_not_read_is_not_buffered_for() -> None:
 
     asyncio.run(life())
     assert len([size for size in sent if size > 1000]) == 1
-
-
-def test_one_connection_may_carry_the_next_subscription_before_the_last_is_put_away() -> None:
-    app = KinesisApp(KinesisSettings(takeover_s=0.0), random.Random(0), FaultPlan(random.Random(0)))
-    app.model.call("CreateStream", {"StreamName": "s", "ShardCount": 1})
-    arn = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
-    made = app.model.call("RegisterStreamConsumer", {"StreamARN": arn, "ConsumerName": "c"})
-    request = {
-        "ConsumerARN": made["Consumer"]["ConsumerARN"],
-        "ShardId": FIRST,
-        "StartingPosition": {"Type": "LATEST"},
-    }
-    headers = [(b"x-amz-target", b"Kinesis_20131202.SubscribeToShard")]
-    cuts: list[int] = []
-
-    class Transport:
-        def abort(self) -> None:
-            cuts.append(1)
-
-    transport = Transport()
-
-    async def serve(until: asyncio.Event) -> None:
-        messages = iter([{"type": "http.request", "body": json.dumps(request).encode()}])
-
-        async def receive() -> dict[str, Any]:
-            for message in messages:
-                return message
-            await until.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(_message: dict[str, Any]) -> None:
-            return None
-
-        extensions = {"abort": transport.abort}
-        scope = {"type": "http", "path": "/", "headers": headers, "extensions": extensions}
-        await app(scope, receive, send)
-
-    async def life() -> None:
-        first_ends, second_ends = asyncio.Event(), asyncio.Event()
-        first = asyncio.ensure_future(serve(first_ends))
-        second = asyncio.ensure_future(serve(second_ends))
-        await asyncio.sleep(0.01)
-        first_ends.set()
-        await first
-        app.cut_subscriptions()
-        second_ends.set()
-        await second
-
-    asyncio.run(life())
-    assert cuts == [1]
 
 
 def test_a_slow_client_holds_up_nobody(aws: EmbeddedAws) -> None:

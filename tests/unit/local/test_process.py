@@ -113,6 +113,23 @@ def test_delays_can_be_ordered(aws: EmbeddedAws) -> None:
         assert time.monotonic() - started >= 0.3
 
 
+def test_a_stop_ends_stalled_and_half_sent_requests_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with EmbeddedAws(options=["--no-moto"]) as aws, contextlib.ExitStack() as open_connections:
+        aws.control(faults=[{"operation": "ListStreams", "delay_s": 600}])
+        host, _, port = aws.kinesis_url.removeprefix("http://").partition(":")
+        for sent in (b"", b"{}"):
+            connection = socket.create_connection((host, int(port)))
+            open_connections.enter_context(connection)
+            head = b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: Kinesis_20131202.ListStreams\r\n"
+            connection.sendall(head + b"Content-Length: 2\r\n\r\n" + sent)
+        while not aws.control()["faults"]:
+            time.sleep(0.01)
+        aws.stop()
+    assert capfd.readouterr().err == ""
+
+
 def test_rules_look_into_the_request_and_may_leave_it_to_chance(aws: EmbeddedAws) -> None:
     kinesis = client(aws, "kinesis")
     kinesis.create_stream(StreamName="chosen", ShardCount=1)
