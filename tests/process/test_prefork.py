@@ -417,6 +417,19 @@ def test_a_program_whose_imports_keep_it_from_a_fork_starts_as_usual_and_it_is_s
     assert why in told
 
 
+@pytest.mark.parametrize("change", ["sys.stdout = None", "sys.stderr = 7", "sys.stdout.close()"])
+def test_imports_may_take_the_outputs_away(
+    here: Path, change: str, warnings: Callable[[], list[str]]
+) -> None:
+    written("own.py", f"import sys\n{change}\n")
+    written("app.py", "import os, own\nos.write(1, b'%d' % os.getppid())\nos._exit(3)\n")
+    ordinary, *forked = ends([sys.executable, "app.py"])
+    assert (ordinary.out, ordinary.status) == (str(os.getpid()), 3)
+    assert len({one.out for one in forked} | {ordinary.out}) == 2  # they have another parent
+    assert {one.status for one in forked} == {3}
+    assert warnings() == []
+
+
 def test_other_programs_start_as_usual(here: Path, warnings: Callable[[], list[str]]) -> None:
     written("app.py", "import os\nprint(os.getppid())\n")
     written("start.sh", f"#!/bin/sh\nexec {sys.executable} app.py\n")

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import atexit
 import builtins
+import contextlib
 import errno
 import faulthandler
 import gc
@@ -224,6 +225,13 @@ def obstacle(control: int, tested_threads: int) -> str | None:
     return None
 
 
+def flush_outputs() -> None:
+    """Write what is printed; an import may have closed or replaced them."""
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            output.flush()
+
+
 def fresh_main(script: str) -> types.ModuleType:
     """``__main__`` as the interpreter makes it for a script, in its place among the modules."""
     file = os.path.join(os.getcwd(), script)
@@ -323,8 +331,7 @@ class ForkedChildren:
         """The answer and its descriptors; None in the child."""
         if len(descriptors) != len((sys.stdin, sys.stdout, sys.stderr)):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_outputs()
         leads, led = os.pipe()
         try:
             with warnings.catch_warnings():
@@ -395,8 +402,7 @@ _interrupted: list[bool] = []
 def _end_as_interrupted() -> None:
     """The last thing at the end: Python, too, dies of SIGINT after a KeyboardInterrupt."""
     if _interrupted:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_outputs()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -425,8 +431,7 @@ def main() -> tuple[types.CodeType, types.ModuleType]:
     gc.freeze()
     tell(control, {"why": why})
     if why is not None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_outputs()
         os._exit(0)
     ForkedChildren(control, order["name"]).serve()
     return code, module
