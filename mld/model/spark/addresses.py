@@ -1,7 +1,4 @@
-"""How properties name where something is: Spark's servers, places in S3, databases and tables. Pure.
-
-libpq tells what it can't read of a URL, with the password.
-"""
+"""How properties name where something is: Spark's servers, places in S3, tables. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 #: What Spark, Delta's readers and URLs all take as it is.
 _S3_PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*", re.ASCII)
 _S3_SCHEMES = ("s3", "s3a")
-_POSTGRES = "jdbc:postgresql:"
 _TABLE_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
@@ -114,26 +110,6 @@ def s3_place(text: str) -> S3Place:
             f"the prefix {prefix!r} has other characters than letters, digits, _ . = - and single /"
         )
     return S3Place(bucket, prefix)
-
-
-def url_parts(url: str) -> tuple[str, str]:
-    """Place and parameters of ``jdbc:postgresql://host:port/database?parameter=value``.
-
-    Raises:
-        ValueError: it is no such URL; the text holds nothing of it.
-    """
-    if not url.startswith(_POSTGRES):
-        raise ValueError(
-            f"is of another database, and the jdbc sink writes to PostgreSQL only: write it as "
-            f"{_POSTGRES}//host:port/database"
-        )
-    place, _, query = url.removeprefix(_POSTGRES).partition("?")
-    if "@" in place:  # libpq would take it, the driver of Java not
-        raise ValueError(
-            "has user and password, which have no place before the host: write "
-            "?user=...&password=... behind the database, or spark.sink.options.user and password"
-        )
-    return place, query
 
 
 def table_parts(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark.addresses import addresses_of, is_local_master, table_parts, url_parts
+from mld.model.spark.addresses import addresses_of, is_local_master, table_parts
 from mld.model.spark.keys import (
     DEFAULTS,
     DELTA_SINKS,
@@ -21,6 +21,7 @@ from mld.model.spark.keys import (
     OUTPUTS,
     REMOTE,
 )
+from mld.model.spark.postgres import libpq_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +34,7 @@ _ON_ERROR, _LETTERS = "spark.function.onError", "spark.function.deadletter.path"
 _MASTER, _JVM_OPTIONS = "spark.master", "spark.jvm.options"
 _SCHEMA = "spark.decoder.schema"
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
-_CONF = FREE_PREFIXES[0]
+_CONF, _OPTIONS = FREE_PREFIXES
 #: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
 REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
 #: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
@@ -90,7 +91,11 @@ def need_faults(written: Mapping[str, str]) -> list[SparkFault]:
     text = effective(written)
     faults = [*_missing(text), *_misplaced(text), *_schema(text)]
     if text[_SINK] == "jdbc":
-        faults += _fault_of(_URL, text[_URL], url_parts)
+        # Their blanks count, which ``effective`` drops.
+        options = {
+            n.removeprefix(_OPTIONS): t for n, t in written.items() if n.startswith(_OPTIONS)
+        }
+        faults += _fault_of(_URL, text[_URL], lambda url: libpq_connection(url, options))
         faults += _fault_of(_TABLE, text[_TABLE], table_parts)
     if REMOTE in written and _MASTER in written:
         why = f"excludes {_MASTER}, and both are given"

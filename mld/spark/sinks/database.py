@@ -12,9 +12,8 @@ import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
-from mld.model.spark.addresses import url_parts
+from mld.model.spark.postgres import libpq_connection
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkConfigError
 
 if TYPE_CHECKING:
@@ -49,29 +48,8 @@ _PATIENCE = {
 #: Names come as texts, whatever encoding the database has; and nothing is left in a session that
 #: something in between may hand to another one.
 _ALWAYS: Mapping[str, Any] = {"client_encoding": "utf8", "prepare_threshold": None}
-#: Names of pgJDBC for what libpq has another name for.
-_NAMES = {
-    "ApplicationName": "application_name",
-    "connectTimeout": "connect_timeout",
-    "loginTimeout": "connect_timeout",
-    "targetServerType": "target_session_attrs",
-}
-#: Which servers may be chosen for a sink, which writes, as libpq names them.
-_TARGETS = {
-    "primary": "read-write",
-    "master": "read-write",
-    "read-write": "read-write",
-    "any": "any",
-}
-#: What libpq knows, and the sink decides.
-_OURS = ("client_encoding", "dbname", "replication")
-#: What libpq looks at when it connects only; psycopg takes that for an outage.
-_WHOLE = ("connect_timeout", "keepalives", *_PATIENCE)
-_WHOLE_NUMBER = re.compile(r"-?\d{1,9}", re.ASCII)
 #: What says where the server is; without one it is on this host, as for pgJDBC.
 _PLACES = ("host", "hostaddr", "service")
-#: What libpq wants a backslash before, in ``options``.
-_BLANK = re.compile(r"[\s\\]")
 
 
 class DatabaseUnavailable(SinkUnavailable):
@@ -230,18 +208,13 @@ def open_database(url: str, options: Mapping[str, str]) -> Database:
             "spark.sink=jdbc: psycopg is not installed: pip install 'kcl-mld[postgres]'"
         ) from error
     try:
-        place, query = url_parts(url)
+        server, given = libpq_connection(url, options)
+        found = conninfo_to_dict(make_conninfo(f"postgresql:{server}", **given))
     except ValueError as error:
         raise SparkConfigError(f"spark.sink.url {error}") from error
-    server = place if place.startswith("//") else f"///{'' if place == '/' else place}"
-    in_url = dict(parse_qsl(query, keep_blank_values=True))
-    try:
-        given = libpq_parameters({**options, **in_url, **_user(options)})
-        found = conninfo_to_dict(make_conninfo(f"postgresql:{server}", **given))
     except psycopg.Error as error:
         why = masked(str(error).strip(), [options.get("password", "")])
         raise SparkConfigError(f"spark.sink.url, spark.sink.options: {why}") from None
-    _require_ports(str(found.get("port", "")))
     here = {} if any(found.get(name) for name in _PLACES) else {"host": "localhost"}
     arguments = {**_PATIENCE, **here, **found, **_ALWAYS}
     # The last ones: of a server that was the primary, and of a process that stood still.
@@ -254,52 +227,6 @@ def open_database(url: str, options: Mapping[str, str]) -> Database:
     return Database(
         lambda: psycopg.connect(**arguments), transient, [str(found.get("password", ""))]
     )
-
-
-def _user(options: Mapping[str, str]) -> dict[str, str]:
-    return {name: options[name] for name in ("user", "password") if options.get(name)}
-
-
-def libpq_parameters(given: Mapping[str, str]) -> dict[str, str]:
-    """Parameters by the names of pgJDBC or libpq as libpq has them.
-
-    Source: pgJDBC's "Connecting to the database" and libpq's "Parameter key words".
-
-    Raises:
-        SparkConfigError: a value can't be right, or the sink decides the parameter.
-    """
-    for name, text in given.items():
-        if text and (why := _why_not(name, text)):
-            raise SparkConfigError(f"spark.sink.url, spark.sink.options: {name} {why}")
-    found = {_NAMES.get(name, name): text for name, text in given.items() if text}
-    if found.pop("ssl", "false" if "ssl" not in given else "true").lower() == "true":
-        found.setdefault("sslmode", "verify-full")
-    if schema := found.pop("currentSchema", ""):
-        path = "-csearch_path=" + _BLANK.sub(r"\\\g<0>", schema)
-        found["options"] = f"{found.get('options', '')} {path}".strip()
-    if target := found.get("target_session_attrs"):
-        found["target_session_attrs"] = _TARGETS[target.lower()]
-    return found
-
-
-def _why_not(name: str, text: str) -> str:
-    libpq_name = _NAMES.get(name, name)
-    if name in _OURS:
-        where = ": the database stands behind the host" if name == "dbname" else ""
-        return f"is no parameter of this sink{where}; take it out"
-    if libpq_name in _WHOLE and not _WHOLE_NUMBER.fullmatch(text):
-        return "must be a whole number"
-    if libpq_name == "target_session_attrs" and text.lower() not in _TARGETS:
-        return f"must be one of {', '.join(_TARGETS)}: the sink writes"
-    return ""
-
-
-def _require_ports(ports: str) -> None:
-    for port in filter(None, ports.split(",")):
-        if not (_WHOLE_NUMBER.fullmatch(port) and 0 < int(port) < 65_536):
-            raise SparkConfigError(
-                "spark.sink.url, spark.sink.options: the port must be a whole number from 1 to 65535"
-            )
 
 
 @dataclass(frozen=True, slots=True)

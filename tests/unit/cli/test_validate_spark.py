@@ -88,6 +88,14 @@ def test_what_works_is_not_told_of(validate, lines):
             "f:9: error: spark.sink.url: is of another database, and the jdbc sink",
         ),
         (
+            JDBC.replace("sql:d", "sql://h:99999/d"),
+            "f:8: error: spark.sink.url: has a parameter that can't be right, here or in spark.sink.options: the",
+        ),
+        (
+            f"{JDBC}\nspark.sink.options.connectTimeout = 5s",
+            "f:8: error: spark.sink.url: has a parameter that can't be right, here or in spark.sink.options: con",
+        ),
+        (
             JDBC.replace("rows", "a..b"),
             "f:9: error: spark.sink.table: a..b is no name of a table",
         ),

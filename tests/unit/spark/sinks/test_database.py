@@ -11,6 +11,7 @@ import pytest
 
 from mld.model.spark.addresses import table_parts
 from mld.model.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY, SINK_OPTIONS
+from mld.model.spark.postgres import libpq_parameters
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError
 from mld.spark.sinks import database
@@ -19,7 +20,6 @@ from mld.spark.sinks.database import (
     DatabaseUnavailable,
     Transaction,
     brief,
-    libpq_parameters,
     masked,
     open_database,
 )
