@@ -146,9 +146,11 @@ class JobCalls:
 
     def renew_if_lost(self, session: SparkSession, error: Exception) -> None:
         """After a failure: another session, if the server no longer knows this one."""
-        if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
+        if is_session_lost(error):
             with contextlib.suppress(Overdue):  # the next attempt asks for a session again
-                call_within(SESSION_S, lambda: renew(session), name=f"{self._tag}-renewal")
+                call_within(
+                    SESSION_S, lambda: self._sessions.renew(session), name=f"{self._tag}-renewal"
+                )
 
     def within(
         self, seconds: float, session: SparkSession, work: Callable[[], Any], **more: Any

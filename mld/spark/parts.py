@@ -16,16 +16,17 @@ from mld.spark.server.settings import around_proxies
 from mld.spark.table.s3_access import require_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
-    from mld.spark.ports import Address, DeadLetterStore
+    from mld.spark.model import DeadLetter
+    from mld.spark.ports import Address
     from mld.spark.registration import Pipeline
     from mld.spark.server.launcher import EmbeddedServer
-    from mld.spark.shard.pipes import ShardInput, ShardOutput
     from mld.spark.shard.session import ShardSession
+    from protocol.child import Readable, Writable
 
 
 def address_of(config: SparkConfig, server: EmbeddedServer | None) -> Address:
@@ -131,9 +132,9 @@ class SparkService:
         decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins
         handoff = HandOff(scratch, most_files=max(1, config.local_cores))
         caller = FunctionCaller(pipeline.function, config, decoder, handoff)
-        self._engine = Engine(self._sessions, self._sink, caller, config, letters=letters)
+        self._engine = Engine(self._sessions, self._sink, caller, config, keep_letters=letters)
 
-    def _dead_letters(self, application: str) -> DeadLetterStore | None:
+    def _dead_letters(self, application: str) -> Callable[[Sequence[DeadLetter]], None] | None:
         """Where records go of which the function fails; None = they fail their batch.
 
         Raises:
@@ -153,7 +154,7 @@ class SparkService:
 
         letters = DeadLetters(config.letters_path or "", application, config.epoch)
         letters.prepare()
-        return letters
+        return letters.keep
 
     def _prepare(self) -> None:
         """Look at the sink; a cluster that never runs a job is an error and no silence.
@@ -185,7 +186,7 @@ class SparkService:
             ) from error
 
     def session(
-        self, environ: Mapping[str, str], stdin: ShardInput, stdout: ShardOutput
+        self, environ: Mapping[str, str], stdin: Readable, stdout: Writable
     ) -> ShardSession:
         """A shard's session over the one engine; not started.
 

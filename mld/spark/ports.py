@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.model import DeadLetter, Position, ShardBatch, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
 
 #: URL and token of a server.
 Address: TypeAlias = tuple[str, str | None]
@@ -29,6 +29,9 @@ class Sessions(Protocol):
         Raises:
             SparkUnreachable: there is no server.
         """
+
+    def renew(self, lost: SparkSession | None = None) -> None:
+        """Have ``get`` make a new session, unless another one than ``lost`` is live; None = any."""
 
     def interrupt(self, tag: str) -> None:
         """End the operations that carry a tag; quiet if there are none."""
@@ -121,17 +124,6 @@ class Sink(Protocol):
         """Remove what is left of a job; never raises for what is not there.
 
         Not called while the commit of the job may go on.
-        """
-
-
-class DeadLetterStore(Protocol):
-    """Where records go of which the function fails."""
-
-    def keep(self, letters: Sequence[DeadLetter]) -> None:
-        """Make them durable; one that is there already, by its shard and position, is not added.
-
-        Raises:
-            Exception: they may be there or not; it may be tried again.
         """
 
 

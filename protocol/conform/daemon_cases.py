@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from protocol.conform.daemon import DaemonKit, DaemonRun, Script
-    from protocol.conform.report import Finding
-
 
 SHARD: Final = "shardId-000000000000"
 GRACE: Final[dict[str, str | None]] = {"shutdownGraceMillis": "20000"}

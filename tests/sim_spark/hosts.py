@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
-from mld.spark.jobs.cut_schedule import CutSchedule
-from mld.spark.jobs.delivery_budget import DeliveryBudget
+from mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
 from mld.spark.ports import CommitOutcome
 from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import resume_at_mark

@@ -17,21 +17,19 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
-from mld.spark.jobs.cut_schedule import CutSchedule
-from mld.spark.jobs.delivery_budget import DeliveryBudget
+from mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
 from mld.spark.jobs.host_run import HostRun
-from mld.spark.jobs.progress import Progress
 from mld.spark.jobs.rescue import Rescue
-from mld.spark.jobs.submitted_batch import SubmittedBatch
+from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.cut_schedule import BatchSource
-    from mld.spark.model import ShardKey
+    from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import DeadLetterStore, Sessions, Sink
+    from mld.spark.ports import Sessions, Sink
 
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
@@ -54,7 +52,7 @@ class Engine:
         caller: asks the user's function.
         config: tries and times.
         clock: for the coalescing window and for deadlines.
-        letters: where records go of which a row-wise function fails; None = they fail their batch.
+        keep_letters: see :class:`Rescue`; None = a record of which the function fails fails its batch.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
 
     Shards ``join`` and ``ask``.
@@ -68,7 +66,7 @@ class Engine:
         config: SparkConfig,
         *,
         clock: Callable[[], float] | None = None,
-        letters: DeadLetterStore | None = None,
+        keep_letters: Callable[[Sequence[DeadLetter]], None] | None = None,
         pause_s: float = 0.5,
     ) -> None:
         self._clock = clock or time.monotonic
@@ -83,8 +81,8 @@ class Engine:
         self._closed = threading.Event()
         progress = Progress(self._clock)
         rescue = None
-        if letters is not None:
-            rescue = Rescue(caller, letters, self._clock, config.batch_timeout_s)
+        if keep_letters is not None:
+            rescue = Rescue(caller, keep_letters, self._clock, config.batch_timeout_s)
         self._new_run: Callable[[list[SubmittedBatch]], HostRun] = lambda submitted: HostRun(
             submitted,
             sessions=sessions,

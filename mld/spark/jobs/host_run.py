@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.jobs.progress import Progress
     from mld.spark.jobs.rescue import Rescue
-    from mld.spark.jobs.submitted_batch import SubmittedBatch
+    from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
     from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.plans.one_call import FunctionCaller, Packed
     from mld.spark.ports import Sessions, Sink

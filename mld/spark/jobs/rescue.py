@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mld.spark.calls import JobCalls
     from mld.spark.model import Row, ShardBatch
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import DeadLetterStore
 
 _log = logging.getLogger(__name__)
 #: How many records of a batch may be set aside; more, and the function itself is wrong.
@@ -55,7 +54,8 @@ class Rescue:
 
     Args:
         caller: asks the function, for parts of a batch.
-        letters: where the records go.
+        keep: makes records durable that are set aside; one that is there already, by its shard and
+            position, is not added. After an error they may be there or not, and it may be repeated.
         clock: for the time of a search.
         timeout_s: of a whole search.
     """
@@ -63,18 +63,14 @@ class Rescue:
     def __init__(
         self,
         caller: FunctionCaller,
-        letters: DeadLetterStore,
+        keep: Callable[[Sequence[DeadLetter]], None],
         clock: Callable[[], float],
         timeout_s: float,
     ) -> None:
         self._caller = caller
-        self._letters = letters
+        self.keep = keep
         self._clock = clock
         self._timeout_s = timeout_s
-
-    def keep(self, letters: Sequence[DeadLetter]) -> None:
-        """Make letters durable, each once; see ``ports.DeadLetterStore``."""
-        self._letters.keep(letters)
 
     def find(
         self,

@@ -17,7 +17,7 @@ from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
-from mld.spark.jobs.delivery_budget import GRANT_S
+from mld.spark.jobs.cut_schedule import GRANT_S
 from mld.spark.keep_alive import KeepAlive
 from mld.spark.model import Position, ShardKey, position_text
 from mld.spark.shard.batcher import FlushReason, Limits

@@ -59,7 +59,7 @@ _LAYOUT = FileLayout({})
 
 
 class DeadLetters:
-    """The table below ``spark.function.deadletter.path``; implements ``ports.DeadLetterStore``.
+    """The table below ``spark.function.deadletter.path``.
 
     Args:
         path: of its directory.
@@ -96,7 +96,7 @@ class DeadLetters:
             raise SinkRefused(f"{KEY}={self._store.name} can't be written: {error}") from error
 
     def keep(self, letters: Sequence[DeadLetter]) -> None:
-        """Commit the letters that are not there; see ``ports.DeadLetterStore``.
+        """Commit the letters that are not there; see ``jobs.rescue.Rescue``.
 
         Raises:
             SinkUnavailable: other writers come between again and again.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mld.spark.table.data_files import jobs_of
-from mld.spark.table.job_files import OLD_S, OWNER_PREFIX
+from mld.spark.table.disk import OLD_S, OWNER_PREFIX
 from mld.spark.table.parquet import file_parts
 from mld.spark.table.s3_access import PENDING, S3Access, StoreError
 

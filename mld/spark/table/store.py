@@ -6,14 +6,11 @@ files of jobs. On a directory whoever wrote waits for the disk; S3 answers a put
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import TYPE_CHECKING, Protocol
 
 from mld.model.spark.addresses import is_s3, s3_place
 from mld.spark.errors import SinkRefused
-from mld.spark.table.disk import local_root, make_directories, native, sync
-from mld.spark.table.job_files import JobFiles, is_old
+from mld.spark.table.disk import Directory, local_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,8 +20,6 @@ if TYPE_CHECKING:
 
     from mld.spark.table.data_files import DataFile, Rows
     from mld.spark.table.parquet import FileLayout
-
-_DRAFT = b".draft"
 
 
 class Jobs(Protocol):
@@ -146,91 +141,3 @@ def open_store(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
         return Bucket(s3_place(text))
     except ValueError as error:
         raise SinkRefused(f"{key}={text}: {error}; write it like s3://bucket/prefix") from error
-
-
-class Directory:
-    """A directory; see ``Store``.
-
-    Args:
-        root: of the table.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self.name = str(root)
-        self.directory: Path | None = root
-
-    def options(self) -> Mapping[str, str]:
-        """As ``Store``: none."""
-        return {}
-
-    def below(self, name: str) -> Directory:
-        """As ``Store``."""
-        return Directory(self._root / name)
-
-    def above(self) -> Directory:
-        """As ``Store``."""
-        return Directory(self._root.parent)
-
-    def jobs(self) -> Jobs:
-        """As ``Store``."""
-        return JobFiles(self._root)
-
-    def make(self) -> None:
-        """As ``Store``, durably."""
-        make_directories(self._root)
-
-    def has(self, path: str) -> bool:
-        """As ``Store``; also for an empty directory."""
-        return os.path.exists(native(self._root, path))
-
-    def stamp(self, path: str) -> object | None:
-        """As ``Store``."""
-        try:
-            found = os.stat(self._root / path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns
-
-    def source(self, path: str) -> str | pa.BufferReader:
-        """As ``Store``."""
-        return str(self._root / path)
-
-    def put(self, path: str, content: bytes) -> None:
-        """As ``Store``."""
-        place = native(self._root, path)
-        draft = place + _DRAFT
-        try:
-            with open(draft, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(draft, place)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
-            raise
-        sync(os.path.dirname(place))
-
-    def get(self, path: str) -> str | None:
-        """As ``Store``."""
-        try:
-            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        with open(descriptor, encoding="utf-8") as file:
-            return file.read()
-
-    def names(self, suffix: str) -> Sequence[str]:
-        """As ``Store``."""
-        return sorted(path.name for path in self._root.glob(f"*{suffix}"))
-
-    def old_names(self, suffix: str) -> Collection[str]:
-        """As ``Store``."""
-        os.utime(self._root)  # the file system knows what time it is
-        now_s = self._root.stat().st_mtime
-        return {path.name for path in self._root.glob(f"*{suffix}") if is_old(path, now_s)}
-
-    def drop(self, path: str) -> None:
-        """As ``Store``."""
-        (self._root / path).unlink(missing_ok=True)

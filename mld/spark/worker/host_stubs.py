@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 import threading
 import time
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import SparkChildError
 from mld.spark.keep_alive import KEEP_ALIVE
-from mld.spark.shard.pipes import ShardInput, ShardOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,71 @@ _LONGEST_S = 600.0
 _MOST_HELLO = 65_536
 #: Of a message to a stub, in characters: it must fit into the socket, which is not waited for.
 _MOST_SAID = 8_000
+_READ_BYTES = 1 << 20
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class ShardInput:
+    """What the daemon says to the shard.
+
+    Args:
+        descriptor: reading end of the child's stdin.
+        connection: to the stub; what comes there is an end, which ends this file too.
+    """
+
+    def __init__(self, descriptor: int, connection: socket.socket) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+        self._connection = connection.fileno()
+        self._poll.register(connection, select.POLLIN)
+        self._chunks: list[bytes] = []
+
+    def readline(self) -> bytes:
+        """Bytes up to and including the next newline; empty when daemon or stub are gone."""
+        while True:
+            if self._chunks and (end := self._chunks[-1].find(b"\n")) >= 0:
+                last = self._chunks.pop()
+                line = b"".join([*self._chunks, last[: end + 1]])
+                self._chunks = [last[end + 1 :]] if end + 1 < len(last) else []
+                return line
+            ready = [descriptor for descriptor, _ in self._poll.poll()]
+            if self._connection in ready or not (chunk := os.read(self._descriptor, _READ_BYTES)):
+                self._chunks = []  # half a line is no message
+                return b""
+            self._chunks.append(chunk)
+
+
+class ShardOutput:
+    """What the shard says to the daemon; the only writer of the child's stdout.
+
+    Args:
+        descriptor: writing end of the child's stdout.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Refuse everything from now on; from any thread."""
+        self._is_closed = True
+
+    def write(self, data: bytes) -> int:
+        """Write all of it.
+
+        Raises:
+            BrokenPipeError: daemon or stub are gone.
+        """
+        view = memoryview(data)
+        while view:
+            if self._is_closed:
+                raise BrokenPipeError("the stub of the shard is gone")
+            view = view[os.write(self._descriptor, view) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,12 @@ class Bench:
         self.caller = caller
         self.letters = MemoryLetters() if self.config.sets_aside else None
         self.engine = QueuedEngine(
-            self.sessions, self.sink, caller, self.config, letters=self.letters, pause_s=0.001
+            self.sessions,
+            self.sink,
+            caller,
+            self.config,
+            keep_letters=self.letters and self.letters.keep,
+            pause_s=0.001,
         )
 
     def session(self, **more):

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mld.spark.jobs import delivery_budget as budget_module, engine as engine_module
-from mld.spark.jobs.delivery_budget import GRANT_S, DeliveryBudget
+from mld.spark.jobs import cut_schedule as budget_module, engine as engine_module
+from mld.spark.jobs.cut_schedule import GRANT_S, DeliveryBudget
 from mld.spark.shard import work as work_module
 from tests.unit.spark.shard_kit import WAIT_S, record
 

@@ -14,7 +14,7 @@ from mld.spark.errors import (
     SparkUnreachable,
 )
 from mld.spark.jobs import engine as engine_module
-from mld.spark.jobs.progress import Progress
+from mld.spark.jobs.submitted_batch import Progress
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.shard_kit import WAIT_S, Frame, HandClock, MemorySink
 
@@ -289,7 +289,7 @@ def test_leftovers_that_cannot_be_removed_harm_nobody(bench):
 
 
 def test_progress_is_one_line_for_the_first_job_then_one_every_ten_seconds(caplog):
-    caplog.set_level(logging.INFO, "mld.spark.jobs.progress")
+    caplog.set_level(logging.INFO, "mld.spark.jobs.submitted_batch")
     clock = HandClock()
     progress = Progress(clock)
     mine = threading.get_ident()  # engines of other tests may still be ending

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import DeadLetter, Row
-from mld.spark.table import job_files
+from mld.spark.table import disk
 from mld.spark.table.dead_letters import DeadLetters
 from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import BASE, at, shard
@@ -122,7 +122,7 @@ def test_what_a_commit_that_failed_has_staged_is_swept(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("a full disk")
 
-    monkeypatch.setattr(job_files.os, "fsync", fail)
+    monkeypatch.setattr(disk.os, "fsync", fail)
     with pytest.raises(OSError, match="a full disk"):
         letters.keep([letter(3)])
     assert list(tmp_path.glob("kcl-mld-*/job-*")) == []

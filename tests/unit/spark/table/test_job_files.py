@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.table import job_files
-from mld.spark.table.job_files import JobFiles
+from mld.spark.table import disk
+from mld.spark.table.disk import JobFiles
 from tests.unit.spark.table_kit import batch, frame, open_sink, shard, write
 
 
@@ -27,7 +27,7 @@ def test_a_process_that_begins_is_never_taken_for_dead(tmp_path, monkeypatch):
         fcntl.flock(descriptor, how)
 
     seen = SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB)
-    monkeypatch.setattr(job_files, "fcntl", seen)
+    monkeypatch.setattr(disk, "fcntl", seen)
     new.open()
     job = new.new_job()
     other.sweep(frozenset)

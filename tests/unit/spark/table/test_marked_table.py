@@ -420,7 +420,7 @@ import os, signal, sys
 from mld.spark.sinks.delta import DeltaSink
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.snapshot import Snapshot
-from mld.spark.table.job_files import JobFiles
+from mld.spark.table.disk import JobFiles
 from tests.unit.spark.table_kit import batch, open_sink, shard, write
 path, where = sys.argv[1:]
 sink = open_sink(path)

@@ -18,7 +18,7 @@ from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.outputs import MANIFESTS, POSITIONS, OutputsSink
-from mld.spark.table.job_files import OLD_S
+from mld.spark.table.disk import OLD_S
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import (

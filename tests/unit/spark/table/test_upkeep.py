@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from mld.spark import stub
 from mld.spark.table import upkeep
-from mld.spark.table.store import Directory
+from mld.spark.table.disk import Directory
 from tests.unit.spark.table_kit import batch, expected, frame, open_sink, rows_in, shard, write
 
 ROOT = Path(__file__).resolve().parents[4]

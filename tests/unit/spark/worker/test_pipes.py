@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mld.spark.shard.pipes import ShardInput, ShardOutput
+from mld.spark.worker.host_stubs import ShardInput, ShardOutput
 from mld.spark.worker.processes import DaemonWatch
 
 
