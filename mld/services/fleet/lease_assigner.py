@@ -167,7 +167,7 @@ class LeaseAssigner:
         """Assign whenever this worker leads, until cancelled.
 
         Args:
-            lock: asked before each look and before each write; given up after three looks in
+            lock: asked before each look and before each write; given up after five looks in
                 a row that failed.
         """
         try:
@@ -191,7 +191,7 @@ class LeaseAssigner:
                 pause_s = self._until_next_look()
             else:
                 failures += 1
-                pause_s = failed_pause_s(self._limits.failover_s)
+                pause_s = failed_pause_s(failures, self._limits.failover_s)
                 if failures >= FAILED_LOOKS:
                     await self._give_up(lock, failures)
                     failures = 0

@@ -36,9 +36,10 @@ LONGEST_PAUSE_S = 2.5
 LEAST_PAUSE_S = 0.2
 #: Workers that are started together have reported within so many seconds.
 STARTING_S = 3.0
-#: Looks that fail in a row until the leader lets another worker lead
+#: Looks that fail in a row until the leader lets another worker lead: they take the failover time.
+#: Java's leader fails three times, each time after twice the failover time
 #: (LeaseAssignmentManager.DEFAULT_FAILURE_COUNT_TO_SWITCH_LEADER, 3.5.1).
-FAILED_LOOKS = 3
+FAILED_LOOKS = 5
 #: Looked so much later than a lease expires: expired means more than the failover time.
 _AFTER_S = 0.02
 
@@ -210,9 +211,12 @@ def look_pause_s(quiet_s: float | None, failover_s: float) -> float:
     return min(longest_s, failover_s - quiet_s + _AFTER_S)
 
 
-def failed_pause_s(failover_s: float) -> float:
-    """Seconds until the next look after one that failed: three of them outlast a short trouble."""
-    return failover_s / 2
+def failed_pause_s(failures: int, failover_s: float) -> float:
+    """Seconds until the next look after some that failed in a row: all outlast a short trouble.
+
+    The first comes soon: a new table refuses writes for a moment, and nobody has a lease meanwhile.
+    """
+    return min(failover_s / 2, failover_s / 10 * 2.0 ** (failures - 1))
 
 
 def asked_pause_s(since_start_s: float, since_look_s: float | None) -> float:

@@ -380,18 +380,32 @@ def test_looks_are_as_rare_as_they_may_be_and_calls_in_a_row_make_few():
     with_leader(test)
 
 
-def test_three_looks_that_fail_in_a_row_give_the_lead_away(caplog):
+def test_a_look_whose_writes_fail_is_repeated_soon():
+    async def test(world, leader):
+        world.put(lease(0))
+        world.fault("refuse", "UpdateItem", error=Throttled("UpdateItem", "x"))
+        async with leader.running():
+            await asyncio.sleep(0.5)
+            assert "leaseOwner" not in world.row(A)
+            await asyncio.sleep(1.0)
+            assert "leaseOwner" in world.row(A)
+            assert leader.lead.releases == 0
+
+    with_leader(test)
+
+
+def test_looks_that_fail_in_a_row_give_the_lead_away(caplog):
     async def test(world, leader):
         error = Throttled("Scan", "ThrottlingException")
-        world.fault("refuse", "Scan", times=2, error=error)
+        world.fault("refuse", "Scan", times=4, error=error)
         async with leader.running():
             await asyncio.sleep(13)
             assert leader.lead.releases == 0
-            world.fault("refuse", "Scan", times=3, error=error)
+            world.fault("refuse", "Scan", times=5, error=error)
             await asyncio.sleep(16)
             assert leader.lead.releases == 1
-        assert "3 times in a row" in caplog.text
-        assert world.metrics.values["LeaseAssignmentManager", "Success"][:3] == [0, 0, 1]
+        assert "5 times in a row" in caplog.text
+        assert world.metrics.values["LeaseAssignmentManager", "Success"][:5] == [0, 0, 0, 0, 1]
 
     with_leader(test)
 

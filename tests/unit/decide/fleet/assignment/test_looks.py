@@ -2,7 +2,12 @@
 
 import pytest
 
-from mld.decide.fleet.assignment.looks import asked_pause_s, failed_pause_s, look_pause_s
+from mld.decide.fleet.assignment.looks import (
+    FAILED_LOOKS,
+    asked_pause_s,
+    failed_pause_s,
+    look_pause_s,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,8 +28,10 @@ def test_the_next_look_comes_when_the_next_lease_expires_and_never_late(
     assert look_pause_s(quiet_s, failover_s) == pytest.approx(pause_s)
 
 
-def test_three_failures_outlast_a_short_trouble():
-    assert 3 * failed_pause_s(10.0) > 10.0
+def test_failures_outlast_a_short_trouble_and_the_first_look_after_one_comes_soon():
+    pauses_s = [failed_pause_s(failures, 10.0) for failures in range(1, FAILED_LOOKS)]
+    assert pauses_s == [1.0, 2.0, 4.0, 5.0]
+    assert sum(pauses_s) > 10.0
 
 
 @pytest.mark.parametrize(
