@@ -124,7 +124,7 @@ def _chosen(found: list[Registration], names: tuple[str, ...]) -> list[Registrat
 def _living(config: Config) -> list[str]:
     """Owners of leases that were seen to renew one."""
     try:
-        _looks, told = looked(config, once=False, tip=False, urls=())
+        _looks, told = looked(config)
     except ResourceMissing:
         return []
     owners = {one.lease.actual_owner for one in told.shards if one.lives and one.lease is not None}

@@ -276,7 +276,7 @@ async def paused(pause_s: float, leases: int, left_s: float) -> None:
 
 
 def looked(
-    config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
+    config: Config, *, once: bool = False, tip: bool = False, urls: tuple[str, ...] = ()
 ) -> tuple[list[FleetSnapshot], Explanation]:
     """Looks until every owner was seen to live, or for the failover time, and what they show."""
     looks = asyncio.run(_looks(config, once=once, tip=tip, urls=urls))

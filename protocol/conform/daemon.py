@@ -183,10 +183,10 @@ class DaemonRun:
         entries.sort(key=lambda entry: entry.at_s)
         return [str(entry.what) for entry in entries if entry.direction == direction]
 
-    def actions(self, direction: str = "in") -> list[str]:
-        """The actions of those lines; those that are no message are left out."""
+    def actions(self) -> list[str]:
+        """The actions of the lines that children got; those that are no message are left out."""
         found = []
-        for line in self.lines(direction):
+        for line in self.lines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 found.append(json.loads(line)["action"])
         return found

@@ -72,12 +72,12 @@ def log_configuration(kit: DaemonKit) -> Iterator[Finding]:
         yield kit.refused("CLI-10", run, text, "nolog.xml")
 
 
-def _valid(kit: DaemonKit, name: str, file_name: str = "app.properties") -> dict[str, str]:
+def _valid(kit: DaemonKit, name: str) -> dict[str, str]:
     """A valid properties file for runs with arguments of their own."""
     folder = kit.folder_of(name)
     values = kit.usual_properties(name, folder / "script.json")
     script = f'{{"record": "{folder}", "actions": {{}}}}'
-    return {file_name: properties_text(values), "script.json": script}
+    return {"app.properties": properties_text(values), "script.json": script}
 
 
 def ways_to_name_the_file(kit: DaemonKit) -> Iterator[Finding]:

@@ -87,7 +87,7 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
         rows: of ``named_table``, of all shards.
         path: a directory of this machine, a place in S3, or a URL that Spark writes to.
     """
-    bad = decoder.bad_rows(rows, carried=(BATCH_ID,))
+    bad = decoder.bad_rows(rows, BATCH_ID)
     if local_path(path) is None and not is_s3(path):
         writer = bad.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy(BATCH_ID).parquet(path)

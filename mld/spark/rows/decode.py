@@ -21,8 +21,6 @@ from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.failures import condition, describe, is_server_gone, is_session_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -110,9 +108,9 @@ class Decoder:
         flag = [_column(_BAD).alias(CORRUPT_COLUMN)] if self.on_error == "null" else []
         return marked.select(*raw, *decoded, *flag)
 
-    def bad_rows(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
-        """The raw rows that cannot be decoded; none for raw."""
-        columns = [_column(name) for name in (*self.raw_names, *carried)]
+    def bad_rows(self, frame: DataFrame, carried: str) -> DataFrame:
+        """The raw rows that cannot be decoded, with one more column; none for raw."""
+        columns = [_column(name) for name in (*self.raw_names, carried)]
         if self.kind == "raw":
             return frame.where("false").select(*columns)
         return self._marked(frame).where(_column(_BAD)).select(*columns)

