@@ -17,7 +17,7 @@ from benchmarks.throughput import CHILDREN, fill
 WINDOW_S = 60
 SETTLE_S = 5
 GET, UPDATE = "kinesis.GetRecords", "dynamodb.UpdateItem"
-#: How the daemon's log begins to tell of a lease that it holds no more.
+#: How a log line begins of a lease that the daemon no longer holds.
 LOST = "Lost lease "
 
 

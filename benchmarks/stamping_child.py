@@ -1,6 +1,6 @@
 """A child that writes down when it got records: a line ``<monotonic s> <worker>`` in its shard's file.
 
-Of any daemon: it is told the shard by the protocol, and the worker by whoever started that.
+Of any daemon: it learns the shard from the protocol, and the worker from its environment.
 """
 
 import json

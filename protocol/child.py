@@ -84,7 +84,7 @@ class CheckpointError(Exception):
 class RecordFailed(Exception):
     """Raised by ``process_records``: one record can't be processed.
 
-    A daemon that announces ``failure`` is told which, and keeps it as a dead letter if it fails again
+    A daemon that announces ``failure`` learns which, and keeps it as a dead letter if it fails again
     and again. To any other daemon it is an exception like every other, which ends the process.
     """
 
@@ -306,7 +306,7 @@ def run(
     Raises:
         RemoteProtocolError: the daemon broke the protocol.
         Exception: whatever a callback raised. Let it end the process: the traceback reaches the
-            daemon's log and exit code 1 tells it that the batch has failed.
+            daemon's log and exit code 1 reports that the batch has failed.
     """
     wire = _Wire(
         _own_stdin() if stdin is None else stdin,
@@ -349,7 +349,7 @@ def schema_definition(
     Args:
         environ: says where the daemon keeps definitions; None = the environment of the process.
 
-    Returns: None where there is none: the record has no schema, or the daemon tells none.
+    Returns: None where there is none: the record has no schema, or the daemon sends none.
 
     Raises:
         ValueError: it is not a version id.

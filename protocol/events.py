@@ -1,4 +1,4 @@
-"""What a connection tells its caller, and which signal of the table each message is."""
+"""Events that a connection returns, and which signal of the table each message is."""
 
 from __future__ import annotations
 

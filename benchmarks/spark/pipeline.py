@@ -280,7 +280,7 @@ def pss_mib(pids):
 
 
 def latencies(log):
-    """Medians that the host tells of the time from a batch's cut to its commit, in s.
+    """Medians from the host's log of the time from a batch's cut to its commit, in s.
 
     One every ten seconds; the first one is left out if there are more, as the JVM was cold.
     """

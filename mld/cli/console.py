@@ -83,14 +83,14 @@ class ConsoleWatch:
         self._looks = _thinned([*self._looks, snapshot], self._rules)
         self._count += 1
         self._since_s = self._since_s or snapshot.wall_s
-        told = explained(self._looks, self._rules)
-        self._history.add(snapshot, told)
+        explanation = explained(self._looks, self._rules)
+        self._history.add(snapshot, explanation)
         self._events.extend(fleet_events(self._looks, self._rules.failover_s))
-        document = as_json(self._table, told)
-        shards = zip(document["shards"], told.shards, strict=True)
+        document = as_json(self._table, explanation)
+        shards = zip(document["shards"], explanation.shards, strict=True)
         rows = {
             one.lease.lease_key: lease_as_json(one)
-            for one in list_leases(self._looks, told, self._rules.failover_s)
+            for one in list_leases(self._looks, explanation, self._rules.failover_s)
         }
         self._told = {
             "version": VERSION,
@@ -102,7 +102,7 @@ class ConsoleWatch:
             "look": self._count,
             "interval_s": self.interval_s,
             "failover_s": self._rules.failover_s,
-            "workers": fleet_workers(snapshot, told),
+            "workers": fleet_workers(snapshot, explanation),
             "lineage": self._history.lineage,
             "history": self._history.points,
             "events": tuple(self._events),

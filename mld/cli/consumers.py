@@ -30,7 +30,7 @@ class Registration:
     """One consumer of one stream.
 
     Attributes:
-        created_s: epoch seconds; None = not told.
+        created_s: epoch seconds; None = not known.
         is_own: the file's workers use it.
     """
 
@@ -124,10 +124,12 @@ def _chosen(found: list[Registration], names: tuple[str, ...]) -> list[Registrat
 def _living(config: Config) -> list[str]:
     """Owners of leases that were seen to renew one."""
     try:
-        _looks, told = looked(config)
+        _looks, explanation = looked(config)
     except ResourceMissing:
         return []
-    owners = {one.lease.actual_owner for one in told.shards if one.lives and one.lease is not None}
+    owners = {
+        one.lease.actual_owner for one in explanation.shards if one.lives and one.lease is not None
+    }
     return sorted(str(owner) for owner in owners if owner is not None)
 
 

@@ -231,7 +231,7 @@ def _replayed(config: Config, letter: dict[str, Any], timeout_s: float) -> str |
     )
     try:
         for message in messages:
-            exchange = peer.tell(message)
+            exchange = peer.send(message)
             if not exchange.answered:
                 return f"{message.action}: {exchange.failure}"
             if isinstance(message, ProcessRecords) and _CAUGHT in peer.stderr:

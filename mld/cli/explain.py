@@ -68,13 +68,13 @@ def explain(
     rules = rules_of(config, stalled_after_s)
     span_s = 0.0 if once else for_s or config.leases.failover_s
     looks = asyncio.run(_looks(config, span_s, tip=tip, urls=urls))
-    told = chosen(explained(looks, rules), names)
+    explanation = chosen(explained(looks, rules), names)
     table = config.leases.table_name
     if output == "json":
-        click.echo(json.dumps({"version": VERSION, **as_json(table, told)}, indent=2))
+        click.echo(json.dumps({"version": VERSION, **as_json(table, explanation)}, indent=2))
     else:
-        click.echo(as_text(table, told))
-    return NEEDS_A_PERSON if told.needs_a_person else 0
+        click.echo(as_text(table, explanation))
+    return NEEDS_A_PERSON if explanation.needs_a_person else 0
 
 
 async def _looks(
@@ -93,43 +93,49 @@ async def _looks(
         return looks
 
 
-def chosen(told: Explanation, shards: tuple[str, ...]) -> Explanation:
+def chosen(explanation: Explanation, shards: tuple[str, ...]) -> Explanation:
     """The shards that were asked for, and the fleet; all without names.
 
     Raises:
         ConfigError: there is no such shard.
     """
     if not shards:
-        return told
+        return explanation
     for name in shards:
-        if not any(is_named(one.subject, name) for one in told.shards):
+        if not any(is_named(one.subject, name) for one in explanation.shards):
             raise ConfigError(f"{name} is neither a lease of the table nor a shard without one")
-    kept = [one for one in told.shards if any(is_named(one.subject, name) for name in shards)]
-    return replace(told, shards=tuple(kept))
+    kept = [
+        one for one in explanation.shards if any(is_named(one.subject, name) for name in shards)
+    ]
+    return replace(explanation, shards=tuple(kept))
 
 
-def as_text(table: str, told: Explanation) -> str:
+def as_text(table: str, explanation: Explanation) -> str:
     """For people: a paragraph for what needs one, a line for the rest."""
-    count = len(told.shards)
+    count = len(explanation.shards)
     lines = [
-        f"{table}: {count} shard{'s' * (count != 1)}, worst: {told.severity.word} ({_looked(told)})",
-        *told.facts,
+        f"{table}: {count} shard{'s' * (count != 1)}, worst: {explanation.severity.word} ({_looked(explanation)})",
+        *explanation.facts,
     ]
     lines = [printable(line) for line in lines]
-    for one in (*told.fleet, *told.shards):
+    for one in (*explanation.fleet, *explanation.shards):
         if one.severity >= VerdictSeverity.WARNING:
             lines += ["", *_paragraph(one)]
-    rest = [one for one in (*told.fleet, *told.shards) if one.severity < VerdictSeverity.WARNING]
+    rest = [
+        one
+        for one in (*explanation.fleet, *explanation.shards)
+        if one.severity < VerdictSeverity.WARNING
+    ]
     if rest:
         lines.append("")
         lines += _lines(rest)
     return "\n".join(lines)
 
 
-def _looked(told: Explanation) -> str:
-    if told.looks == 1:
+def _looked(explanation: Explanation) -> str:
+    if explanation.looks == 1:
         return "1 look"
-    return f"{told.looks} looks, {told.span_s:.1f} s from the first to the last"
+    return f"{explanation.looks} looks, {explanation.span_s:.1f} s from the first to the last"
 
 
 def _paragraph(one: Conclusion) -> list[str]:
@@ -214,11 +220,11 @@ def wait(file: str, *, awaited: str, timeout_s: float, within_s: float) -> int:
     with what is missing, when the time is over.
     """
     config = read_config(file)
-    told = asyncio.run(_wait(config, Awaited(awaited), timeout_s, within_s))
-    if told is None:
+    explanation = asyncio.run(_wait(config, Awaited(awaited), timeout_s, within_s))
+    if explanation is None:
         return 0
     click.echo(f"Gave up after {timeout_s:g} s: not {awaited}. What is missing:")
-    click.echo(as_text(config.leases.table_name, told))
+    click.echo(as_text(config.leases.table_name, explanation))
     return NEEDS_A_PERSON
 
 
@@ -248,8 +254,8 @@ async def _wait(
                 continue
             newest_s = looks[-1].at
             looks = [one for one in looks if newest_s - one.at <= rules.late_s + failover_s]
-            told = missing(explained(looks, rules), awaited, within_s)
+            explanation = missing(explained(looks, rules), awaited, within_s)
             left_s = ends_at - loop.time()
-            if told is None or left_s <= 0:
-                return told
+            if explanation is None or left_s <= 0:
+                return explanation
             await paused(min(left_s, failover_s / LOOKS), len(looks[-1].leases), left_s)

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-def fleet_document(table: str, look: FleetSnapshot, told: Explanation) -> dict[str, Any]:
+def fleet_document(table: str, look: FleetSnapshot, explanation: Explanation) -> dict[str, Any]:
     """What is said of a fleet beside its rows.
 
     Args:
-        told: what it and those before it show.
+        explanation: of this snapshot and those before it.
     """
     return {
         "version": VERSION,
         "table": table,
-        "looks": told.looks,
-        "span_s": round(told.span_s, 3),
-        "facts": list(told.facts),
-        "fleet": [conclusion_as_json(one) for one in told.fleet],
-        "without_lease": [conclusion_as_json(one) for one in told.shards if one.lease is None],
+        "looks": explanation.looks,
+        "span_s": round(explanation.span_s, 3),
+        "facts": list(explanation.facts),
+        "fleet": [conclusion_as_json(one) for one in explanation.fleet],
+        "without_lease": [
+            conclusion_as_json(one) for one in explanation.shards if one.lease is None
+        ],
         "moving": list(look.moving),
     }
 
@@ -145,17 +147,17 @@ def rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def as_json(table: str, told: Explanation) -> dict[str, Any]:
+def as_json(table: str, explanation: Explanation) -> dict[str, Any]:
     """One JSON object; names and verdicts are for programs, sentences for people."""
     return {
         "table": table,
-        "severity": told.severity.word,
-        "needs_a_person": told.needs_a_person,
-        "looks": told.looks,
-        "span_s": round(told.span_s, 3),
-        "facts": list(told.facts),
-        "fleet": [conclusion_as_json(one) for one in told.fleet],
-        "shards": [conclusion_as_json(one) | _row_as_json(one) for one in told.shards],
+        "severity": explanation.severity.word,
+        "needs_a_person": explanation.needs_a_person,
+        "looks": explanation.looks,
+        "span_s": round(explanation.span_s, 3),
+        "facts": list(explanation.facts),
+        "fleet": [conclusion_as_json(one) for one in explanation.fleet],
+        "shards": [conclusion_as_json(one) | _row_as_json(one) for one in explanation.shards],
     }
 
 

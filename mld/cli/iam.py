@@ -67,7 +67,7 @@ def iam(
     """
     config = read_config(file)
     if account is None:
-        # A worker reads the stream of an ARN by its name, in its own account, unless told otherwise.
+        # A worker reads the stream of an ARN by its name, in its own account by default.
         arn = None if config.stream.arn_addressing else config.stream.arn
         account = "*" if arn is None else arn.split(":")[4]
     if account == "*":

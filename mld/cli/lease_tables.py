@@ -54,7 +54,7 @@ def listed(
     table: str,
     rows: Sequence[ListedLease],
     look: FleetSnapshot,
-    told: Explanation,
+    explanation: Explanation,
     by: Grouping,
     most: int,
     choice: str = "",
@@ -62,7 +62,7 @@ def listed(
     """What ``list`` prints.
 
     Args:
-        told: what it and those before it show.
+        explanation: of this snapshot and those before it.
         by: what rows are grouped by.
         most: ``maxLeasesForWorker``.
         choice: the options that chose the rows.
@@ -76,14 +76,14 @@ def listed(
         )
         for name, owned in groups.items()
     ]
-    lines = heading(table, len(rows), told, choice)
+    lines = heading(table, len(rows), explanation, choice)
     if rows:
         lines.append(as_table(columns, sections, terminal()))
-    lines += ["", *beside(look, told, most)]
+    lines += ["", *beside(look, explanation, most)]
     return "\n".join(lines).rstrip("\n")
 
 
-def heading(table: str, count: int, told: Explanation, choice: str = "") -> list[str]:
+def heading(table: str, count: int, explanation: Explanation, choice: str = "") -> list[str]:
     """Table and number of leases, then what is to be said of the fleet as a whole.
 
     Args:
@@ -92,13 +92,13 @@ def heading(table: str, count: int, told: Explanation, choice: str = "") -> list
     """
     shown = f"{count} lease{'s' * (count != 1)}"
     if choice:
-        total = sum(one.lease is not None for one in told.shards)
+        total = sum(one.lease is not None for one in explanation.shards)
         shown = f"{count} of {total} lease{'s' * (total != 1)} ({choice})"
-    facts = [printable(fact) for fact in told.facts if "longer looks" not in fact]
+    facts = [printable(fact) for fact in explanation.facts if "longer looks" not in fact]
     return [printable(f"{table}: {shown}"), *facts]
 
 
-def beside(look: FleetSnapshot, told: Explanation, most: int) -> Iterable[str]:
+def beside(look: FleetSnapshot, explanation: Explanation, most: int) -> Iterable[str]:
     """What is wrong beside the rows that are shown."""
     if look.moving:
         keys = ", ".join(map(printable, look.moving))
@@ -108,14 +108,14 @@ def beside(look: FleetSnapshot, told: Explanation, most: int) -> Iterable[str]:
         )
     if free := left_free(look.leases.values(), most):
         yield told_free(len(free), most)
-    without = [one for one in told.shards if one.lease is None]
-    for one in (*told.fleet, *without):
+    without = [one for one in explanation.shards if one.lease is None]
+    for one in (*explanation.fleet, *without):
         if one.severity >= VerdictSeverity.WARNING:
             head = click.style(
                 f"{one.severity.word.upper()} {one.verdict}", fg=COLORS[one.severity]
             )
             yield f"{head} {printable(one.subject)}: {printable(one.cause)}"
-    if told.needs_a_person:
+    if explanation.needs_a_person:
         yield "kcl-mld explain says what to do"
 
 

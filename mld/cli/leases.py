@@ -64,20 +64,20 @@ def list_command(
     expired.
     """
     config = read_config(file)
-    looks, told = looked(config, once=once, tip=tip, urls=urls)
-    rows = choice.of(list_leases(looks, told, config.leases.failover_s))
+    looks, explanation = looked(config, once=once, tip=tip, urls=urls)
+    rows = choice.of(list_leases(looks, explanation, config.leases.failover_s))
     table = config.leases.table_name
     if output == "jsonl":
         for one in rows:
             click.echo(json.dumps({"table": table, **lease_as_json(one)}))
     elif as_json or output == "json":
-        document = fleet_document(table, looks[-1], told)
+        document = fleet_document(table, looks[-1], explanation)
         click.echo(
             json.dumps(document | {"leases": [lease_as_json(one) for one in rows]}, indent=2)
         )
     else:
         most = config.leases.max_leases_for_worker
-        click.echo(listed(table, rows, looks[-1], told, Grouping(by), most, str(choice)))
+        click.echo(listed(table, rows, looks[-1], explanation, Grouping(by), most, str(choice)))
     return 0
 
 
@@ -101,14 +101,14 @@ def describe(
     if not names:
         raise click.UsageError("Name a shard id or a lease key behind the properties file")
     config = read_config(file)
-    looks, told = looked(config, once=once, tip=tip, urls=urls)
+    looks, explanation = looked(config, once=once, tip=tip, urls=urls)
     table = config.leases.table_name
-    named = chosen(told, names).shards
+    named = chosen(explanation, names).shards
     wanted = {one.subject for one in named if one.lease is not None}
-    rows = list_leases(looks, told, config.leases.failover_s)
+    rows = list_leases(looks, explanation, config.leases.failover_s)
     found = [one for one in rows if one.lease.lease_key in wanted]
     if output == "json":
-        document = fleet_document(table, looks[-1], told)
+        document = fleet_document(table, looks[-1], explanation)
         click.echo(
             json.dumps(document | {"leases": [_with_kin(one, rows) for one in found]}, indent=2)
         )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
 
 #: Progress is printed after so many writes.
-_TOLD_EVERY = 500
+_REPORT_EVERY = 500
 _DONE = {
     MigrationPhase.COPY: "copied",
     MigrationPhase.DELETE: "deleted",
@@ -120,17 +120,17 @@ def _plain(value: Any) -> Any:
 
 
 def print_progress(move: MigrationPlan) -> Callable[[RowWrite], None]:
-    """Tells, on stderr, how far the writing is: at the end of each phase and now and then."""
+    """Reports progress on stderr: at the end of each phase, and every 500 rows."""
     totals = Counter(step.phase for step in move.steps)
     done: Counter[MigrationPhase] = Counter()
 
-    def tell(step: RowWrite) -> None:
+    def report(step: RowWrite) -> None:
         done[step.phase] += 1
         count, total = done[step.phase], totals[step.phase]
-        if count == total or count % _TOLD_EVERY == 0:
+        if count == total or count % _REPORT_EVERY == 0:
             click.echo(f"{_DONE[step.phase]}: {count} of {total} rows", err=True)
 
-    return tell
+    return report
 
 
 @click.command("migrate")
@@ -243,7 +243,7 @@ async def _migrate(
         identifier = await _identifier(config, to, asked, items)
         move = _planned(table, items, to, identifier)
         if apply and move.steps:
-            items = await migration.scan_at_rest(config.leases.failover_s, _tell_wait)
+            items = await migration.scan_at_rest(config.leases.failover_s, _report_wait)
             move = _planned(table, items, to, identifier)
             await migration.carry_out(move.steps, print_progress(move))
     if as_json:
@@ -262,7 +262,7 @@ def _planned(
     return move
 
 
-def _tell_wait(left_s: float) -> None:
+def _report_wait(left_s: float) -> None:
     click.echo(f"Looking for live workers: {left_s:.3g} s left", err=True)
 
 

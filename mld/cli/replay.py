@@ -84,7 +84,7 @@ def play(peer: Peer, recorded: Sequence[RecordedAction]) -> Iterator[str]:
             then = next(results, None)
             return store(request) if then is None else _result(request, then.error)
 
-        exchange = peer.tell(step.message, answer)
+        exchange = peer.send(step.message, answer)
         now = [_text(request) for request in exchange.checkpoints]
         if exchange.answered:
             now.append(_text(Status(step.message.action)))

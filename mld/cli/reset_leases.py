@@ -159,7 +159,7 @@ def reset(
         raise click.UsageError("A sequence number is of one shard: name that one")
     config = read_config(file)
     copy = _copy(config, target)
-    looks, _told = looked(config)
+    looks, _explanation = looked(config)
     watch = Snapshots(tuple(looks))
     meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
     steerer = LeaseSteerer(config, SteerVerb.RESET, reason)

@@ -316,12 +316,12 @@ def _awaited(awaitable: Any) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def thread_stacks_on(number: int, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block a signal has the stacks of all threads told; its handler is called as well.
+def thread_stacks_on(number: int, report: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block a signal reports the stacks of all threads; its handler is called as well.
 
     Args:
         number: of the signal; a handler of the loop must be there already.
-        tell: called in a thread with the text.
+        report: called in a thread with the text.
 
     Raises:
         ThreadRefused: there can be no such thread.
@@ -329,7 +329,7 @@ def thread_stacks_on(number: int, tell: Callable[[str], None]) -> Iterator[None]
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     enlarge_pipe(writing)
-    thread = threading.Thread(target=_read_dumps, args=(reading, tell), name="dump", daemon=True)
+    thread = threading.Thread(target=_read_dumps, args=(reading, report), name="dump", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
@@ -345,12 +345,12 @@ def thread_stacks_on(number: int, tell: Callable[[str], None]) -> Iterator[None]
         thread.join()
 
 
-def _read_dumps(reading: int, tell: Callable[[str], None]) -> None:
+def _read_dumps(reading: int, report: Callable[[str], None]) -> None:
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while text := pipe.read(2**16):
             while select.select([pipe], [], [], _QUIET_S)[0] and (more := pipe.read(2**16)):
                 text += more
-            tell(_with_names(text.decode("utf-8", "replace").rstrip()))
+            report(_with_names(text.decode("utf-8", "replace").rstrip()))
 
 
 def _with_names(text: str) -> str:

@@ -108,7 +108,7 @@ def chosen_leases(
 
 
 class LeaseSteerer:
-    """One command that changes leases: its plan, and what came of it."""
+    """One command that changes leases: its plan, and its outcome."""
 
     def __init__(self, config: Config, verb: SteerVerb, reason: str) -> None:
         self._config = config
@@ -306,7 +306,7 @@ def _steer(
 ) -> int:
     check_chosen(names, is_all=is_all)
     config = read_config(file)
-    looks, _told = looked(config, tip=for_s is not None)
+    looks, _explanation = looked(config, tip=for_s is not None)
     watch = Snapshots(tuple(looks))
     steps = [
         plan_step(watch, one, verb, config.leases.failover_s)

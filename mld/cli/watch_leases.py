@@ -173,15 +173,15 @@ class _Watching:
                 click.echo(json.dumps(event_as_json(event)))
             sys.stdout.flush()
             return
-        told = self._explained()
-        rows = self._rows(told)
+        explanation = self._explained()
+        rows = self._rows(explanation)
         events = self._choice.events(events, rows)
         self._events.extend(events)
         config, choice = self._config, str(self._choice)
         lines = [
-            f"{_clock(self._looks[-1].wall_s)}  {told.severity.word}",
-            *heading(config.leases.table_name, len(rows), told, choice),
-            *beside(self._looks[-1], told, config.leases.max_leases_for_worker),
+            f"{_clock(self._looks[-1].wall_s)}  {explanation.severity.word}",
+            *heading(config.leases.table_name, len(rows), explanation, choice),
+            *beside(self._looks[-1], explanation, config.leases.max_leases_for_worker),
         ]
         lines = _drawn(lines, rows, events, self._events)
         click.echo(_fitted([*([failure] if failure else []), *lines]), nl=False)
@@ -190,8 +190,8 @@ class _Watching:
     def _explained(self) -> Explanation:
         return explained(self._looks, self._rules)
 
-    def _rows(self, told: Explanation) -> tuple[ListedLease, ...]:
-        return self._choice.of(list_leases(self._looks, told, self._rules.failover_s))
+    def _rows(self, explanation: Explanation) -> tuple[ListedLease, ...]:
+        return self._choice.of(list_leases(self._looks, explanation, self._rules.failover_s))
 
 
 def _drawn(

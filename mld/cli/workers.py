@@ -58,8 +58,10 @@ def list_workers(
     Changes nothing. A worker of a 2.x fleet without leases leaves no trace in the table.
     """
     config = read_config(file)
-    looks, told = looked(config, once=once, tip=tip, urls=urls)
-    found = [one for one in fleet_workers(looks[-1], told) if not groups or one.group in groups]
+    looks, explanation = looked(config, once=once, tip=tip, urls=urls)
+    found = [
+        one for one in fleet_workers(looks[-1], explanation) if not groups or one.group in groups
+    ]
     choice = " ".join(f"--group {name}" for name in groups)
     table = config.leases.table_name
     documents = [_document(one, looks) for one in found]
@@ -67,10 +69,10 @@ def list_workers(
         for document in documents:
             click.echo(json.dumps({"table": table, **document}))
     elif output == "json":
-        whole = fleet_document(table, looks[-1], told) | {"workers": documents}
+        whole = fleet_document(table, looks[-1], explanation) | {"workers": documents}
         click.echo(json.dumps(whole, indent=2))
     else:
-        lines = heading(table, sum(one.leases for one in found), told, choice)
+        lines = heading(table, sum(one.leases for one in found), explanation, choice)
         if found:
             is_scraped = bool(urls)
             rows = tuple(
@@ -80,7 +82,7 @@ def list_workers(
             columns = _columns(is_scraped=is_scraped)
             lines += ["", as_table(columns, [Section("", rows)], terminal())]
         most = config.leases.max_leases_for_worker
-        click.echo("\n".join([*lines, "", *beside(looks[-1], told, most)]).rstrip("\n"))
+        click.echo("\n".join([*lines, "", *beside(looks[-1], explanation, most)]).rstrip("\n"))
     return 0
 
 

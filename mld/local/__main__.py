@@ -47,7 +47,7 @@ def main(
     stdin: BinaryIO | None = None,
     announce: Callable[[str], object] = _print_line,
 ) -> int:
-    """Serve until told to stop; returns the exit code, or exits with 2: the arguments are wrong.
+    """Serve until it is stopped; returns the exit code, or exits with 2: the arguments are wrong.
 
     Args:
         argv: arguments without the program's name; None = those of the process.

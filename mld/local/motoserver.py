@@ -114,7 +114,7 @@ def _named(environ: Environ, body: bytes) -> tuple[str, str]:
 
 
 def _of_object(environ: Environ) -> str:
-    """The operation on an object of S3, as far as the method tells it."""
+    """The operation on an object of S3, as far as the method shows it."""
     method = environ.get("REQUEST_METHOD", "GET").capitalize()
     return f"{method}Object"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: ``shutdownGraceMillis`` where a file says nothing, in seconds.
 GRACE_S = 20.0
-#: Looks that a follower remembers; older ones tell nothing of leases that have not expired.
+#: Scans that a follower keeps; older ones say nothing of leases that have not expired.
 _SCANS = 100
 
 

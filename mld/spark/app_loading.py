@@ -113,7 +113,7 @@ def load(
 
 
 def _tell_of_watermarks(path: str) -> None:
-    """Spark ignores a watermark of a batch in silence; whether the app can be read is told elsewhere."""
+    """Spark ignores a watermark of a batch in silence; whether the app can be read is checked elsewhere."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
         if "withWatermark" in _names(compile(Path(path).read_bytes(), path, "exec")):
             _log.warning(

@@ -1,4 +1,4 @@
-"""What the user's function is told about its batch, and how it keeps marks of its own.
+"""What the user's function knows about its batch, and how it keeps marks of its own.
 
 A function that writes by itself may be called again with records that it has written: after a
 failure, and after a crash, then in other batches. So it keeps, in the same transaction as its
@@ -77,7 +77,7 @@ def covered(
         stored: position by key, as it was stored; a shard without one has never been written.
 
     Raises:
-        BatchFailed: a mark lies before the batch, so records between are in nobody's hands; or it
+        BatchFailed: a mark lies before the batch, so records between would be lost; or it
             is no stored position.
     """
     found = []
@@ -152,7 +152,7 @@ def _is_stored(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What the user's function is told about its batch.
+    """What the user's function knows about its batch.
 
     A batch may be of several shards. What belongs to one shard is None then, and ``shards`` has it
     of each.
@@ -206,7 +206,7 @@ class BatchContext:
 
 
 def context_of(spark: SparkSession, whole: MicroBatch) -> BatchContext:
-    """What the function is told about its batch."""
+    """What the function knows about its batch."""
     parts = whole.parts
     ranges = tuple(range_of(part) for part in parts)
     streams = {each.stream_name for each in ranges}

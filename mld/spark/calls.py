@@ -42,7 +42,7 @@ class Overdue(Exception):
 
 
 class GivenUp(Exception):
-    """Nobody waits for this call any more, or nobody may: it must not go on to its next step."""
+    """The call's time is up, or its result is not wanted: it must not go on to its next step."""
 
 
 def raise_if_abandoned() -> None:

@@ -37,7 +37,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig(SparkValues):
-    """What a child was told.
+    """The ``spark.*`` properties of a child.
 
     What the keys name together, and on this machine, is looked at by :func:`require_places`.
 

@@ -57,7 +57,7 @@ def is_session_lost(error: BaseException) -> bool:
 
 
 def is_server_gone(error: BaseException) -> bool:
-    """True if nobody answers, after the retries."""
+    """True if no server answers, after the retries."""
     return isinstance(error, SparkUnreachable) or status_name(error) == "UNAVAILABLE"
 
 

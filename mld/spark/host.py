@@ -1,7 +1,7 @@
 """The program of the Spark host, one per worker; started by the first stub.
 
 ``python -m mld.spark.host --listen N --daemon PID --lock FILE [--properties FILE] app.py [args…]``, with a bound socket as descriptor N. The host itself is in
-:mod:`mld.spark.worker.worker_host`; what keeps it from being imported is told to the stubs that wait.
+:mod:`mld.spark.worker.worker_host`; if it can't be imported, the stubs that wait get the reason.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _check_packages() -> None:
 
 
 def _refuse(listener: socket.socket, lock_path: str, error: SparkChildError) -> NoReturn:
-    """Tell everybody who connects until nobody does; then end."""
+    """Report it to each stub that connects, until none does; then end."""
     listener.settimeout(_NEXT_STUB_S)
     word = json.dumps({"exit": error.exit_code, "message": str(error)}).encode() + b"\n"
     with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 One host serves all shards of one worker and app. Its name is made of the daemon's process id and
 the time that process started (a number that is used again is another worker), the app with its
-arguments, and the Python that runs it. Whoever wants it takes a lock, connects, and if nobody
+arguments, and the Python that runs it. A stub takes a lock, connects, and if no host
 answers binds the socket itself and hands it to a new host: so a child may connect at once and wait
 while the host starts, and N children at the same moment start one.
 

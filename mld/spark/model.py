@@ -171,7 +171,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """A shard's part of a batch, as the user's function is told of it.
+    """A shard's part of a batch, as the user's function sees it.
 
     Attributes:
         stream_name: name of the stream.
@@ -193,7 +193,7 @@ class ShardRange:
 
 
 def range_of(part: ShardBatch) -> ShardRange:
-    """What the function is told of a shard's part of a batch."""
+    """The range of a shard's part of a batch."""
     return ShardRange(
         stream_name=part.shard.stream,
         shard_id=part.shard.shard_id,

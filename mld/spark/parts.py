@@ -57,7 +57,7 @@ class SparkParts:
     def launch(self, config: SparkConfig, directory: Path) -> EmbeddedServer | None:
         """Start the server, unless there is one elsewhere; from the main thread, before others.
 
-        What is wrong already is told before.
+        What is known to be wrong is reported before.
         """
         require_places(config)
         require_packages(config)
@@ -129,7 +129,7 @@ class SparkService:
         self._sessions.offer()
         self._prepare()
         decoder = AppDecoder(pipeline, config, with_schemas=facts.has_schemas)
-        decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins
+        decoder.get(self._sessions.get())  # a wrong schema is reported before a shard begins
         handoff = HandOff(scratch, most_files=max(1, config.local_cores))
         caller = FunctionCaller(pipeline.function, config, decoder, handoff)
         self._engine = Engine(self._sessions, self._sink, caller, config, keep_letters=letters)

@@ -83,7 +83,7 @@ class Sink(Protocol):
         """The last position of the shard that is durable in the sink; None = nothing known."""
 
     def write(self, frame: Any, batches: Sequence[ShardBatch]) -> Any:
-        """Run the Spark job; nobody sees anything of it before the commit.
+        """Run the Spark job; nothing of it is visible before the commit.
 
         Args:
             frame: what the function returned for all batches: a DataFrame, several by the names

@@ -74,7 +74,7 @@ def wait(descriptor: int) -> tuple[int, str]:
 
 
 def end(code: int, message: str) -> NoReturn:
-    """Say the last line, if there is one, and go; whoever read it may be gone."""
+    """Write the last line, if there is one, and end the process; its reader may have ended."""
     if message:
         try:
             line = " ".join(message.split())  # the daemon quotes one line of it

@@ -83,22 +83,22 @@ def _manners(exchange: Exchange) -> Iterator[Finding]:
 
 
 def _started(peer: Peer) -> bool:
-    return peer.tell(START).answered
+    return peer.send(START).answered
 
 
 def life_of_a_lease(kit: Peers) -> Iterator[Finding]:
     """From initialize over two batches to the end of stdin."""
     with kit.peer() as peer:
-        yield from _answer("CHILD-01", peer.tell(START))
+        yield from _answer("CHILD-01", peer.send(START))
         asked: list[CheckpointRequest] = []
         for _ in range(2):
-            exchange = peer.tell(BATCH)
+            exchange = peer.send(BATCH)
             asked += exchange.checkpoints
             yield from _answer("CHILD-02", exchange)
-        exchange = peer.tell(ShutdownRequested())
+        exchange = peer.send(ShutdownRequested())
         asked += exchange.checkpoints
         yield from _answer("CHILD-08", exchange)
-        lost = peer.tell(LeaseLost(), _refuse(errors.INVALID_STATE))
+        lost = peer.send(LeaseLost(), _refuse(errors.INVALID_STATE))
         yield judged("CHILD-09", lost.answered and not lost.checkpoints, lost.evidence())
         yield from _manners(lost)
         peer.close_stdin()
@@ -149,8 +149,8 @@ def end_of_a_shard(kit: Peers) -> Iterator[Finding]:
     with kit.peer() as peer:
         if not _started(peer):
             return
-        peer.tell(BATCH)
-        exchange = peer.tell(ShardEnded())
+        peer.send(BATCH)
+        exchange = peer.send(ShardEnded())
         ended = any(
             request.sequence_number in {None, "SHARD_END"} for request in exchange.checkpoints
         )
@@ -175,21 +175,21 @@ def shapes_of_batches(kit: Peers) -> Iterator[Finding]:
     for item_id, batch in cases:
         with kit.peer() as peer:
             if _started(peer):
-                yield from _answer(item_id, peer.tell(batch))
+                yield from _answer(item_id, peer.send(batch))
 
 
 def positions_at_the_start(kit: Peers) -> Iterator[Finding]:
     """Every kind of position that initialize may carry."""
     for sequence, sub in (("LATEST", 0), ("AT_TIMESTAMP", 0), (str(_FIRST_SEQUENCE), 3)):
         with kit.peer() as peer:
-            yield from _answer("CHILD-17", peer.tell(Initialize(SHARD, sequence, sub)))
+            yield from _answer("CHILD-17", peer.send(Initialize(SHARD, sequence, sub)))
     extras: dict[str, Scalar] = {
         "streamIdentifier": "123456789012:stream:1",
         "number": 1,
         "flag": None,
     }
     with kit.peer() as peer:
-        exchange = peer.tell(Initialize(SHARD, "TRIM_HORIZON", 0, extras))
+        exchange = peer.send(Initialize(SHARD, "TRIM_HORIZON", 0, extras))
         yield from _answer("CHILD-18", exchange)
 
 
@@ -201,7 +201,7 @@ def refused_checkpoints(kit: Peers) -> Iterator[Finding]:
             with kit.peer() as peer:
                 if not _started(peer):
                     return
-                exchange = peer.tell(action, _refuse(error))
+                exchange = peer.send(action, _refuse(error))
                 if exchange.checkpoints:
                     asked = True
                     evidence = f"{error} in {action.action}: {exchange.evidence()}"
@@ -260,7 +260,7 @@ def _said(peer: Peer) -> str:
 def bytes_on_the_wire(kit: Peers) -> Iterator[Finding]:
     """The exact bytes of status and checkpoint request, and the clean end."""
     with kit.peer() as peer:
-        peer.tell(START)
+        peer.send(START)
         yield judged("PY-01", bytes(peer.stdout) == _STATUS, repr(bytes(peer.stdout)))
         peer.close_stdin()
         code = peer.wait_exit(EXIT_S)
@@ -270,24 +270,24 @@ def bytes_on_the_wire(kit: Peers) -> Iterator[Finding]:
 def exceptions_and_checkpoints(kit: Peers) -> Iterator[Finding]:
     """What the program sees and what the daemon sees."""
     with kit.peer() as peer:
-        peer.tell(START)
+        peer.send(START)
         if _GREETING not in peer.stderr:
             for number in (2, 3, 4, 5, 6, 7):
                 yield not_testable(f"PY-{number:02d}", "needs the program kclpy_probe.py")
             return
-        exchange = peer.tell(_order("raise"))
+        exchange = peer.send(_order("raise"))
         traced = "ValueError: as ordered" in _said(peer)
         yield judged("PY-02", exchange.answered and traced, exchange.evidence())
         before = len(peer.stdout)
-        exchange = peer.tell(_order("checkpoint"))
+        exchange = peer.send(_order("checkpoint"))
         said = bytes(peer.stdout[before:])
         yield judged("PY-03", exchange.answered and said.startswith(_ASK), repr(said))
-        peer.tell(_order("checkpoint"), _refuse_as_java)
+        peer.send(_order("checkpoint"), _refuse_as_java)
         seen = "CheckpointError value='X' str='X'" in _said(peer)
         yield judged("PY-04", seen, _last_line(peer))
     with kit.peer() as peer:
-        peer.tell(START)
-        peer.tell(_order("checkpoint"), lambda _: _wrong_answer(peer))
+        peer.send(START)
+        peer.send(_order("checkpoint"), lambda _: _wrong_answer(peer))
         seen = "CheckpointError value='InvalidStateException'" in _said(peer)
         yield judged("PY-05", seen, _last_line(peer))
 
@@ -313,10 +313,10 @@ def older_processors(kit: Peers) -> Iterator[Finding]:
             ("PY-07", ShardEnded(), ("reason=TERMINATE", "checkpoint stored")),
         ):
             with kit.peer(PROBE_VERSION=version) as peer:
-                peer.tell(START)
+                peer.send(START)
                 if _GREETING not in peer.stderr:
                     return
-                exchange = peer.tell(action)
+                exchange = peer.send(action)
                 ok = exchange.answered and all(text in _said(peer) for text in wanted)
                 yield judged(item_id, ok, f"version {version}: {_last_line(peer)}")
 
@@ -325,7 +325,7 @@ def deadly_lines(kit: Peers) -> Iterator[Finding]:
     """Lines that end a kclpy process."""
     for item_id, line, exception in _DEADLY:
         with kit.peer() as peer:
-            peer.tell(START)
+            peer.send(START)
             peer.write_raw(line)
             code = peer.wait_exit(EXIT_S)
             if code is None:

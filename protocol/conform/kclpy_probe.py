@@ -1,4 +1,4 @@
-"""A program for ``amazon_kclpy`` that does what the kit's records tell it, to judge kclpy itself.
+"""A program for ``amazon_kclpy`` that does what the kit's records order, to judge kclpy itself.
 
 The data of a record is an order: ``raise`` or ``checkpoint``. What happens inside the program shows
 on stderr as ``probe: …`` lines. ``PROBE_VERSION`` (1, 2, 3) selects the generation of the processor.
@@ -14,7 +14,7 @@ from typing import Any
 from amazon_kclpy import kcl  # type: ignore[import-not-found,unused-ignore]
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     """Write a line that the kit looks for."""
     sys.stderr.write("probe: " + text + "\n")
     sys.stderr.flush()
@@ -25,9 +25,9 @@ def checkpoint(checkpointer: Any) -> None:
     try:
         checkpointer.checkpoint()
     except kcl.CheckpointError as error:
-        tell("CheckpointError value=" + repr(error.value) + " str=" + str(error))
+        log("CheckpointError value=" + repr(error.value) + " str=" + str(error))
     else:
-        tell("checkpoint stored")
+        log("checkpoint stored")
 
 
 class Processor:
@@ -37,7 +37,7 @@ class Processor:
 
     def initialize(self, _start: Any) -> None:
         """Greet."""
-        tell("initialize")
+        log("initialize")
 
     def process_records(self, batch: Any, checkpointer: Any = None) -> None:
         """Obey the records."""
@@ -51,21 +51,21 @@ class Processor:
 
     def lease_lost(self, _lost: Any) -> None:
         """Version 3."""
-        tell("lease_lost")
+        log("lease_lost")
 
     def shard_ended(self, ended: Any) -> None:
         """Version 3."""
-        tell("shard_ended")
+        log("shard_ended")
         checkpoint(ended.checkpointer)
 
     def shutdown_requested(self, _notice: Any) -> None:
         """All versions."""
-        tell("shutdown_requested")
+        log("shutdown_requested")
 
     def shutdown(self, first: Any, reason: str = "") -> None:
         """Versions 1 (checkpointer, reason) and 2 (one input)."""
         reason = reason or first.reason
-        tell("shutdown reason=" + reason)
+        log("shutdown reason=" + reason)
         checkpoint(first if self.version == 1 else first.checkpointer)
 
 

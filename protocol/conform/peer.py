@@ -117,7 +117,7 @@ class Peer:
         if self._on_stderr is not None and chunk:
             self._on_stderr(chunk)
 
-    def tell(
+    def send(
         self,
         message: DaemonMessage,
         answer: Callable[[CheckpointRequest], CheckpointResult] = store,

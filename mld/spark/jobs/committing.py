@@ -135,7 +135,7 @@ class JobCommitter:
         """Remove what a write has left that is not committed by anybody; raises nothing."""
         try:
             call_within(DISCARD_S, lambda: self._sink.discard(staged), name=f"{self._name}-discard")
-        except Exception as error:  # noqa: BLE001 - what is left over harms nobody
+        except Exception as error:  # noqa: BLE001 - what is left over does no harm
             _log.warning("the leftovers of a job could not be removed: %s", describe(error))
 
     def _discard_after(self, staged: Any, going_on: Sequence[Future[Any]]) -> None:

@@ -66,7 +66,7 @@ class BatchSource(Source, Protocol):
         """Ask for a cut, if there is something to cut; whether it did."""
 
     def cut(self, most_bytes: int) -> tuple[ShardBatch, Future[None]]:
-        """A batch of what it has, and who is told how it ended."""
+        """A batch of what it has, and the future that gets its outcome."""
 
     def is_wanted(self) -> bool:
         """False once the shard is lost, or a batch of it has failed."""
@@ -124,7 +124,7 @@ class CutSchedule(Generic[S]):
 
         Returns:
             sources, the payload that each may give, in bytes, and since when the oldest of them
-            was due. Those that have waited longest come first, and nobody waits for ever: who is
+            was due. Those that have waited longest come first, and no shard waits for ever: one that is
             left out becomes due, or is.
         """
         offers = [(each, offer) for each in self._sources if (offer := each.offer()) is not None]
@@ -183,7 +183,7 @@ def allowances(offers: Sequence[Offer], cap_bytes: int) -> list[int | None]:
 
 
 def fair_share(sizes: Iterable[int], cap_bytes: int) -> int:
-    """The most that nobody has to fall below: who has less leaves the rest to the others.
+    """The largest share that every shard can have: one that has less leaves the rest to the others.
 
     Args:
         sizes: what each would take, in bytes.
@@ -218,11 +218,11 @@ class DeliveryBudget(Generic[S]):
         self._granted: dict[S, tuple[int, float]] = {}
 
     def admit(self, who: S, expected_bytes: int, held_bytes: int, now: float) -> bool:
-        """Ask for a delivery; whoever is refused has its place in the queue and asks again.
+        """Ask for a delivery; a shard that is refused keeps its place in the queue and asks again.
 
         Args:
             who: a shard.
-            expected_bytes: of the delivery. Where nobody holds anything it may exceed the bound.
+            expected_bytes: of the delivery. Where no shard holds anything it may exceed the bound.
             held_bytes: by all shards now.
             now: monotonic time in s.
         """
@@ -250,5 +250,5 @@ class DeliveryBudget(Generic[S]):
 
     @property
     def first(self) -> S | None:
-        """Whose turn it is; None = nobody waits."""
+        """The shard whose turn it is; None = none waits."""
         return next(iter(self._waiting), None)

@@ -114,7 +114,7 @@ class Engine:
     def admit(self, work: BatchSource, expected_bytes: int) -> bool:
         """Whether a shard that has joined may get more records; if not, a job is to make room.
 
-        Whoever is refused asks again when it is woken, or ``delivery_budget.GRANT_S`` later.
+        A shard that is refused asks again when it is woken, or ``cut_schedule.GRANT_S`` later.
 
         Args:
             work: of the shard.
@@ -140,14 +140,14 @@ class Engine:
         self._wake_first()
 
     def _wake_first(self) -> None:
-        """Who waits first for a delivery looks again."""
+        """Have the first shard that waits for a delivery ask again."""
         with self._changed:
             first = self._delivery_budget.first
         if first is not None:
             first.wake()
 
     def abandon(self, shard: ShardKey, hold: object = None) -> None:
-        """Nobody wants these batches of a shard any more: forget them, end a job of theirs.
+        """Forget these batches of a shard, and end a job that has them.
 
         A job that serves other shards too begins again without this one. A commit that has begun
         is cancelled, if the sink can: the next owner of the shard may have to wait for it.
@@ -191,7 +191,7 @@ class Engine:
                 runner.start()
 
     def _fail_if_closed(self) -> None:
-        """Whoever waits for a batch is told, and whoever waits for a cut."""
+        """Fail what waits for a job, and what waits for a cut."""
         if not self._closed.is_set():
             return
         if self._schedule.is_due:
@@ -271,7 +271,7 @@ class Engine:
         return offered_bytes >= runs.payload_bytes or full >= len(runs.submitted)
 
     def _until_cut(self) -> float | None:
-        """How long until all are cut, in s; None while nobody asks or batches wait."""
+        """How long until all are cut, in s; None while no shard asks or batches wait."""
         return None if self._queue else self._schedule.patience_s(self._clock())
 
     def _ready(self) -> list[SubmittedBatch]:

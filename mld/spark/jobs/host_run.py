@@ -1,6 +1,6 @@
 """A batch of all shards from the call of the function to the commit: as a whole, or not at all.
 
-What was written has the rows of all shards, and one commit makes it visible. So nobody is to blame
+What was written has the rows of all shards, and one commit makes it visible. So no shard is to blame
 alone, and nothing is narrowed down: a batch has one budget of tries, and what would fail again is
 not tried again. If a shard is lost before the commit, nothing is committed, and the rows of the
 others are written again, without its rows. That is no try: each time there are fewer shards.
@@ -64,7 +64,7 @@ class HostRun:
         caller: asks the user's function.
         config: tries and time-out.
         clock: for deadlines and latencies.
-        progress: is told what was committed.
+        progress: counts what was committed.
         stop: set when the process ends.
         pause_s: before the second try, in s; doubles.
         rescue: sets records aside of which a row-wise function fails; None = they fail the batch.
@@ -178,7 +178,7 @@ class HostRun:
                 if (one := self._halve(whole, error)) is not None:
                     self._fail(group, whole, one)
                     tried = 0
-            except Exception as error:  # noqa: BLE001 - judged, and told to all whom it concerns
+            except Exception as error:  # noqa: BLE001 - judged, and reported to every batch
                 if not all(each.is_wanted() for each in group):
                     _log.info("%s: a shard was lost before the commit; the others go on", whole)
                     continue

@@ -170,7 +170,7 @@ def guilty(count: int, most: int, fails: Callable[[int, int], bool]) -> list[int
 
     Where one half is fine, the other one must be what failed, and is not asked as a whole. But a
     record is only ever named after it has failed alone, so a fault that has passed meanwhile, or
-    one that needs company, names nobody.
+    one that needs company, names none.
 
     Args:
         count: of records that have failed together, >= 1.

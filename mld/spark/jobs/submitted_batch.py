@@ -49,9 +49,9 @@ class SubmittedBatch:
         batch: which.
         fence: False once the shard is lost, or a batch of it has failed, and from then on; may be
             asked in any thread.
-        future: is told how it ended.
+        future: gets its outcome.
         submitted_at: monotonic s.
-        hold: of the shard that it belongs to; None = nobody asks.
+        hold: of the shard that it belongs to; None = not needed.
         rest: what follows the batch and is committed later; None = the batch is all of it.
         payload_bytes: of its records.
     """

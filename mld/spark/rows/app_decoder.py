@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.spark.registration import Pipeline
 
 
-#: Names the folders, and is a column of whoever reads them: ``ctx.batch_id``. Readers such as
+#: Names the folders, and is a column for their readers: ``ctx.batch_id``. Readers such as
 #: pyarrow pass over folders whose name begins with ``_``.
 BATCH_ID = "batch_id"
 

@@ -96,7 +96,7 @@ class HandOff:
                     writer.write_table(table)
         with self._lock:
             is_released = not all(files[0] in self._files.get(each, ()) for each in tables)
-        if is_released:  # while they were written: nobody would remove them
+        if is_released:  # while they were written: nothing else would remove them
             for file in files:
                 file.unlink(missing_ok=True)
         return Parcel(schema, files=tuple(files))

@@ -1,4 +1,4 @@
-"""Sessions with a Spark Connect server: made anew when lost, quick to say that nobody answers.
+"""Sessions with a Spark Connect server: made anew when lost, quick to report that no server answers.
 
 What pyspark does by itself, and what is done about it here:
 
@@ -89,7 +89,7 @@ class ConnectSessions:
         """The live session; a new one if the old one was given up or is closed.
 
         Raises:
-            SparkUnreachable: nobody answers, or we are refused; after less than 10 s.
+            SparkUnreachable: no server answers, or it refuses us; after less than 10 s.
             SparkConfigError: the server does not take something of ``spark.conf.*``.
         """
         with self._lock:
@@ -184,7 +184,7 @@ class ConnectSessions:
         )
 
     def _probe(self) -> None:
-        """See at once what gRPC would find out after 20 s: nobody is there."""
+        """Notice at once, not after 20 s as gRPC does, that no server is there."""
         try:
             with socket.create_connection((self._host, self._port), _PROBE_TIMEOUT_S):
                 pass
@@ -277,7 +277,7 @@ def _within_seconds(call: Callable[[], object], what: str) -> bool:
         call_within(_CLOSE_TIMEOUT_S, call, name="spark-bounded")
     except Overdue:
         return False
-    except Exception as error:  # noqa: BLE001 - there is nobody left to tell but the log
+    except Exception as error:  # noqa: BLE001 - only the log is left to report it to
         _log.info("%s failed: %s", what, describe(error))
     return True
 

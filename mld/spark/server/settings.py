@@ -1,4 +1,4 @@
-"""How the embedded Spark server is told what to do: command line, properties, environment.
+"""Settings of the embedded Spark server: command line, properties, environment.
 
 Pure: texts in, texts out. The command line holds nothing secret, because every user of the machine
 can read it; what ``spark.conf.*`` says goes through a file that only we can read, the token through

@@ -356,7 +356,7 @@ def ivy_text(repository: str | None) -> str:
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUP = Path("/proc/self/cgroup")
-#: Limit, use, and where the cache is told that the kernel gives back; of versions 2 and 1.
+#: Limit, use, and where the cache is that the kernel gives back; of versions 2 and 1.
 _FILES = (
     ("memory.max", "memory.current", "inactive_file "),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),

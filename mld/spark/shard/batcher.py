@@ -2,7 +2,7 @@
 
 A batch ends at whichever comes first: enough records, enough bytes, or the age of its oldest
 record. A cut never changes what was cut before, and nothing here is kept over a restart: records
-are delivered again and are cut anew, so nobody may name a batch by its range.
+are delivered again and are cut anew, so a batch must not be named by its range.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FlushReason(Enum):
     FLOWING = auto()
     """Records have just arrived."""
     IDLE = auto()
-    """An empty delivery: the tail waits for nobody."""
+    """An empty delivery: the tail does not wait for more."""
     STOPPING = auto()
     """Nothing more will be handed to this process: whatever is there is a batch."""
     SHARD_ENDED = auto()

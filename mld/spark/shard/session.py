@@ -58,8 +58,8 @@ class Pump:
         storage: takes its checkpoints.
         clock: for the ages of records and for deadlines.
         keep_alive: starts the daemon's time-out for the outstanding message again.
-        wake: set, by any thread, when a batch is over or nobody listens any more.
-        is_over: True if nobody listens any more.
+        wake: set, by any thread, when a batch is over or the daemon has gone.
+        is_over: True if the daemon or the stub has gone.
         keep_alive_s: how often a keep-alive is due, in s.
 
     Attributes:
@@ -151,7 +151,7 @@ class Pump:
 
     @property
     def _moves(self) -> bool:
-        """False once the shard is lost, a batch has failed or nobody listens."""
+        """False once the shard is lost, a batch has failed or the daemon has gone."""
         return self.work.is_open and not self._is_over()
 
     def _move(self, reason: FlushReason) -> None:

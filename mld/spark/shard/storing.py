@@ -93,7 +93,7 @@ class LeaseStorage:
     Args:
         wire: to the daemon.
         pause_s: before a refused request is sent again, in s; doubles.
-        is_over: True if nobody listens any more.
+        is_over: True if the daemon or the stub has gone.
         keep_alive_s: how often a keep-alive is due in a pause, in s.
         sleep: waits for so many s.
     """
@@ -145,7 +145,7 @@ class LeaseStorage:
         return True
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, with keep-alives to the daemon; False once nobody listens any more."""
+        """Wait, with keep-alives to the daemon; False once the daemon or the stub has gone."""
         while not self._is_over() and seconds > 0:
             step_s = min(seconds, self._sign_s)
             self._sleep(step_s)

@@ -115,7 +115,7 @@ class ShardWork:
 
     @property
     def in_jobs(self) -> int:
-        """Records of batches whose end nobody has taken yet."""
+        """Records of batches whose outcome was not collected yet."""
         with self._lock:
             return sum(len(each.batch.rows) for each in self._in_flight)
 
@@ -184,7 +184,7 @@ class ShardWork:
             most_bytes: payload, in bytes; one record may be bigger.
 
         Returns:
-            the batch, and what is to be told how it ended.
+            the batch, and the future that gets its outcome.
         """
         future: Future[None] = Future()
         future.add_done_callback(self._note_end)
@@ -233,7 +233,7 @@ class ShardWork:
             self.has_asked = False
 
     def abandon(self) -> None:
-        """Nobody listens any more: nothing is committed from now on; from any thread."""
+        """The daemon or the stub has gone: nothing is committed from now on; from any thread."""
         self._is_open = False
         self._engine.abandon(self.shard, self)
 

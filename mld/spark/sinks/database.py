@@ -37,7 +37,7 @@ _UNMARKED = ("P0", "22021", "22P05")
 _IN_FUNCTION = re.compile(r"PL/pgSQL\S* (?:\S+ )?(\S+\(\S*\)).*?(\bRAISE)?$", re.MULTILINE)
 _USER_INFO = re.compile(r"(//[^/\s:@]+:)[^@\s/]+@")
 
-#: What libpq is told unless the user says otherwise: a dead peer is noticed within a minute.
+#: Options of libpq unless the user sets others: a dead peer is noticed within a minute.
 _PATIENCE = {
     "connect_timeout": "10",
     "keepalives_idle": "30",

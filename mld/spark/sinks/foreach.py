@@ -34,7 +34,7 @@ class ForeachSink:
         """Nothing: where the function writes is its own affair."""
 
     def mark(self, shard: ShardKey) -> Position | None:
-        """None: nobody knows what the function made durable."""
+        """None: what the function made durable is not known."""
         del shard
         return None
 

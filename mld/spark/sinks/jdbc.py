@@ -9,7 +9,7 @@ where the next batch begins.
 An exception proves nothing: the marks are looked at again over another connection
 (:func:`mld.spark.sinks.jdbc_marks.judge`), and while they say that nothing was committed the same
 rows are copied again, as long as an outage is likely to last. As long as the database goes on with a
-transaction that nobody waits for any more, it has the marks locked: whoever extends the same
+transaction that was given up here, it has the marks locked: another worker that extends the same
 positions waits for it, and then finds them moved or where they were.
 """
 
@@ -107,7 +107,7 @@ class JdbcSink:
             self._require_table()
         except SparkChildError:
             raise
-        except Exception as error:  # noqa: BLE001 - told in one line
+        except Exception as error:  # noqa: BLE001 - reported in one line
             raise self._final("the marks can't be read, nor made", error) from None
 
     def _require_table(self) -> None:
@@ -136,7 +136,7 @@ class JdbcSink:
                 return self._marks.mark(shard)
             except DatabaseUnavailable as error:
                 last = error
-            except Exception as error:  # noqa: BLE001 - told in one line
+            except Exception as error:  # noqa: BLE001 - reported in one line
                 raise self._final(f"the mark of {shard.shard_id}", error) from None
         assert last is not None  # there is a pause, so there was a try
         raise last
@@ -195,14 +195,14 @@ class JdbcSink:
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Copy the rows and set all marks in one transaction; see ``ports.Sink``.
 
-        A transaction that nobody waits for any more is rolled back, up to the moment of the
+        A transaction that was given up is rolled back, up to the moment of the
         database's own commit.
 
         Raises:
             BatchFailed: the target refuses a row.
             SinkUnavailable: no answer for so long; the batches may be written again, and are found
                 committed if they were.
-            GivenUp: nobody waits for it any more, or a shard is lost; nothing was committed.
+            GivenUp: its time is up, or a shard is lost; nothing was committed.
         """
         what = self._commit_of(batches)
         refused: BatchFailed | None = None

@@ -4,7 +4,7 @@
 one transaction.
 
 A mark needs no name of who has set it. One transaction moves all marks or none, so marks that are
-all at the ends of our batches mean that each of their records is in the target once, whoever put it
+all at the ends of our batches mean that each of their records is in the target once, whichever worker put it
 there; and marks of which only some are there were moved by others.
 """
 
@@ -72,7 +72,7 @@ class ShardMarks:
         return table_columns(self._database, self._table) is not None
 
     def tables_beside(self) -> list[str]:
-        """Quoted names of the tables in the target's schema; none if nothing is told."""
+        """Quoted names of the tables in the target's schema; none if they can't be read."""
         with contextlib.suppress(Exception):  # they are only advice
             with self._database.transaction("look at tables") as transaction:
                 rows = transaction.rows(
@@ -149,7 +149,7 @@ class ShardMarks:
         """Set the marks of batches, which are locked, to their ends.
 
         A first mark can't be locked before it is there: of two first writers of a shard the second
-        one waits here for the first, and breaks the key. No two wait for each other: whoever waits
+        one waits here for the first, and breaks the key. No two wait for each other: a worker that waits
         here for the first mark of a shard has all its locks, and makes first marks in order.
         """
         ordered = sorted(batches, key=lambda each: each.shard)
@@ -209,7 +209,7 @@ def table_columns(database: Database, table: str) -> list[str] | None:
             return transaction.columns(table)
     except DatabaseUnavailable:
         raise
-    except Exception as error:  # noqa: BLE001 - told in one line
+    except Exception as error:  # noqa: BLE001 - reported in one line
         if getattr(error, "sqlstate", None) in _UNREADABLE:
             return None
         raise BatchFailed(f"{table} cannot be read: {database.explain(error)}") from None

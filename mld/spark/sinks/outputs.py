@@ -2,7 +2,7 @@
 
 Each table lies in a directory of its name below ``spark.sink.path``, with marks of its own. All
 files are written first, then a manifest of them is made durable, then the table of positions is
-committed, which decides, and then the tables, one after the other. Whoever owns a shard next adds
+committed, which decides, and then the tables, one after the other. The next owner of a shard adds
 the *same files* where they are missing, and the function is never called again for them: see
 :mod:`mld.spark.table.manifest`.
 """
@@ -219,7 +219,7 @@ class OutputsSink:
         """The manifest, the table that decides, then the others; see ``ports.Sink``.
 
         Raises:
-            BatchFailed: it stands and a table lacks it; whoever begins the shards next adds it.
+            BatchFailed: it stands and a table lacks it; the next owners of the shards add it.
             Exception: whether it stands is not known.
         """
         before, lost = self._positions.behind(batches)
@@ -280,10 +280,10 @@ class OutputsSink:
         self._manifests.remove(manifest)
 
     def _drop_void(self) -> None:
-        """Remove the manifests that nobody will carry out, or need any more.
+        """Remove the manifests that will not be carried out, or are not needed any more.
 
-        Only who made a manifest may let it stand, and at once. So whoever did not for a week is
-        dead, also in an epoch whose shards nobody moves any more.
+        Only the process that made a manifest may commit it, and at once. One that did not for a week is
+        dead, also in an epoch whose shards have no owner any more.
         """
         old = self._manifests.old()
         for manifest in self._manifests.all():

@@ -2,7 +2,7 @@
 
 A record may come again after a crash, in another batch, beside others. So a shard's mark here is
 the last record that was set aside. What lies beyond it is new; what does not is looked for in the
-table. The marks are compared at the commit, so of two hosts that both believe to own a shard, the
+table. The marks are compared at the commit, so of two hosts that both believe they own a shard, the
 second looks again. The files are small, and this process writes them itself.
 """
 

@@ -1,6 +1,6 @@
 """The log of one Delta table through delta-rs: snapshots, commits, log checkpoints.
 
-Three rules, each of which was broken in a trial and doubled rows or told a lie:
+Three rules, each of which, broken in a trial, doubled rows or gave a wrong answer:
 
 * A commit is made on the very object whose marks were compared. A refresh in between would make
   others' commits known to it, and then they are no conflict.
@@ -108,7 +108,7 @@ CHECKPOINT_EVERY = 100
 #: Of a table that is made here. Each commit lists the log, which has one entry a commit, and some
 #: 30,000 a day: a month of them, which is Delta's default, would cost each commit seconds.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 3 days"}
-#: So many files more are told each time: delta-rs keeps 2 to 4 KB a file in memory.
+#: A log line for each so many files more: delta-rs keeps 2 to 4 KB a file in memory.
 _MANY_FILES = 50_000
 #: How many of the latest entries a process syncs when it starts: older ones have been there for long.
 _SYNC_BACK = 1000
@@ -318,7 +318,7 @@ class DeltaLog:
             return None
 
     def _sync_entries(self, version: int) -> None:
-        """What is seen is durable: whoever wrote it may have been killed before its disk answered."""
+        """What is seen is durable: its writer may have been killed before its disk answered."""
         assert self._root is not None
         log = self._root / _LOG
         if self._synced >= version:

@@ -2,9 +2,9 @@
 
 Each process has a directory of its own in the table, with a plain name: what begins with ``_`` or
 ``.`` is never vacuumed. It holds a lock there as long as it lives, and a file ``pending-N`` for each
-job that is not committed. Whoever starts later removes what the dead left pending, unless the log
+job that is not committed. A process that starts later removes what the dead left pending, unless the log
 names it: a process may die between its commit and the removal of that file. Where the file system
-has no locks, nobody can tell who lives: there a job is left for a week, by the file system's clock.
+has no locks, it is not known which processes live: there a job is left for a week, by the file system's clock.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class JobFiles:
         self._lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(OSError):  # a file system without locks, see ``sweep``
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(self._directory / _LOCK)  # a lock that nobody holds yet would look dead
+        draft.rename(self._directory / _LOCK)  # a lock that is not held yet would look dead
 
     def new_job(self) -> Path:
         """As ``Jobs``."""
@@ -237,7 +237,7 @@ def _pending(job: Path) -> Path:
 def _is_dead(directory: Path) -> bool | None:
     """Whether the owner's lock can be had; without a lock file it was swept.
 
-    None: there are no locks, so nobody knows.
+    None: there are no locks, so it is not known.
     """
     try:
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)

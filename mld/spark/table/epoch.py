@@ -1,4 +1,4 @@
-"""Whether a table's marks can be trusted: its epoch's beginning, and that nobody set it back.
+"""Whether a table's marks can be trusted: its epoch's beginning, and that it was not set back.
 
 The beginning is kept twice: as a property, which a RESTORE takes back, and as an application
 transaction, which it keeps but a retention time drops. What remains of the two tells what was done.

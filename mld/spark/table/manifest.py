@@ -2,10 +2,10 @@
 
 A manifest names the shards with the positions they reach, and for each table the files, and the
 guards behind which they are added. Its *first* step has no files: the table of positions. That
-commit decides. While the guards there are as they were, nothing has happened, and whoever moves one
+commit decides. While the guards there are as they were, nothing has happened, and a worker that moves one
 of the shards by another batch makes this one void for ever, because no guard comes back. Once the
 guard of one of its shards there is the manifest's own identity, its files belong to all tables, and
-whoever owns one of its shards next adds them where they are missing, before it begins.
+the next owner of one of its shards adds them where they are missing, before it begins.
 """
 
 from __future__ import annotations

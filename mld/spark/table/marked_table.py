@@ -218,7 +218,7 @@ class MarkedTable:
         identity: int,
         batches: Sequence[ShardBatch],
     ) -> Mapping[ShardKey, CommitOutcome] | None:
-        """What became of the commit; None = nobody came between, so it may be made on this table."""
+        """What became of the commit; None = no other commit came between, so it may be made on this table."""
         now: dict[ShardKey, int | None] = {}
         for shard in before:  # one that is ours proves all
             now[shard] = table.number_of(guard_id(shard))

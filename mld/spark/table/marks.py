@@ -6,7 +6,7 @@ number has up to 186 bits. So a shard has five ids: three for its sequence numbe
 sub-sequence number, and a *guard*, a random number that each commit gives to all shards in it.
 
 The library that commits refuses only if a commit newer than its snapshot names one of the same
-ids; it compares no values. So whoever commits first sees in that very snapshot that each guard is
+ids; it compares no values. So the first to commit sees in that very snapshot that each guard is
 the one that it knows, and two writers behind one position cannot both succeed.
 """
 
@@ -138,7 +138,7 @@ def judge(
         now: the guards in a snapshot that was taken afterwards.
 
     Returns:
-        ``STANDS``; or ``REPEAT``: nobody came between, commit the same files on that very snapshot;
+        ``STANDS``; or ``REPEAT``: no other commit came between, commit the same files on that very snapshot;
         or ``LOST`` with the shards that another writer has moved: nothing of this commit is wanted
         for them.
     """

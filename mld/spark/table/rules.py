@@ -45,7 +45,7 @@ _INDEXED, _INDEXED_COUNT = "delta.dataSkippingStatsColumns", "delta.dataSkipping
 #: and a NaN is in no range.
 _RANGED = ("byte", "short", "integer", "long", "date", "timestamp", "string")
 _PLAIN_NAME = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
-#: As many as Delta indexes unless it is told otherwise.
+#: As many as Delta indexes by default.
 _MOST_INDEXED = 32
 #: Types by the beginning of their names, and what to do instead.
 _REFUSED = {
@@ -158,7 +158,7 @@ def index_property(
     """The table property that keeps delta-rs from logging ranges that leave out rows; None = it is set.
 
     A reader that filters skips files by these ranges. So only columns whose ranges are right are
-    indexed, whoever writes.
+    indexed, whichever program writes.
 
     Args:
         configuration: the table's properties.

@@ -1,7 +1,7 @@
 """How a bucket of S3 is reached, and the few requests that are made there.
 
 Region, endpoint and credentials are found as every AWS client finds them (environment, ``~/.aws``,
-web identity, container, instance). No key is ever copied: delta-rs is told the region and the
+web identity, container, instance). No key is ever copied: delta-rs gets the region and the
 endpoint, and has providers of its own, so credentials that expire are renewed by each.
 """
 

@@ -1,7 +1,7 @@
 """A table in S3: its small files and its jobs' files. See ``table.store``.
 
 A put is there for everybody, durably, once S3 has answered, and so is a listing. So nothing is
-synced. There are no locks either, and nobody can tell who lives: each job that is not committed has
+synced. There are no locks either, so it is not known which processes live: each job that is not committed has
 a small object below ``kcl-mld-pending``, and what one has left is removed a week later.
 """
 

@@ -275,7 +275,7 @@ class Snapshot:
     def restored_after(self, version: int) -> bool:
         """True if a RESTORE is among the commits after a version.
 
-        Of those of which the log has no entry any more that can't be told; a warning says so.
+        Of those of which the log has no entry any more that is not known; a warning says so.
         """
         gone = []
         for number in range(version + 1, self.version + 1):

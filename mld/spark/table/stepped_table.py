@@ -87,7 +87,7 @@ class SteppedTable(MarkedTable):
             examine: raises if files can't be added any more.
 
         Returns:
-            the shards that another writer has moved, so that nobody will ever take this step; none:
+            the shards that another writer has moved, so that this step will never be taken; none:
             the table has it.
 
         Raises:

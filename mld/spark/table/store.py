@@ -1,7 +1,7 @@
 """What a table lies on: a directory, or a place in S3. The one module that tells them apart.
 
 What differs is behind two small surfaces. A ``Store`` has names and small files, ``Jobs`` has the
-files of jobs. On a directory whoever wrote waits for the disk; S3 answers a put once it is durable.
+files of jobs. On a directory the writer waits for the disk; S3 answers a put once it is durable.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Store(Protocol):
 
     @property
     def directory(self) -> Path | None:
-        """Where it is on a file system, on which whoever writes waits for the disk; None = S3."""
+        """Where it is on a file system, on which a writer waits for the disk; None = S3."""
 
     def options(self) -> Mapping[str, str]:
         """For delta-rs.

@@ -59,7 +59,7 @@ def new_epoch(store: Store, word: str, application: str | None, version: int | N
         lines that say where each shard stands, and what to do next.
 
     Raises:
-        SinkRefused: it can't be told which marks belong to the rows; the message says what to do.
+        SinkRefused: which marks belong to the rows is not known; the message says what to do.
     """
     if store.above().has(OUTPUTS_MARK):
         raise SinkRefused(
@@ -335,7 +335,7 @@ def _unnamed(table: DeltaTable, store: Store, retention_hours: int | None) -> li
     """Old data files that the log never named: of merges that were refused.
 
     They lie where delta-rs writes a table's own. What lies elsewhere below it, in our jobs or in
-    another table, is nobody's leftover.
+    another table, is no leftover.
     """
     found = table.vacuum(
         retention_hours=None if retention_hours is None else max(retention_hours, UNNAMED_H),

@@ -1,4 +1,4 @@
-"""What ``kcl-mld-spark optimize``, ``vacuum`` and the like are told; needs no other package."""
+"""Arguments of ``kcl-mld-spark optimize``, ``vacuum`` and the like; needs no other package."""
 
 from __future__ import annotations
 

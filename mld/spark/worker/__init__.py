@@ -1,1 +1,1 @@
-"""One Spark host per worker: how stubs find it, hand over their pipes, and are told the end."""
+"""One Spark host per worker: how stubs find it, hand over their pipes, and learn how to end."""

@@ -3,7 +3,7 @@
 Descriptors 1 and 2 of the host are a pipe, so what Python, a subprocess or the JVM prints reaches
 no shard's protocol. A thread takes whole lines out of the pipe and gives them to the oldest stub,
 or, for what is logged while a shard is served, to that shard's. The pipe is always read: when
-nobody listens, or too slowly, the oldest lines are dropped and counted.
+nothing reads them, or too slowly, the oldest lines are dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Self
 _CHUNK = 4096
 _READ = 65_536
 _LONGEST_LINE = 65_536
-#: What is kept in bytes while nobody reads: of all, and of one shard.
+#: Bytes that are kept while nothing reads them: of all shards, and of one.
 KEPT_BYTES = 256 * 1024
 KEPT_BYTES_OF_SHARD = 64 * 1024
 _FLUSH_S = 0.2
@@ -71,10 +71,10 @@ class _Reader:
 
 
 class LinePump:
-    """Moves lines from a pipe to whoever reads them.
+    """Moves lines from a pipe to their readers.
 
     Args:
-        source: reading end of the pipe; closed by nobody but the end of the process.
+        source: reading end of the pipe; open until the process ends.
         first: reads until the first stub is there, or None; a descriptor that becomes the pump's.
     """
 

@@ -45,7 +45,7 @@ class End:
 
     Attributes:
         notice: for the stubs that are still there; its message goes to the log, too.
-        is_urgent: True if nobody is left to be told anything.
+        is_urgent: True if the daemon has ended, so that the stubs can wait.
     """
 
     notice: ExitNotice
@@ -53,7 +53,7 @@ class End:
 
     @classmethod
     def because(cls, why: str, *, is_urgent: bool = False) -> End:
-        """An end that is a failure for whoever is still there."""
+        """An end that is a failure for the stubs that are still there."""
         return cls(ExitNotice(SparkChildError.exit_code, why), is_urgent)
 
 
@@ -67,7 +67,7 @@ class HostLoop:
         server: likewise; None = it is somebody else's.
         start: outcome of the host's start.
         pump: gets the stubs' standard errors.
-        log: told which thread serves whom.
+        log: learns which thread serves which shard.
         linger_s: how long to stay without a stub, in s.
     """
 
@@ -116,7 +116,7 @@ class HostLoop:
         self._wake()
 
     def run(self) -> End:
-        """Watch until there is a reason to end; nobody can connect any more when it returns."""
+        """Watch until there is a reason to end; no stub can connect any more when it returns."""
         while (end := self._reason()) is None or not self._leave(end):
             self._turn()
         return end

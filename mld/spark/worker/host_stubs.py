@@ -1,4 +1,4 @@
-"""The stubs of a worker: each brings its pipes, is served in a thread, and is told how to end."""
+"""The stubs of a worker: each brings its pipes, is served in a thread, and gets its exit code."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Stub:
         stdin: the child's, ours now; None before and after.
         stdout: likewise.
         environ: what it knows that other stubs don't.
-        is_gone: True once nobody listens to its shard any more.
+        is_gone: True once its shard has no stub or daemon any more.
         left_at: when that was noticed, monotonic s; None before.
         notice: how its thread ended; None while it runs.
     """
@@ -221,7 +221,7 @@ class Stub:
             self.connection.sendall(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
 
     def show_life(self) -> None:
-        """Start the daemon's time-out again; only while a status is owed and nobody serves it."""
+        """Start the daemon's time-out again; only while a status is owed and it is not served."""
         if self.stdout is not None:
             with contextlib.suppress(OSError):
                 os.write(self.stdout, KEEP_ALIVE)
@@ -255,7 +255,7 @@ class Stub:
                 self.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the pipes; only once nobody uses them."""
+        """Let go of the pipes; only once they are not used any more."""
         for descriptor in (self.stdin, self.stdout):
             if descriptor is not None:
                 os.close(descriptor)
@@ -275,7 +275,7 @@ def serve(
         stub: just connected.
         start: of the host.
         pump: gets its standard error.
-        log: is told that this thread serves it.
+        log: learns that this thread serves it.
         introduced: called once its descriptors are here.
     """
     try:
@@ -291,7 +291,7 @@ def serve(
             stub.converse(outcome)
     except SparkChildError as error:
         return ExitNotice.of(error)
-    except Exception as error:  # noqa: BLE001 - the stub is told, and the log
+    except Exception as error:  # noqa: BLE001 - goes to the stub, and into the log
         if not stub.is_gone:
             _log.exception("a shard's session failed")
             return ExitNotice(SparkChildError.exit_code, f"{type(error).__name__}: {error}")

@@ -2,8 +2,8 @@
 
 What the host's own session still holds when it ends are Spark's Python workers, above all. They end
 when the server's end reaches them, by SIGHUP. One that was just being forked ignores that signal,
-computes on for nobody, and the daemon does not know it. So the host looks once more before it goes.
-Elsewhere than on Linux nobody looks.
+goes on in vain, and the daemon does not know it. So the host looks once more before it goes.
+It does so on Linux only.
 """
 
 from __future__ import annotations

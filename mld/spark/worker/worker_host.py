@@ -112,12 +112,12 @@ class Host:
             threading.Event().wait(_SIGNAL_S)
 
     def _try(self, step: Callable[[], _T]) -> _T | None:
-        """A step of the start; its failure is what every stub is told."""
+        """A step of the start; its failure goes to every stub."""
         try:
             return step()
         except SparkChildError as error:
             self._start.decide(ExitNotice.of(error))
-        except Exception as error:  # noqa: BLE001 - every stub is told, and the log
+        except Exception as error:  # noqa: BLE001 - goes to every stub, and into the log
             _log.exception("the start failed")
             text = f"the start of the Spark host failed: {type(error).__name__}: {error}"
             self._start.decide(ExitNotice(SparkChildError.exit_code, text))

@@ -1,1 +1,1 @@
-"""Version 3: a lost lease and an ended shard are told apart."""
+"""Version 3: a lost lease and an ended shard are different calls."""

@@ -30,7 +30,7 @@ def peer_on(*command, timeout_s=20.0):
 def test_a_child_that_does_not_read_its_stdin_is_given_up():
     more_than_a_pipe_holds = Initialize(SHARD, "TRIM_HORIZON", 0, {"text": "x" * 1_000_000})
     with peer_on("sleep", "600", timeout_s=0.1) as deaf:
-        exchange = deaf.tell(more_than_a_pipe_holds)
+        exchange = deaf.send(more_than_a_pipe_holds)
     assert not exchange.answered
     assert exchange.evidence() == "the child did not read its stdin within 0.1 s"
 
@@ -40,7 +40,7 @@ def test_a_program_without_a_first_line_is_run_by_the_shell(tmp_path):
     program.write_text(f"echo '{STATUS}'; read -r line\n")
     program.chmod(0o755)
     with peer_on(str(program)) as child:
-        assert child.tell(START).answered
+        assert child.send(START).answered
     with pytest.raises(FileNotFoundError), peer_on(str(tmp_path / "no-program")):
         pass
 
@@ -48,7 +48,7 @@ def test_a_program_without_a_first_line_is_run_by_the_shell(tmp_path):
 def test_a_message_that_is_no_childs_is_skipped():
     program = f"""echo '{{"action":"leaseLost"}}'; echo '{STATUS}'; read -r line; read -r line"""
     with peer_on("sh", "-c", program) as odd:
-        exchange = odd.tell(START)
+        exchange = odd.send(START)
     assert exchange.answered
     assert (exchange.junk, exchange.checkpoints, exchange.surplus) == ([], [], b"")
 

@@ -189,7 +189,7 @@ class ScriptedPeer:
     def __init__(self, exchange, stdout, code):
         self._exchange, self.stdout, self._code = exchange, stdout, code
 
-    def tell(self, message, answer=None):
+    def send(self, message, answer=None):
         return self._exchange
 
     def write_raw(self, line):
