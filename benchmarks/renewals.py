@@ -94,7 +94,7 @@ async def measure(aws, rounds):
         client(aws, "kinesis", aws.kinesis_url, RETRIEVAL_THREADS), pools[1], pools[2]
     )
     store = LeaseStore(dynamodb, config, clock)
-    await store.ensure_table()
+    await store.table.ensure()
     for number in range(LEASES):
         key = f"shardId-{number:012d}"
         await store.create_if_absent(
@@ -113,7 +113,7 @@ async def measure(aws, rounds):
     dynamodb.done.clear()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(hang(kinesis)) for _ in range(RETRIEVAL_THREADS)]
-        tasks.append(group.create_task(renewer.run()))
+        tasks.append(group.create_task(renewer.heartbeat.run()))
         await asyncio.sleep(interval_s * rounds)
         for task in tasks:
             task.cancel()

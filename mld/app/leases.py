@@ -205,7 +205,7 @@ class LeaseWiring:
             assigner.wake,
             failover_s=self._config.leases.failover_s,
             lapses=self._renewer.lapses,
-            find_most=self._renewer.most_renewable,
+            find_most=self._renewer.heartbeat.report.most_renewable,
         )
 
     def _lock(self, assigner: LeaseAssigner) -> LeaderLock:

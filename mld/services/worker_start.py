@@ -236,7 +236,7 @@ class WorkerStart:
             initialize = group.create_task(self._try_initialize(), name="initialize")
             watch = group.create_task(_cancel_on(stop_requested, initialize), name="stop-watch")
             # What it resumes first may be due before it has read the list of shards.
-            renewing = group.create_task(self._coordinator.renewer.run(), name="renewals")
+            renewing = group.create_task(self._coordinator.renewer.heartbeat.run(), name="renewals")
             initialize.add_done_callback(lambda _: watch.cancel())
             initialize.add_done_callback(lambda _: renewing.cancel())
         if self._failure is not None:

@@ -134,7 +134,7 @@ def test_a_checkpoint_that_moves_back_is_noticed():
 def test_a_write_to_the_lease_of_another_is_noticed():
     def meddle(worker):
         store = worker.coordinator.store
-        run = worker.coordinator.renewer.run
+        run = worker.coordinator.renewer.heartbeat.run
 
         async def meddling():
             await asyncio.sleep(10)
@@ -142,7 +142,7 @@ def test_a_write_to_the_lease_of_another_is_noticed():
                 await store.renew(lease)
             await run()
 
-        worker.coordinator.renewer.run = meddling
+        worker.coordinator.renewer.heartbeat.run = meddling
 
     assert "S2" in convicted_rules(CALM, with_worker(meddle))
 

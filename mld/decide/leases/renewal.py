@@ -148,6 +148,18 @@ def judge_move(write: LeaseWrite, row: Lease | None, *, only_unchanged: bool) ->
     return MoveVerdict.AGAIN if may_repeat else MoveVerdict.LOST
 
 
+def is_released(write: LeaseWrite, row: Lease) -> bool:
+    """True when an unanswered release is visible, or was followed by another worker's take.
+
+    Args:
+        write: the holder's last write; only a release takes its name away.
+        row: the row as stored now, read consistently.
+    """
+    if write.before.actual_owner in (write.after.actual_owner, row.actual_owner):
+        return False
+    return row.lease_counter >= write.after.lease_counter
+
+
 def _is_hand_off(before: Lease, row: Lease) -> bool:
     return (
         before.checkpoint_owner is None

@@ -269,6 +269,25 @@ def hash_range_update(lease_key: str, hash_range: HashRange) -> dict[str, Any]:
     return _metadata_update(lease_key, hash_range_attributes(hash_range))
 
 
+def deletion(lease_key: str, *, only_finished: bool) -> dict[str, Any]:
+    """Request of DeleteItem that removes a lease, and no other item.
+
+    Args:
+        only_finished: only when its checkpoint is SHARD_END.
+    """
+    condition = "(attribute_not_exists(entityType) OR entityType = :lease)"
+    values = {":lease": {"S": "LEASE"}}
+    if only_finished:
+        condition += " AND checkpoint = :end"
+        values[":end"] = {"S": "SHARD_END"}
+    return {
+        "Key": {LEASE_KEY: {"S": lease_key}},
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
 def _is_switch(lease: Lease, worker_id: str) -> bool:
     """Whether taking counts as a change of owner (DynamoDBLeaseSerializer.java:283-294)."""
     changes_owner = lease.lease_owner is not None and lease.lease_owner != worker_id

@@ -14,7 +14,7 @@ from mld.model.attributes import integer
 from mld.model.leases.containment import FAILURE, NO_FAILURE, SKIP
 from mld.model.leases.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
 from mld.model.leases.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
-from mld.model.leases.lease_writes import PENDING, LeaseWrite, own_write
+from mld.model.leases.lease_writes import PENDING, LeaseWrite, own_write, renewal
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
@@ -33,6 +33,15 @@ def carrying_out(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite
     condition = f"{write.request['ConditionExpression']} AND {REQUEST} = :request"
     changed = {"ConditionExpression": condition, "ExpressionAttributeValues": values}
     return replace(write, request={**write.request, **changed})
+
+
+def answering(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite:
+    """What the holder writes for a request: :func:`carrying_out`, or a renewal if it is void.
+
+    It is void when it was withdrawn, the shard is finished, or the lease is being handed over.
+    """
+    is_void = lease.request != request or lease.is_handed_over or lease.is_finished
+    return renewal(lease) if is_void else carrying_out(lease, request, at_s)
 
 
 def writing_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> LeaseWrite:

@@ -91,7 +91,7 @@ class MigrationReadyMonitor:
             return FlipReadiness()
         scan = await self._store.scan()
         metrics = await self._items.worker_metrics()
-        has_index = await self._store.index_can_be_asked()
+        has_index = await self._store.table.index_can_be_asked()
         why_not = unready(scan.leases, metrics, self._clock.wall(), has_index=has_index)
         now = self._clock.monotonic()
         if why_not != self._said:
@@ -151,8 +151,8 @@ class IndexKeeper:
 
     async def _look(self, looks: int) -> bool:
         if self._state.has_begun or (looks >= INDEX_PATIENCE and await self._is_leader()):
-            return await self._store.ensure_index()
-        return await self._store.index_can_be_asked()
+            return await self._store.table.ensure_index()
+        return await self._store.table.index_can_be_asked()
 
     async def _is_leader(self) -> bool:
         is_assigned = self._state.behaviour.mode is Mode.ASSIGNED

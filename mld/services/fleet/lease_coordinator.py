@@ -59,7 +59,7 @@ class LeaseCoordinator:
             ResourceMissing: the table doesn't become usable.
             AwsError: try again.
         """
-        created = await self.store.ensure_table()
+        created = await self.store.table.ensure()
         scan = await self.store.scan()
         await self.fleet.check()
         self.member.follow()
@@ -95,7 +95,7 @@ class LeaseCoordinator:
     async def run(self) -> None:
         """Renew and get leases until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.renewer.run())
+            group.create_task(self.renewer.heartbeat.run())
             group.create_task(self.acquisition.run())
 
     def leases_created(self) -> None:
@@ -130,7 +130,7 @@ def watch_table(
 ) -> ExistenceWatch:
     """The watch over the lease table: without it nothing is held, and every child is notified."""
     return ExistenceWatch(
-        store.look_at_table,
+        store.table.look,
         store.table_doubted,
         Reason.TABLE_DELETED,
         conditions,

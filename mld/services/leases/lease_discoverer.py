@@ -180,7 +180,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         self._is_spared = is_fresh and may_be_old
         if scan is None or not self._is_spared:
             if scan is not None and may_ask_index(len(scan.leases)):
-                listed = await self._store.my_lease_keys(self._worker_id)
+                listed = await self._store.owner_index.keys_of(self._worker_id)
                 if listed is not None:
                     self._by_index, self._watched = True, {}
                     return set(listed)

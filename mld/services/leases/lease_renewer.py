@@ -1,8 +1,6 @@
-"""The leases that this worker holds: heartbeats, checkpoints, and how they are let go.
+"""The leases that this worker holds: how they are gained and let go, and the holder's writes.
 
-Each lease is renewed when it is due, and belief ends in between, by
-:class:`~mld.services.leases.held_leases.HeldLeases`. A round renews what is due, then tries to
-regain what lapsed. Whatever goes wrong with one lease harms no other one.
+They are renewed by :class:`~mld.services.leases.heartbeat.Heartbeat`.
 
 Invariant: renewal, checkpoint, release and taking of one lease never overlap (one lock a lease), so
 the counter in memory is the one in the table, or one behind it after a lost answer.
@@ -16,15 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mld.decide.backoff import backoff_s
-from mld.errors import AwsError, Denied, LeaseLost, NotFound, UnknownOutcome
-from mld.model.metrics import RENEWAL_LATENESS
+from mld.errors import AwsError, LeaseLost, UnknownOutcome
 from mld.services.concurrency import for_each
+from mld.services.leases.heartbeat import Heartbeat, retry_pause_s
 from mld.services.leases.held_leases import HeldLeases
-from mld.services.leases.renewal_report import RenewalReport
 
 if TYPE_CHECKING:
     import random
@@ -38,35 +33,15 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.ports.runtime import Clock, IdSource
     from mld.services.conditions import FailingCondition
-    from mld.services.leases.held_leases import Holding
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.leases.renewal_report import RenewalRound
 
 log = logging.getLogger(__name__)
 
 RELEASE_TRIES = 3
-#: First and longest pause before a failed renewal is tried again within its round.
-RETRY_FIRST_S = 0.1
-RETRY_CAP_S = 1.0
-#: Renewals that would be due so soon are made together.
-TOGETHER_S = 0.15
-#: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
-HOPELESS_SHARE = 0.5
-#: So short that belief is not stretched, long enough for the clock to move.
-MIN_SLEEP_S = 0.001
-
-
-class _Try(Enum):
-    """How one try to renew ended."""
-
-    RENEWED = auto()
-    GONE = auto()
-    REPEAT = auto()
-    HOPELESS = auto()
 
 
 class LeaseRenewer:
-    """Keeps what it is given until somebody else has it or its time is up."""
+    """Holds leases until another worker has them or they expire."""
 
     def __init__(
         self,
@@ -79,15 +54,15 @@ class LeaseRenewer:
         metrics: Metrics,
         failing: FailingCondition | None = None,
     ) -> None:
-        """Hold nothing yet; ``failing`` is told whether leases can be renewed."""
+        """Hold nothing yet; ``failing`` shows whether leases can be renewed."""
         self._store = store
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        self._metrics = metrics
         self._held = HeldLeases(config, clock, ids)
-        self._report = RenewalReport(config, self._held, clock, metrics, failing)
+        #: Renews what is held; run it beside all else.
+        self.heartbeat = Heartbeat(store, self._held, config, clock, rng, metrics, failing)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
         #: Woken when a lease was not renewed in time.
@@ -96,9 +71,6 @@ class LeaseRenewer:
         self.in_time = self._held.in_time
         #: Cleared while renewals don't keep up: who would take leases waits for it.
         self.keeps_up = self._held.keeps_up
-        self._regain_at = clock.monotonic() + config.renewal_interval_s
-        self._busy: set[str] = set()
-        self._slots = asyncio.Semaphore(config.renewal_threads)
 
     # -- what is held -----------------------------------------------------------------------------
 
@@ -126,10 +98,6 @@ class LeaseRenewer:
         """
         unfinished = sum(not held.lease.is_finished for held in self.held())
         return unfinished < self._config.max_leases_for_worker
-
-    def most_renewable(self) -> int | None:
-        """How many leases this worker can renew in time; None while no renewal was answered."""
-        return self._report.most_renewable()
 
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""
@@ -308,7 +276,7 @@ class LeaseRenewer:
             except AwsError as error:
                 log.warning("Could not release lease %s: %s", lease.lease_key, error)
                 if attempt + 1 < RELEASE_TRIES:
-                    await asyncio.sleep(self._retry_pause(attempt))
+                    await asyncio.sleep(retry_pause_s(attempt, self._rng))
         self._held.note_unreleased(lease.lease_key)
         return False
 
@@ -374,22 +342,7 @@ class LeaseRenewer:
             requested_at = self._clock.monotonic()
             if self._held.has_lapsed(holding):
                 raise LeaseLost(lease_key, "it was not renewed in time")
-            await self._write_alone(holding, requested_at, write)
-
-    async def _write_alone(
-        self,
-        holding: Holding,
-        requested_at: float,
-        write: Callable[[Lease, float | None], Awaitable[Lease]],
-    ) -> None:
-        # A checkpoint spares a renewal, so it has to say what that would have said.
-        measured = self._held.measure(holding)
-        try:
-            lease = await write(holding.lease, None if measured is None else measured.kbps)
-        except LeaseLost as lost:
-            self._held.lose(holding, lost.why)
-            raise
-        self._held.succeed(holding, lease, requested_at, measured)
+            await self.heartbeat.write(holding, requested_at, write)
 
     async def refresh(self, lease_key: str, token: str) -> HeldLease:
         """Renew one lease now, and so learn what a write without an answer has left in its row.
@@ -403,147 +356,3 @@ class LeaseRenewer:
         if held is None or held.token != token:
             raise LeaseLost(lease_key, "it is not held any more")
         return held
-
-    # -- the heartbeat ----------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Renew what is due until cancelled; may be called again afterwards."""
-        self._busy.clear()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_expiry())
-            group.create_task(self._run_rounds(group))
-
-    async def _run_rounds(self, group: asyncio.TaskGroup) -> None:
-        """Begin a round whenever renewals are due; one that takes its time holds up no other."""
-        while True:
-            try:
-                if keys := self._due():
-                    self._busy.update(keys)
-                    group.create_task(self._guarded(keys))
-                due_at = self._held.next_due_at(besides=self._busy)
-                wake_at = self._regain_at if due_at is None else min(due_at, self._regain_at)
-                pause_s = max(MIN_SLEEP_S, wake_at - self._clock.monotonic())
-            except Exception:
-                # The heartbeat must outlive any defect: without it every lease is lost.
-                log.exception("Renewing leases failed unexpectedly")
-                pause_s = RETRY_CAP_S
-            await self._held.wanted.wait(pause_s)
-
-    def _due(self) -> list[str]:
-        """What to renew now: what is due, or will be so soon that it may as well go along."""
-        now = self._clock.monotonic()
-        due_at = self._held.next_due_at(besides=self._busy)
-        keys: list[str] = []
-        if due_at is not None and due_at <= now:
-            self._metrics.add(RENEWAL_LATENESS, now - due_at)
-            keys = self._held.due(now + TOGETHER_S)
-        if now >= self._regain_at:
-            self._regain_at = now + self._config.renewal_interval_s
-            keys += self._held.lapsed()
-            if not len(self._held):
-                self._report.finished(
-                    0, 0, 0.0
-                )  # tells how many are held, as a round without leases does
-        return [key for key in keys if key not in self._busy]
-
-    async def _guarded(self, keys: list[str]) -> None:
-        try:
-            await self._round(keys)
-        except Exception:
-            log.exception("Renewing leases failed unexpectedly")
-            for key in keys:
-                self._held.postpone(key, self._clock.monotonic() + RETRY_CAP_S)
-            self._busy.difference_update(keys)
-        self._held.wanted.wake()
-
-    async def renew_once(self) -> RenewalRound:
-        """Renew every held lease now, due or not, and try to regain every lapsed one."""
-        return await self._round(self._held.keys_by_wait() + self._held.lapsed())
-
-    async def _round(self, pending: list[str]) -> RenewalRound:
-        """Renew leases, trying failed ones again for as long as Java's period.
-
-        Leases that lapsed are tried after the others: while nobody else took them (the table was
-        out of reach, this process was frozen), writing on top of our own last row regains them.
-        """
-        started_at = self._clock.monotonic()
-        ends_at = started_at + self._config.renewal_interval_s
-        attempt, renewed, hopeless = 0, 0, 0
-        while pending:
-            tries = await self._try_all(pending)
-            renewed += sum(outcome is _Try.RENEWED for outcome in tries.values())
-            hopeless += sum(outcome is _Try.HOPELESS for outcome in tries.values())
-            pending = [key for key in pending if tries[key] is _Try.REPEAT]
-            pause_s = self._retry_pause(attempt)
-            if not pending or self._clock.monotonic() + pause_s >= ends_at:
-                break
-            await asyncio.sleep(pause_s)
-            attempt += 1
-        self._busy.difference_update(pending)
-        took_s = self._clock.monotonic() - started_at
-        return self._report.finished(renewed, len(pending) + hopeless, took_s)
-
-    async def _try_all(self, keys: list[str]) -> dict[str, _Try]:
-        outcomes: dict[str, _Try] = {}
-
-        async def renew(key: str) -> None:
-            # A slot first: belief is counted from the request, not from the wait for one.
-            async with self._slots, self._held.lock(key):
-                try:
-                    outcomes[key] = await self._try(key)
-                except Exception:
-                    # A defect in one lease's renewal must not take the others' time.
-                    log.exception("Renewing lease %s failed unexpectedly", key)
-                    outcomes[key] = _Try.HOPELESS
-            if outcomes[key] in {_Try.HOPELESS, _Try.REPEAT}:
-                self._held.note_trouble()
-            if outcomes[key] is _Try.HOPELESS:
-                pause_s = self._config.renewal_interval_s * HOPELESS_SHARE
-                self._held.postpone(key, self._clock.monotonic() + pause_s)
-            if outcomes[key] is not _Try.REPEAT:
-                self._busy.discard(key)  # others of its round may take longer than it may wait
-
-        # All wait for slots in order of age: a large round gets no fewer than several small ones.
-        await for_each(keys, max(1, len(keys)), renew)
-        return outcomes
-
-    async def _try(self, lease_key: str) -> _Try:
-        """One try to renew a held or to regain a lapsed lease, under its lock."""
-        holding = self._held.find(lease_key)
-        if holding is not None and self._held.has_lapsed(holding):
-            holding = None
-        row = self._held.lapsed_row(lease_key) if holding is None else holding.lease
-        if row is None:
-            return _Try.GONE
-        requested_at = self._clock.monotonic()
-        outcome = await self._renew(row, holding, requested_at)
-        took_s = self._clock.monotonic() - requested_at
-        self._report.tried(took_s, is_answered=outcome in (_Try.RENEWED, _Try.GONE))
-        return outcome
-
-    async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
-        try:
-            if holding is not None:
-                await self._write_alone(holding, requested_at, self._store.renew)
-            else:
-                lease = await self._store.renew(row)
-                if self._held.lapsed_row(row.lease_key) is not None:
-                    self._held.hold(lease, requested_at)
-        except LeaseLost:
-            self._held.forget(row.lease_key)
-            return _Try.GONE
-        except AwsError as error:
-            self._report.failed(row.lease_key, error)
-            return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
-        return _Try.RENEWED
-
-    async def _watch_expiry(self) -> None:
-        """Tell of leases whose time is up, even while all requests hang."""
-        longest_s = self._config.renewal_interval_s / 4
-        while True:
-            soonest = self._held.look_at_time()
-            left_s = longest_s if soonest is None else soonest - self._clock.monotonic()
-            await asyncio.sleep(min(longest_s, max(MIN_SLEEP_S, left_s)))
-
-    def _retry_pause(self, attempt: int) -> float:
-        return backoff_s(attempt, self._rng, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)

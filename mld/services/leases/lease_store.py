@@ -13,7 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet.foreign_rows import foreign_rows
-from mld.decide.leases.renewal import MoveVerdict, RowVerdict, judge_move, judge_row, judge_taking
+from mld.decide.leases.renewal import (
+    MoveVerdict,
+    RowVerdict,
+    is_released,
+    judge_move,
+    judge_row,
+    judge_taking,
+)
 from mld.errors import (
     AwsError,
     ConditionFailed,
@@ -37,6 +44,7 @@ from mld.model.leases.lease_writes import (
     checkpointing,
     children_update,
     containing,
+    deletion,
     hand_off_start,
     hash_range_update,
     marking,
@@ -44,7 +52,7 @@ from mld.model.leases.lease_writes import (
     renewal,
     taking,
 )
-from mld.model.leases.steering_writes import carrying_out, withdrawing
+from mld.model.leases.steering_writes import answering, withdrawing
 from mld.services.concurrency import Wakeup
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable, OwnerIndex
@@ -94,7 +102,8 @@ class LeaseStore:
         self._dynamodb = dynamodb
         #: Name of the lease table.
         self.table_name = config.table_name
-        self._table = LeaseTable(dynamodb, config, clock)
+        #: The table itself: creating it and its index.
+        self.table = LeaseTable(dynamodb, config, clock)
         #: ``account:region:name`` of the stream in single-stream mode, once it is known.
         self.find_stream_mark: Callable[[], str | None] = lambda: None
         #: Its name, which is always known.
@@ -116,30 +125,15 @@ class LeaseStore:
         self.scanned = Wakeup()
         #: Woken when the table, or the row of a lease that we hold as it was, was not found.
         self.table_doubted = Wakeup()
-        self._owners = OwnerIndex(dynamodb, config.table_name, self.table_doubted)
-
-    async def ensure_table(self) -> bool:
-        """Create the table if need be and wait until it can be used; see :class:`LeaseTable`."""
-        return await self._table.ensure()
-
-    async def ensure_index(self) -> bool:
-        """Create the index of 3.x fleets if need be; see :meth:`LeaseTable.ensure_index`."""
-        return await self._table.ensure_index()
-
-    async def index_can_be_asked(self) -> bool:
-        """Whether that index is there and filled: what a flip of the fleet to 3.x waits for."""
-        return await self._table.index_can_be_asked()
-
-    async def look_at_table(self) -> str | None:
-        """What is wrong with the table itself, for people; None = it is the one of the start."""
-        return await self._table.look()
+        #: Finds the leases of a worker of a 3.x fleet without a scan.
+        self.owner_index = OwnerIndex(dynamodb, config.table_name, self.table_doubted)
 
     # -- reading ----------------------------------------------------------------------------------
 
     async def scan(self) -> TableScan:
         """Read the whole table, eventually consistent; also kept as :attr:`last_scan`."""
         try:
-            self.last_scan = await self._scanner.scan(self._table.size_bytes)
+            self.last_scan = await self._scanner.scan(self.table.size_bytes)
         except NotFound:
             self.table_doubted.wake()
             raise
@@ -156,10 +150,6 @@ class LeaseStore:
         """
         item = await self._item(lease_key, consistent=consistent)
         return _lease_of(item) if item else None
-
-    async def my_lease_keys(self, worker_id: str) -> tuple[str, ...] | None:
-        """Keys of the leases that name a worker, by the index of 3.x fleets; see OwnerIndex."""
-        return await self._owners.keys_of(worker_id)
 
     @property
     def conflict(self) -> str | None:
@@ -182,8 +172,8 @@ class LeaseStore:
 
         Args:
             lease: the row as we last wrote it.
-            throughput_kbps: what was read of late in KiB/s, for the leader of a 3.x fleet; None =
-                say nothing.
+            throughput_kbps: the recent average in KiB/s, for the leader of a 3.x fleet; None =
+                not written.
 
         Returns:
             The row as written; with ``checkpoint_owner`` set when a 3.x leader hands it over.
@@ -241,21 +231,14 @@ class LeaseStore:
         """Do what the holder was asked for; otherwise like :meth:`renew`.
 
         Args:
-            lease: the row as we last wrote it.
-            request: addressed to us.
+            request: addressed to this worker.
             at_s: epoch seconds, for the note in the row.
 
         Returns:
-            The row as stored: it has done the request, or that was void: withdrawn, or the shard is
-            finished or being handed over. After a release without an answer another worker may have
-            it.
+            The row as stored; see :func:`~mld.model.leases.steering_writes.answering`. After a
+            release without an answer another worker may have it.
         """
-
-        def make(row: Lease) -> LeaseWrite:
-            is_void = row.request != request or row.is_handed_over or row.is_finished
-            return renewal(row) if is_void else carrying_out(row, request, at_s)
-
-        return await self._write_as_holder(lease, make)
+        return await self._write_as_holder(lease, lambda row: answering(row, request, at_s))
 
     async def withdraw(self, lease_key: str, request: LeaseRequest) -> None:
         """Take back a request that its holder can't carry out, if it still stands.
@@ -263,9 +246,9 @@ class LeaseStore:
         Raises:
             AwsError: it may still stand.
         """
-        taking_back = withdrawing(lease_key, request)
+        write = withdrawing(lease_key, request)
         with contextlib.suppress(ConditionFailed):
-            await self._dynamodb.update_item(TableName=self.table_name, **taking_back)
+            await self._dynamodb.update_item(TableName=self.table_name, **write)
 
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
         for _ in range(WRITE_TRIES):
@@ -287,7 +270,7 @@ class LeaseStore:
                 return _with_request(write.after, answer.get("Attributes"))
             if row is None or row.lease_counter < lease.lease_counter:
                 self.table_doubted.wake()  # no worker lowers a counter: is it another table?
-            if unanswered and row is not None and _has_released(write, row):
+            if unanswered and row is not None and is_released(write, row):
                 return row
             judgement = judge_row(lease, row)
             if judgement.verdict is RowVerdict.LOST or row is None:
@@ -370,11 +353,7 @@ class LeaseStore:
     # -- creating, noting, deleting ---------------------------------------------------------------
 
     async def create_if_absent(self, lease: Lease) -> bool:
-        """Add a row unless there is one with that key.
-
-        Returns:
-            True when it is there through this call.
-        """
+        """Add a row unless there is one with that key; True when this call added it."""
         self.check_rows("PutItem")
         lease = replace(lease, stream_mark=self.find_stream_mark())
         for _ in range(WRITE_TRIES):
@@ -426,20 +405,10 @@ class LeaseStore:
             True when the row is gone, by us or before us.
         """
         self.check_rows("DeleteItem")
-        condition = "(attribute_not_exists(entityType) OR entityType = :lease)"
-        values = {":lease": {"S": "LEASE"}}
-        if only_finished:
-            condition += " AND checkpoint = :end"
-            values[":end"] = {"S": "SHARD_END"}
+        request = deletion(lease_key, only_finished=only_finished)
         for _ in range(WRITE_TRIES):
             try:
-                await self._dynamodb.delete_item(
-                    TableName=self.table_name,
-                    Key={LEASE_KEY: {"S": lease_key}},
-                    ConditionExpression=condition,
-                    ExpressionAttributeValues=values,
-                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                )
+                await self._dynamodb.delete_item(TableName=self.table_name, **request)
             except ConditionFailed as refused:
                 return await self._item_after(lease_key, refused) is None
             except UnknownOutcome as error:
@@ -449,18 +418,16 @@ class LeaseStore:
                 return True
         raise UnknownOutcome("DeleteItem", "Unresolved", f"{lease_key} after several tries")
 
-    async def _write_metadata(self, request: Mapping[str, Any]) -> bool:
-        for attempt in range(1, WRITE_TRIES + 1):
-            try:
-                await self._dynamodb.update_item(TableName=self.table_name, **request)
-            except ConditionFailed:
-                return False
-            except UnknownOutcome:
-                # The same values again do no harm.
-                if attempt == WRITE_TRIES:
-                    raise
-            else:
-                break
+    async def _write_metadata(self, request: Mapping[str, Any], tries: int = WRITE_TRIES) -> bool:
+        try:
+            await self._dynamodb.update_item(TableName=self.table_name, **request)
+        except ConditionFailed:
+            return False
+        except UnknownOutcome:
+            if tries == 1:
+                raise
+            # Writing the same values again does no harm.
+            return await self._write_metadata(request, tries - 1)
         return True
 
     # -- after a write went wrong -----------------------------------------------------------------
@@ -517,13 +484,6 @@ def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:
     """The row as written, with a request that somebody has put into it; that keeps the counter."""
     request = request_in(attributes or {})
     return lease if request == lease.request else replace(lease, request=request)
-
-
-def _has_released(write: LeaseWrite, row: Lease) -> bool:
-    """True when an unanswered release is visible, or was followed by another worker's take."""
-    if write.before.actual_owner in (write.after.actual_owner, row.actual_owner):
-        return False
-    return row.lease_counter >= write.after.lease_counter
 
 
 def _lease_of(item: Mapping[str, Any]) -> Lease:

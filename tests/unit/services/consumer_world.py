@@ -204,7 +204,7 @@ class World:
 
     async def open(self) -> None:
         """Until stream and table can be used."""
-        await self.store.ensure_table()
+        await self.store.table.ensure()
         await asyncio.sleep(60)
 
     async def hold(

@@ -49,6 +49,7 @@ class Renewer:
     """Holds what the test says."""
 
     def __init__(self) -> None:
+        self.heartbeat = self  # which nothing here needs
         self.changed = Wakeup()
         self.leases: dict[str, HeldLease] = {}
         self.released: list[str] = []

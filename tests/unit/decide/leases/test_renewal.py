@@ -11,6 +11,7 @@ from mld.decide.leases.renewal import (
     calm_renewal_due_at,
     first_renewal_due_at,
     is_prompt,
+    is_released,
     judge_row,
     judge_taking,
     most_renewable,
@@ -19,6 +20,7 @@ from mld.decide.leases.renewal import (
 )
 from mld.model.attributes import decimal
 from mld.model.config.config import LeaseConfig
+from mld.model.leases.lease_writes import releasing, renewal
 from tests.fakes.lease_world import lease
 
 
@@ -202,3 +204,18 @@ def test_what_a_worker_can_renew_follows_from_the_answers_of_the_table(
 ):
     config = LeaseConfig(table_name="", failover_s=failover_s, renewal_threads=threads)
     assert most_renewable(config, answer_s) == most
+
+
+@pytest.mark.parametrize(
+    ("write", "stored", "released"),
+    [
+        (releasing(row(7)), row(8, None), True),
+        (releasing(row(7)), row(9, "other"), True),
+        (releasing(row(7)), row(7, "other"), False),
+        (releasing(row(7)), row(8), False),
+        (releasing(row(7, "next", "me")), row(8, "next"), True),
+        (renewal(row(7)), row(9, "other"), False),
+    ],
+)
+def test_a_release_without_an_answer_is_seen_in_the_row(write, stored, released):
+    assert is_released(write, stored) is released

@@ -127,7 +127,7 @@ def test_what_is_held_stays_held_and_a_take_under_way_is_undone():
             {Mode.TAKES: taker, Mode.ASSIGNED: lambda: Told("discoverer", heard)}, Mode.TAKES
         )
         async with asyncio.TaskGroup() as group:
-            renewing = group.create_task(me.renewer.run())
+            renewing = group.create_task(me.renewer.heartbeat.run())
             switching = group.create_task(switch.run())
             await asyncio.sleep(1)
             world.put(lease(1))

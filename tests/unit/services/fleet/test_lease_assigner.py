@@ -336,7 +336,7 @@ def test_a_hand_off_of_an_own_lease_is_met_by_a_renewal_when_the_table_does_not_
         world.fault("refuse", "UpdateItem", error=throttled)
         assert not (await looking).failed
         assert not any(held.lease.is_handed_over for held in leader.renewer.held())
-        await leader.renewer.renew_once()
+        await leader.renewer.heartbeat.renew_once()
         assert sum(held.lease.is_handed_over for held in leader.renewer.held()) == 1
 
     with_leader(test)

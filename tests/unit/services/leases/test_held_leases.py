@@ -55,7 +55,7 @@ def test_whichever_write_keeps_a_lease_says_its_throughput_where_a_leader_asks_f
 
         async def write_now():
             if write == "renewal":
-                await renewer.renew_once()
+                await renewer.heartbeat.renew_once()
             else:
                 await renewer.checkpoint(KEY, held.token, POSITION)
             return world.row(KEY).get("throughputKBps")

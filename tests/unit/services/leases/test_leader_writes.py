@@ -161,7 +161,7 @@ def with_index(test, *rows, **settings):
         world.create_table()
         world.put(*rows)
         store = world.store()
-        while not await store.ensure_index():
+        while not await store.table.ensure_index():
             pass
         for name, value in settings.items():
             setattr(world.model.settings, name, value)
@@ -175,23 +175,23 @@ def test_a_worker_finds_the_leases_that_name_it_page_by_page():
 
     async def test(_world, store):
         keys = tuple(f"shardId-{number:012d}" for number in (0, 2, 4, 6))
-        assert await store.my_lease_keys("a") == keys
-        assert await store.my_lease_keys("c") == ()
+        assert await store.owner_index.keys_of("a") == keys
+        assert await store.owner_index.keys_of("c") == ()
 
     with_index(test, *rows, page_items=2)
 
 
 def test_without_an_index_there_is_no_answer_and_none_while_it_is_filled():
     async def test(world, store):
-        assert await store.my_lease_keys("a") is None
+        assert await store.owner_index.keys_of("a") is None
         world.model.settings.create_s = 60
-        assert not await store.ensure_index()
-        assert not await store.index_can_be_asked()
-        assert await store.my_lease_keys("a") is None
+        assert not await store.table.ensure_index()
+        assert not await store.table.index_can_be_asked()
+        assert await store.owner_index.keys_of("a") is None
         world.model.settings.create_s = 0
         world.model.tables[TABLE].indexes["LeaseOwnerToLeaseKeyIndex"]["active_s"] = 0
-        assert await store.index_can_be_asked()
-        assert await store.my_lease_keys("a") == (KEY,)
+        assert await store.table.index_can_be_asked()
+        assert await store.owner_index.keys_of("a") == (KEY,)
 
     on_table(test, lease(lease_owner="a"))
 
@@ -199,9 +199,9 @@ def test_without_an_index_there_is_no_answer_and_none_while_it_is_filled():
 def test_an_index_of_a_table_that_is_gone_has_no_answer_and_the_table_is_looked_at():
     async def test(world, store):
         world.delete_table()
-        assert await store.my_lease_keys("a") is None
-        assert not await store.ensure_index()
-        assert not await store.index_can_be_asked()
+        assert await store.owner_index.keys_of("a") is None
+        assert not await store.table.ensure_index()
+        assert not await store.table.index_can_be_asked()
         await store.table_doubted.wait(0.1)
 
     on_table(test)
@@ -215,8 +215,8 @@ def test_an_index_that_does_not_answer_is_said_once_and_has_no_answer(caplog, er
         for _ in range(2):
             world.fault("refuse", "Query", error=error, times=3)
             for _ in range(3):
-                assert await store.my_lease_keys("a") is None
-            assert await store.my_lease_keys("a") == (KEY,)
+                assert await store.owner_index.keys_of("a") is None
+            assert await store.owner_index.keys_of("a") == (KEY,)
 
     with caplog.at_level("WARNING", "mld.services.leases.lease_store"):
         with_index(test, lease(lease_owner="a"))

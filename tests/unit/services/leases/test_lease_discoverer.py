@@ -39,7 +39,7 @@ class Finder:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self.discoverer.run()),
-                group.create_task(self.renewer.run()),
+                group.create_task(self.renewer.heartbeat.run()),
             ]
             await asyncio.sleep(0)
             yield

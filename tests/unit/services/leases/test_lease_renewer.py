@@ -45,7 +45,7 @@ def with_held(test, count=1):
 @asynccontextmanager
 async def running(renewer):
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(renewer.run())
+        task = group.create_task(renewer.heartbeat.run())
         yield
         task.cancel()
 
@@ -67,7 +67,7 @@ def test_a_lease_is_believed_from_the_start_of_the_request_and_not_its_answer():
         world.fault("slow", seconds=1.0)
         world.fault("slow answer", seconds=1.0)
         started_at = world.clock.monotonic()
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert only(renewer).valid_until == pytest.approx(started_at + BELIEF_S, abs=1e-3)
 
     with_held(test)
@@ -311,7 +311,7 @@ def test_a_worker_without_leases_tells_so_at_java_s_rate():
 def test_one_failing_renewal_does_not_keep_the_others_from_being_renewed():
     async def test(world, renewer):
         world.fault("throttle", error=Denied("UpdateItem", "AccessDeniedException"))
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert sorted(held.lease.lease_counter for held in renewer.held()) == [1, 2, 2]
         assert (outcome.renewed, outcome.unsure) == (2, 1)
         assert world.metrics.values["RenewAllLeases", "Success"] == [0]
@@ -323,7 +323,7 @@ def test_one_failing_renewal_does_not_keep_the_others_from_being_renewed():
 def test_a_failed_renewal_is_tried_again_within_the_round(fault):
     async def test(world, renewer):
         world.fault(fault, times=2)
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert (outcome.renewed, outcome.unsure) == (3, 0)
         assert all(held.lease.lease_counter == 2 for held in renewer.held())
         assert outcome.took_s < 3.308
@@ -346,7 +346,7 @@ def test_a_throttled_table_costs_leases_only_when_their_time_is_up():
 def test_a_round_ends_in_time_for_the_next_one():
     async def test(world, renewer):
         world.fault("throttle", times=10**9)
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert outcome.unsure == 2
         assert outcome.took_s <= 3.308
         assert "not renewed: 2" in str(outcome)
@@ -357,7 +357,7 @@ def test_a_round_ends_in_time_for_the_next_one():
 def test_a_renewal_whose_answer_is_lost_keeps_the_lease():
     async def test(world, renewer):
         world.fault("lose answer")
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert only(renewer).lease == stored(world)
 
     with_held(test)
@@ -367,10 +367,10 @@ def test_a_renewal_of_unknown_outcome_is_found_out_by_the_next():
     async def test(world, renewer):
         world.fault("lose answer", times=10**9)
         world.fault("refuse", "GetItem", times=10**9)
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert outcome.unsure == 1
         world.faults.clear()
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert only(renewer).lease == stored(world)
 
     with_held(test)
@@ -380,7 +380,7 @@ def test_a_lease_that_another_took_is_lost_and_said_so(caplog):
     async def test(world, renewer):
         await renewer.changed.wait()
         world.change(KEY, leaseCounter=2, leaseOwner="other")
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert (outcome.lost, outcome.renewed) == (1, 0)
         assert renewer.held() == ()
         assert await renewer.changed.wait(0)
@@ -396,7 +396,7 @@ def test_a_finished_lease_that_is_gone_is_no_warning(caplog):
     async def test(world, renewer):
         await renewer.checkpoint(KEY, only(renewer).token, SHARD_END)
         world.model.call("DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": KEY}}})
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert renewer.held() == ()
         assert world.metrics.total("RenewAllLeases", "LostLeases") == 1
 
@@ -413,7 +413,7 @@ def test_the_lease_that_waited_longest_goes_first():
         await asyncio.sleep(1)
         await renewer.checkpoint(KEY, renewer.get(KEY).token, POSITION)
         world.requests.clear()
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         order = [request["Key"]["leaseKey"]["S"] for _, _, request in world.requests]
         assert order == [lease(1).lease_key, lease(2).lease_key, KEY]
 
@@ -423,7 +423,7 @@ def test_the_lease_that_waited_longest_goes_first():
 def test_three_hundred_leases_are_renewed_with_bounded_concurrency():
     async def test(world, renewer):
         world.fault("slow", seconds=0.1, times=10**9)
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert outcome.renewed == 300
         assert outcome.took_s == pytest.approx(300 / 20 * 0.1, abs=0.05)
 
@@ -432,13 +432,13 @@ def test_three_hundred_leases_are_renewed_with_bounded_concurrency():
 
 def test_how_many_leases_can_be_renewed_follows_from_the_mean_of_the_answers():
     async def test(world, renewer):
-        assert renewer.most_renewable() is None
+        assert renewer.heartbeat.report.most_renewable() is None
         world.fault("slow", seconds=0.1)
-        await renewer.renew_once()
-        assert renewer.most_renewable() == 661
+        await renewer.heartbeat.renew_once()
+        assert renewer.heartbeat.report.most_renewable() == 661
         world.fault("slow", seconds=1.1)
-        await renewer.renew_once()
-        assert renewer.most_renewable() == 330  # as with 0.2 s
+        await renewer.heartbeat.renew_once()
+        assert renewer.heartbeat.report.most_renewable() == 330  # as with 0.2 s
 
     with_held(test)
 
@@ -446,7 +446,7 @@ def test_how_many_leases_can_be_renewed_follows_from_the_mean_of_the_answers():
 def test_a_slow_round_warns_and_counts(caplog):
     async def test(world, renewer):
         world.fault("slow answer", seconds=6)
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert "more than half of failoverTimeMillis" in caplog.text
         bound = (
             "after 6.000 s and maxLeaseRenewalThreads = 20 this worker can renew about 11 leases"
@@ -460,10 +460,10 @@ def test_a_slow_round_warns_and_counts(caplog):
 def test_a_defect_in_one_renewal_harms_no_other_lease(caplog):
     async def test(world, renewer):
         world.fault("slow", error=RuntimeError("a defect"), seconds=0.001)
-        outcome = await renewer.renew_once()
+        outcome = await renewer.heartbeat.renew_once()
         assert (outcome.renewed, outcome.unsure) == (2, 1)
         assert "failed unexpectedly" in caplog.text
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         counters = [stored(world, held.lease.lease_key).lease_counter for held in renewer.held()]
         assert sorted(counters) == [2, 3, 3]
 
@@ -517,7 +517,7 @@ def test_a_release_that_is_cancelled_is_counted():
 
 def test_java_s_metrics_are_sent():
     async def test(world, renewer):
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         values = world.metrics.values
         assert values["RenewAllLeases", "CurrentLeases"] == [2]
         assert values["RenewAllLeases", "LostLeases"] == [0]
@@ -537,7 +537,7 @@ def test_a_lapsed_lease_that_nobody_took_is_regained_under_a_new_token():
         before = only(renewer)
         await asyncio.sleep(11)
         assert renewer.held() == ()
-        assert (await renewer.renew_once()).renewed == 1
+        assert (await renewer.heartbeat.renew_once()).renewed == 1
         after = only(renewer)
         assert after.token != before.token
         assert after.lease == stored(world)
@@ -550,9 +550,9 @@ def test_a_lapsed_lease_that_another_took_is_forgotten():
     async def test(world, renewer):
         await asyncio.sleep(11)
         world.change(KEY, leaseOwner="other", leaseCounter=2)
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         world.requests.clear()
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert renewer.held() == ()
         assert world.requests == []
 
@@ -596,7 +596,7 @@ def test_a_regain_that_is_answered_while_stopping_is_not_held():
         await asyncio.sleep(11)
         world.fault("slow answer", seconds=1)
         async with asyncio.TaskGroup() as group:
-            group.create_task(renewer.renew_once())
+            group.create_task(renewer.heartbeat.renew_once())
             await asyncio.sleep(0.5)
             renewer.stop_regaining()
         assert renewer.held() == ()
@@ -611,7 +611,7 @@ def test_a_late_checkpoint_of_an_earlier_holding_is_ordered_before_the_regain():
         async with asyncio.TaskGroup() as group:
             group.create_task(renewer.checkpoint(KEY, old.token, POSITION))
             await asyncio.sleep(11)
-            await renewer.renew_once()
+            await renewer.heartbeat.renew_once()
         new = only(renewer)
         assert new.token != old.token
         assert new.lease == stored(world)
@@ -625,7 +625,7 @@ def test_a_lease_dropped_while_its_renewal_is_under_way_stays_dropped(seconds):
     async def test(world, renewer):
         world.fault("slow answer", seconds=seconds)
         async with asyncio.TaskGroup() as group:
-            group.create_task(renewer.renew_once())
+            group.create_task(renewer.heartbeat.renew_once())
             await asyncio.sleep(0.5)
             await renewer.drop(KEY, only(renewer).token)
         assert renewer.held() == ()
@@ -683,7 +683,7 @@ def test_a_failed_checkpoint_is_not_carried_into_the_table_by_the_next_renewal(f
         with pytest.raises(error):
             await renewer.checkpoint(KEY, before.token, POSITION)
         assert only(renewer) == before
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert stored(world).checkpoint == before.lease.checkpoint
 
     with_held(test)
@@ -695,7 +695,7 @@ def test_a_checkpoint_of_unknown_outcome_that_was_stored_is_known_after_the_next
         world.fault("refuse", "GetItem")
         with pytest.raises(UnknownOutcome):
             await renewer.checkpoint(KEY, only(renewer).token, POSITION)
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert only(renewer).lease == stored(world)
         assert stored(world).checkpoint == POSITION
 
@@ -714,7 +714,7 @@ def test_renewals_and_checkpoints_of_one_lease_never_overlap():
 
         async def renewals():
             for _ in range(500):
-                await renewer.renew_once()
+                await renewer.heartbeat.renew_once()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(checkpoints())
@@ -728,7 +728,7 @@ def test_renewals_and_checkpoints_of_one_lease_never_overlap():
 def test_during_a_hand_off_renewals_and_checkpoints_go_on_and_the_release_finishes_it():
     async def test(world, renewer):
         world.change(KEY, leaseOwner="next", checkpointOwner="me")
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         held = only(renewer)
         await renewer.checkpoint(KEY, held.token, POSITION)
         assert stored(world).checkpoint_owner == "me"
@@ -745,12 +745,12 @@ def test_whichever_write_meets_a_hand_off_tells_of_it_at_once(write):
         await renewer.changed.wait()  # the gain
         world.change(KEY, leaseOwner="next", checkpointOwner="me")
         if write == "renewal":
-            await renewer.renew_once()
+            await renewer.heartbeat.renew_once()
         else:
             await renewer.checkpoint(KEY, only(renewer).token, POSITION)
         assert await renewer.changed.wait(0)
         assert only(renewer).lease.is_handed_over
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert not await renewer.changed.wait(0)
 
     with_held(test)
@@ -857,7 +857,7 @@ def test_releasing_what_another_has_is_no_release():
 def test_a_dropped_lease_stays_in_the_table_and_is_no_longer_renewed():
     async def test(world, renewer):
         await renewer.drop(KEY, only(renewer).token)
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert stored(world).lease_owner == "me"
         assert stored(world).lease_counter == 1
 
@@ -917,7 +917,7 @@ def test_two_processes_with_one_id_never_notice_each_other():
             await twin.adopt_own()
         for _ in range(10):
             for twin in twins:
-                await twin.renew_once()
+                await twin.heartbeat.renew_once()
         return [len(twin.held()) for twin in twins]
 
     assert run(main()) == [1, 1]
@@ -937,11 +937,11 @@ RELEASE = asked("release")
 
 async def ask(world, renewer, request):
     """The token under which the holder has been asked."""
-    await renewer.renew_once()
+    await renewer.heartbeat.renew_once()
     person = world.dynamodb("person")
     asking = requesting(only(renewer).lease, request, 0.0)
     await person.update_item(TableName=TABLE, **asking)
-    await renewer.renew_once()
+    await renewer.heartbeat.renew_once()
     assert only(renewer).lease.request == request
     return only(renewer).token
 
@@ -971,7 +971,7 @@ def test_a_lease_is_held_again_only_when_its_row_is_known(request_, fault):
         world.fault("refuse", "GetItem")
         assert not await renewer.carry_out(KEY, token, request_, 50.0)
         assert renewer.held() == ()
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         is_released = request_ is RELEASE and fault == "lose answer"
         expected = [] if is_released else [stored(world)]
         assert [one.lease for one in renewer.held()] == expected
@@ -997,7 +997,7 @@ def test_a_request_that_was_refused_is_brought_again_by_the_next_renewal():
         world.fault("throttle")
         assert not await renewer.carry_out(KEY, token, RESET, 50.0)
         assert only(renewer).lease.request is None
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         token = only(renewer).token
         assert only(renewer).lease.request == RESET
         assert await renewer.carry_out(KEY, token, RESET, 50.0)
@@ -1026,7 +1026,7 @@ def test_a_defect_while_a_request_is_carried_out_costs_the_request_alone(
         (error,) = [one for one in caplog.records if one.levelname == "ERROR"]
         assert error.getMessage().startswith(f"{KEY}: reset failed unexpectedly and is withdrawn")
         assert renewer.held() == ()
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert only(renewer).lease == stored(world)
         assert stored(world).request is None
         assert stored(world).has_done(RESET) is is_written
@@ -1044,7 +1044,7 @@ def test_a_request_that_a_defect_met_and_that_cannot_be_withdrawn_is_tried_again
             patched.setattr(LeaseStore, "carry_out", defective)
             world.fault("throttle")
             assert not await renewer.carry_out(KEY, token, RESET, 50.0)
-        await renewer.renew_once()
+        await renewer.heartbeat.renew_once()
         assert only(renewer).lease.request == RESET
         assert await renewer.carry_out(KEY, only(renewer).token, RESET, 50.0)
 

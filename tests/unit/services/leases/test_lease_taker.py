@@ -108,7 +108,7 @@ def test_a_woken_taker_steals_nothing_before_its_interval():
         await other.taker.take_once()
         stolen_after = {}
         async with running(me), asyncio.TaskGroup() as group:
-            renewing = group.create_task(other.renewer.run())
+            renewing = group.create_task(other.renewer.heartbeat.run())
             for seconds in range(45):
                 me.taker.wake()
                 await asyncio.sleep(1)

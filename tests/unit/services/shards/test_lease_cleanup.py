@@ -64,7 +64,7 @@ async def test_a_lease_that_we_hold_and_delete_is_not_lost(caplog):
     await world.renewer.adopt_own()
     assert world.renewer.get(shard_id(0)) is not None
     async with asyncio.TaskGroup() as group:
-        renewing = group.create_task(world.renewer.run())
+        renewing = group.create_task(world.renewer.heartbeat.run())
         await asyncio.sleep(300)
         assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
         assert world.renewer.held() == ()

@@ -157,7 +157,7 @@ class StreamsWorld:
 
     async def make_table(self) -> None:
         """As a worker of another time left it: without rows."""
-        await self.worker.coordinator.store.ensure_table()
+        await self.worker.coordinator.store.table.ensure()
 
     def add_row(self, identifier: str | None, shard_id: str = FIRST, **changes: Any) -> str:
         """A lease as Java writes it."""
