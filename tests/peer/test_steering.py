@@ -86,8 +86,13 @@ def test_leases_are_changed_beside_java_workers(new_fleet, version, client_versi
     assert told["leases"][0]["done"]
     fleet.until_all_is_read()
 
+    fleet.until(lambda: fleet.owned(ours) == [mine], "ours has its lease again")
+    steered(fleet, ours, 0, "release", mine, "--execute")
     ours.leave()
+    (shard,) = (one for one in fleet.feeder.put() if one.shard_id == mine)
     fleet.until_all_is_owned_by(theirs)
+    confirmed = last_confirmed(fleet, ours, shard)
+    until_it_reads_from(fleet, theirs, shard, confirmed, fleet.feeder.put()[shard])
     theirs.leave()
     told = steered(fleet, ours, 0, "reset", "--all", "--to-trim-horizon", "--execute")
     assert [one["done"] for one in told["leases"]] == [True, True]
@@ -112,6 +117,12 @@ def last_hold(fleet: Fleet, worker: Worker, shard: Shard) -> Hold | None:
     """The newest of a worker's programs for a shard that has seen records."""
     found = [one for one in fleet.holds(worker) if one.shard == shard and one.seen]
     return max(found, key=lambda one: one.begun_s, default=None)
+
+
+def last_confirmed(fleet: Fleet, worker: Worker, shard: Shard) -> int:
+    """Sequence number of the newest checkpoint that a worker's programs made of a shard."""
+    made = [pair for one in fleet.holds(worker) if one.shard == shard for pair in one.confirmed]
+    return max(made)[1]
 
 
 def until_it_reads_from(
