@@ -86,7 +86,7 @@ class _Outcomes:
 
     @property
     def delay_s(self) -> float:
-        """How long outcomes have waited for the loop of late: the worst, halved with each later one."""
+        """The longest recent wait of an outcome for the loop, halved with each later outcome."""
         is_recent = time.monotonic() - self._taken_at < RECENT_S
         return self._delay_s if is_recent else 0.0
 
@@ -207,7 +207,7 @@ class CallPool:
             BaseException: whatever the work raises.
 
         Cancellation: work that still waits for a thread is never started. Work under way goes on
-        and keeps its place until it returns; its result is dropped. Whoever must know the outcome
+        and keeps its place until it returns; its result is dropped. A caller that must know the outcome
         (a write) shields this call and awaits it.
         """
         loop = asyncio.get_running_loop()
@@ -224,7 +224,7 @@ class CallPool:
 
     @property
     def delay_s(self) -> float:
-        """How late the loop takes outcomes of late."""
+        """How long outcomes recently waited for the loop."""
         return 0.0 if self._outcomes is None else self._outcomes.delay_s
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Whether all is well (200, else 503), and the body.
+#: True = 200, False = 503; and the body.
 Status: TypeAlias = "tuple[bool, dict[str, Any]]"
 #: Code, content type and content of a page that is no JSON.
 Content: TypeAlias = "tuple[int, str, bytes]"
@@ -55,7 +55,7 @@ class HttpStatus:
     Args:
         host: address to listen on, e.g. ``127.0.0.1``.
         port: 0 = any free one, see :attr:`port`.
-        pages: path -> function from the query to (is well, body); called in the event loop, so it
+        pages: path -> function from the query to (is 200, body); called in the event loop, so it
             must be quick. It may raise :class:`BadQuery`.
         parameters: path -> names that its query may have; of other pages, none.
         contents: path -> what makes a page that is no JSON, or that takes longer.

@@ -1,4 +1,4 @@
-"""Wires everything about leases, for fleets whose workers take them and for such that assign them."""
+"""Wires everything about leases, for fleets of 2.x (taken) and of 3.x (assigned)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class LeaseWiring:
             FleetWatch(self._store, self._state, clock, self._conditions),
             watch_table(self._store, self._renewer, self._conditions, clock, rng),
             FleetMember(
-                self._state, self._switch, self._elector, self._services, self._tell_throughput
+                self._state, self._switch, self._elector, self._services, self._write_throughput
             ),
         )
 
@@ -141,8 +141,8 @@ class LeaseWiring:
         if isinstance(self._switch.current, LeaseDiscoverer):
             self._switch.current.expect(lease_key)
 
-    def _tell_throughput(self, mode: Mode) -> None:
-        self._renewer.tell_throughput(is_told=mode is Mode.ASSIGNED)
+    def _write_throughput(self, mode: Mode) -> None:
+        self._renewer.write_throughput(is_written=mode is Mode.ASSIGNED)
 
     # -- a 3.x fleet: a fleet whose leases are taken needs none of these modules -------------------
 

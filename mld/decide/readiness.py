@@ -104,7 +104,7 @@ class WorkerSnapshot:
         scan_interval_s: how often a scan is due.
         max_age_s: how far behind a shard may be, and how long it may be without a finished batch;
             None = as far and as long as it likes.
-        left_free: why leases have no owner and get none, in words; empty while all is well.
+        left_free: why leases have no owner and get none, in words; empty while there are none.
     """
 
     state: str

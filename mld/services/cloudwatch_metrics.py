@@ -1,4 +1,4 @@
-"""Publishes metrics to CloudWatch, and never lets CloudWatch stand in anybody's way.
+"""Publishes metrics to CloudWatch, and never lets CloudWatch delay the worker.
 
 ``add`` only accumulates. The loop flushes every ``buffer_s``, or earlier when many metrics wait; a
 request that fails loses its own data and nothing else.

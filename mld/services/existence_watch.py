@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Mean distance of two looks while nothing is wrong; half to one and a half times as long.
+#: Mean time between two looks while nothing is wrong; half to one and a half times as long.
 LOOK_S = 60.0
-#: Looks that nobody waits for are at least so far apart, however often the resource is doubted.
-DOUBT_S = 10.0
+#: Least time between two looks that no caller waits for, however often a check is wanted.
+WANTED_S = 10.0
 #: No two looks of a worker are nearer: DescribeStreamSummary allows 20 a second and account.
 DISTANCE_S = 1.0
-#: Distance of two looks, and of two lines in the log, while the resource is gone.
+#: Time between two looks, and between two lines of the log, while the resource is gone.
 REPEAT_S = 10.0
 #: A resource that is gone for so long ends the worker.
 GIVE_UP_S = 30.0
@@ -44,7 +44,7 @@ class ExistenceWatch:
     def __init__(
         self,
         look: Callable[[], Awaitable[str | None]],
-        doubted: Wakeup,
+        check_wanted: Wakeup,
         reason: Reason,
         conditions: Conditions | None,
         clock: Clock,
@@ -58,12 +58,12 @@ class ExistenceWatch:
             look: asks the service once: a sentence that says what is gone and what to do, or None
                 when the resource is the one that it was. Raises AwsError or MalformedData when that
                 is not known.
-            doubted: set at a sign that it is gone; waited for by :meth:`run`.
+            check_wanted: set at a sign that it is gone; waited for by :meth:`run`.
             conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
-            on_gone: told once with the sentence when the resource is found gone.
+            on_gone: called once with the sentence when the resource is found gone.
         """
         self._look = look
-        self._doubted = doubted
+        self._check_wanted = check_wanted
         self._reason = reason
         self._conditions = conditions
         self._clock = clock
@@ -107,7 +107,7 @@ class ExistenceWatch:
             raise ResourceMissing(self._why)
 
     async def run(self) -> None:
-        """Look from time to time, at once when in doubt, until cancelled.
+        """Look from time to time, at once when a check is wanted, until cancelled.
 
         Raises:
             ResourceMissing: it has been gone for ``GIVE_UP_S``.
@@ -125,10 +125,10 @@ class ExistenceWatch:
     async def _pause(self) -> None:
         """Until the next look is due."""
         if self._why is None:
-            is_doubted = await self._doubted.wait(LOOK_S * (0.5 + self._rng.random()))
+            is_wanted = await self._check_wanted.wait(LOOK_S * (0.5 + self._rng.random()))
             if self._why is None:
-                if is_doubted and self._began_at is not None:
-                    due_at = self._began_at + DOUBT_S
+                if is_wanted and self._began_at is not None:
+                    due_at = self._began_at + WANTED_S
                     await asyncio.sleep(max(0.0, due_at - self._clock.monotonic()))
                 return
         await asyncio.sleep(min(REPEAT_S, max(self._left_s(), DISTANCE_S)))
@@ -152,7 +152,7 @@ class ExistenceWatch:
             what = f"the look failed: {type(error).__name__}: {error}"
             self._unknown, self._answered_at = MalformedData(what), began_at
             return
-        # Not before: a look that was cancelled has told nobody anything.
+        # Not before: a look that was cancelled has no result.
         self._unknown, self._answered_at = None, began_at
         if why is None:
             self._found()
@@ -171,7 +171,7 @@ class ExistenceWatch:
         is_news, self._why = self._why is None, why
         if is_news:
             self._gone_at = now
-            self._doubted.wake()
+            self._check_wanted.wake()
         if self._conditions is None:
             if is_news:
                 log.error("Reading of the stream ends in %.0f s: %s", GIVE_UP_S, why)

@@ -20,7 +20,7 @@ from mld.local.kinesis.model import KinesisModel
 from mld.model.config.config import Config
 from mld.model.sequence import Sentinel
 from mld.model.streams.stream import Stream
-from mld.services.existence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
+from mld.services.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation
@@ -50,7 +50,7 @@ ELECTION_S = 300 + 60 + 60
 #: The same where a Java-like worker may be the one elected: its audits are two minutes apart.
 JAVA_ELECTION_S = 300 + 3 * 120 + 60
 #: A loss is noticed by the next periodic look at the latest, confirmed, and followed by a drain.
-LOSS_S = 1.5 * LOOK_S + GIVE_UP_S + DOUBT_S + 60
+LOSS_S = 1.5 * LOOK_S + GIVE_UP_S + WANTED_S + 60
 #: A Java-like leader that died is replaced when its lock has expired, by one that looks rarely.
 JAVA_LEAD_S = 120 + 2 * 30 + 60
 _POLITE = Manners()

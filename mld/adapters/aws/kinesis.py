@@ -182,7 +182,7 @@ class ShardSubscription:
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
-        self._told: deque[bytes | AwsError | None] = deque()
+        self._received: deque[bytes | AwsError | None] = deque()
         self._is_asked = False
         self._demand = threading.Semaphore(0)
         self._lock = threading.Lock()  # guards the two below
@@ -217,7 +217,7 @@ class ShardSubscription:
     async def next_event(self) -> bytes | None:
         """The next event; see the port."""
         while not self._is_closed:
-            if self._told:
+            if self._received:
                 return self._take()
             if not self._is_asked:
                 self._is_asked = True
@@ -234,24 +234,24 @@ class ShardSubscription:
             self._is_closed = True
             if self._body is not None:
                 shut_down(self._body)
-        self._told.clear()
+        self._received.clear()
         self._demand.release()
         self._arrived.set()
 
     def _take(self) -> bytes | None:
-        """What the thread told; its last word stays."""
-        told = self._told[0]
-        if isinstance(told, bytes):
-            self._told.popleft()
+        """The next item of the thread; the last one stays."""
+        item = self._received[0]
+        if isinstance(item, bytes):
+            self._received.popleft()
             self._is_asked = False
-            return told
-        if told is None:
+            return item
+        if item is None:
             return None
-        raise told
+        raise item
 
-    def _hear(self, told: bytes | AwsError | None) -> None:
+    def _receive_item(self, item: bytes | AwsError | None) -> None:
         if not self._is_closed:
-            self._told.append(told)
+            self._received.append(item)
             self._arrived.set()
 
     # -- in the thread -----------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class ShardSubscription:
             last = UnknownOutcome(_OPERATION, type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - or the loop would wait for ever
             last = UnknownOutcome(_OPERATION, type(error).__name__, f"unexpected: {error}")
-        self._tell(last)
+        self._pass_on(last)
 
     def _receive(self) -> None:
         self._demand.acquire()
@@ -279,12 +279,12 @@ class ShardSubscription:
         try:
             with self._lock:
                 self._body = body
-            self._tell(_ACCEPTED)
+            self._pass_on(_ACCEPTED)
             while self._is_wanted():
                 event = next_payload(body.read, _OPERATION, _EVENT)
                 if event is None:
                     return
-                self._tell(event)
+                self._pass_on(event)
         finally:
             with self._lock:  # the loop must not shut down another one's connection
                 self._body = None
@@ -304,9 +304,9 @@ class ShardSubscription:
             self._demand.acquire()
         return not self._is_closed
 
-    def _tell(self, told: bytes | AwsError | None) -> None:
+    def _pass_on(self, item: bytes | AwsError | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended, and all its subscriptions
-            self._loop.call_soon_threadsafe(self._hear, told)
+            self._loop.call_soon_threadsafe(self._receive_item, item)
 
 
 class ServiceDates:

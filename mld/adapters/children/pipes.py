@@ -159,7 +159,7 @@ class PipeReader:
 
 
 class StderrDrain:
-    r"""Reads a pipe from the start, whether anybody listens or not, and passes its lines on.
+    r"""Reads a pipe from the start, with or without a listener, and passes its lines on.
 
     Args:
         fd: owned from now on.

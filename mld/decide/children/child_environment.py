@@ -54,7 +54,7 @@ class ChildFacts:
 
     def variables(self) -> dict[str, str]:
         """The environment variables that say it; nothing for what is not there."""
-        told = {
+        variables = {
             "KCL_SHARD_ID": self.shard_id,
             "KCL_LEASE_KEY": self.lease_key,
             "KCL_STREAM_NAME": self.stream_name,
@@ -63,18 +63,18 @@ class ChildFacts:
             "KCL_MLD_PID": str(self.pid),
         }
         if self.announced:
-            told[CAPABILITIES_VARIABLE] = ",".join(sorted(self.announced))
+            variables[CAPABILITIES_VARIABLE] = ",".join(sorted(self.announced))
         if self.answer_timeout_s is not None:
-            told["KCL_MLD_TIMEOUT_S"] = f"{self.answer_timeout_s:.15g}"
+            variables["KCL_MLD_TIMEOUT_S"] = f"{self.answer_timeout_s:.15g}"
         if self.schemas is not None:
-            told[SCHEMAS_VARIABLE] = self.schemas
+            variables[SCHEMAS_VARIABLE] = self.schemas
         if self.spark:
-            told["KCL_MLD_SPARK"] = json.dumps(dict(self.spark))
+            variables["KCL_MLD_SPARK"] = json.dumps(dict(self.spark))
         if self.stream_identifier is not None:
-            told["KCL_MULTI_STREAM"] = "true"
-            told["KCL_STREAM_IDENTIFIER"] = self.stream_identifier
-            told["KCL_STREAM_ARN"] = self.stream_arn or ""
-        return told
+            variables["KCL_MULTI_STREAM"] = "true"
+            variables["KCL_STREAM_IDENTIFIER"] = self.stream_identifier
+            variables["KCL_STREAM_ARN"] = self.stream_arn or ""
+        return variables
 
     def extras(self) -> dict[str, str]:
         """Further keys of ``initialize``; none with a single stream, whose bytes are Java's."""

@@ -275,7 +275,7 @@ class LetterFacts:
     lease_counter: int
 
     def letter_id(self, suspects: PositionRange) -> str:
-        """The same for the same records, whoever writes it, and however often."""
+        """The same for the same records, whichever worker writes it, and however often."""
         named = (
             self.application,
             self.stream_arn,

@@ -264,20 +264,20 @@ class Awaited(StrEnum):
     CAUGHT_UP = "caught-up"
 
 
-def missing(told: Explanation, awaited: Awaited, within_s: float) -> Explanation | None:
+def missing(explained: Explanation, awaited: Awaited, within_s: float) -> Explanation | None:
     """What is still to come.
 
     Args:
-        told: by looks in the order of time.
+        explained: by looks in the order of time.
         within_s: a checkpoint that is so far behind is caught up.
 
     Returns:
         The same with those shards alone that are not yet as they should be; None = all are.
     """
-    if not told.shards:
-        return told
-    left = tuple(one for one in told.shards if _is_missing(one, awaited, within_s))
-    return replace(told, shards=left) if left else None
+    if not explained.shards:
+        return explained
+    left = tuple(one for one in explained.shards if _is_missing(one, awaited, within_s))
+    return replace(explained, shards=left) if left else None
 
 
 def _is_missing(one: Conclusion, awaited: Awaited, within_s: float) -> bool:

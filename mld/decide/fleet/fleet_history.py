@@ -123,19 +123,19 @@ class FleetHistory:
         self._lineage: dict[str, LineageShard] = {}
         self._former: dict[str, LineageShard] = {}
 
-    def add(self, look: FleetSnapshot, told: Explanation) -> None:
+    def add(self, look: FleetSnapshot, explained: Explanation) -> None:
         """Take one look.
 
         Args:
-            told: what it and those before it show.
+            explained: what it and those before it show.
         """
         is_first = not self._points
         if len(self._points) >= POINTS:
             self._points = [_joined(*two) for two in _pairs(self._points)]
-        self._points.append(self._point(look, told))
+        self._points.append(self._point(look, explained))
         before = self._shards
         self._shards = {}
-        for one in told.shards:
+        for one in explained.shards:
             history = self._shards[one.subject] = before.get(one.subject) or _ShardHistory()
             _add(history, look.wall_s, one)
         self._add_lineage(look, is_first=is_first)
@@ -157,7 +157,7 @@ class FleetHistory:
         found = self._shards.get(subject)
         return None if found is None else (tuple(found.changes), tuple(found.samples))
 
-    def _point(self, look: FleetSnapshot, told: Explanation) -> FleetPoint:
+    def _point(self, look: FleetSnapshot, explained: Explanation) -> FleetPoint:
         owners = {
             key: lease.actual_owner for key, lease in look.leases.items() if lease.actual_owner
         }
@@ -166,9 +166,9 @@ class FleetHistory:
         self._owners = {key: self._owners[key] for key in look.leases if key in self._owners}
         self._owners |= owners
         counts = dict.fromkeys(VerdictSeverity, 0)
-        for one in told.shards:
+        for one in explained.shards:
             counts[one.severity] += 1
-        lags = [one.lag_s for one in told.shards if one.lag_s is not None]
+        lags = [one.lag_s for one in explained.shards if one.lag_s is not None]
         return FleetPoint(
             at_s=look.wall_s,
             critical=counts[VerdictSeverity.CRITICAL],
@@ -176,7 +176,7 @@ class FleetHistory:
             info=counts[VerdictSeverity.INFO],
             ok=counts[VerdictSeverity.OK],
             lag_s=max(lags, default=None),
-            throughput_kbps=throughput_kbps(told.shards),
+            throughput_kbps=throughput_kbps(explained.shards),
             moved=moved,
         )
 

@@ -48,11 +48,11 @@ class WorkerState:
     metrics_age_s: float | None = None
 
 
-def fleet_workers(look: FleetSnapshot, told: Explanation) -> tuple[WorkerState, ...]:
+def fleet_workers(look: FleetSnapshot, explained: Explanation) -> tuple[WorkerState, ...]:
     """All that own a lease, write metrics or lead; the silent first, then by their names.
 
     Args:
-        told: what it and those before it show.
+        explained: what it and those before it show.
     """
     metrics: dict[str, WorkerMetrics] = {}
     leader = None
@@ -63,7 +63,7 @@ def fleet_workers(look: FleetSnapshot, told: Explanation) -> tuple[WorkerState, 
                 metrics[one.worker_id] = one
         leader = look.items.leader
     owned: dict[str, list[Conclusion]] = {}
-    for shard in told.shards:
+    for shard in explained.shards:
         if shard.lease is not None and shard.lease.actual_owner and not shard.lease.is_finished:
             owned.setdefault(shard.lease.actual_owner, []).append(shard)
     names = {*owned, *metrics, *([leader] if leader else [])}

@@ -60,13 +60,13 @@ class ListedLease:
 
 
 def list_leases(
-    looks: Sequence[FleetSnapshot], told: Explanation, failover_s: float
+    looks: Sequence[FleetSnapshot], explained: Explanation, failover_s: float
 ) -> tuple[ListedLease, ...]:
     """Each row of the last look, by key.
 
     Args:
         looks: in the order of time, at least one.
-        told: what they show.
+        explained: what they show.
         failover_s: after it a counter that stands still has expired.
     """
     watch = Snapshots(tuple(looks))
@@ -75,7 +75,7 @@ def list_leases(
     if watch.last.items is not None:
         groups = {one.worker_id: one.group for one in watch.last.items.metrics}
     found = []
-    for said in told.shards:
+    for said in explained.shards:
         lease = said.lease
         if lease is None:
             continue

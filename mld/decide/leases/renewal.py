@@ -216,12 +216,12 @@ def _are_many(which: list[bool]) -> bool:
 
 
 def is_prompt(requested_at: float, answered_at: float, failover_s: float) -> bool:
-    """Whether an answer shows that the table is well."""
+    """Whether an answer came as quickly as those of a healthy table."""
     return answered_at - requested_at <= failover_s * PROMPT_SHARE
 
 
 def calm_periods_s(config: LeaseConfig) -> tuple[float, float]:
-    """The least and the most time from one renewal of a lease to the next while the table is well.
+    """The least and the most time from one renewal of a lease to the next while the table answers promptly.
 
     Until belief ends, two more requests fit even if each one is silent on an open connection until
     it times out, and many more if they fail at once. Never shorter than Java's period.
@@ -236,7 +236,7 @@ def calm_periods_s(config: LeaseConfig) -> tuple[float, float]:
 def calm_renewal_due_at(
     lease_key: str, requested_at: float, periods_s: tuple[float, float]
 ) -> float:
-    """When a lease is to be renewed after a write that was answered, while the table is well.
+    """When a lease is to be renewed after a write that was answered, while the table answers promptly.
 
     Observers need to see another counter within the failover time only. Java renews at a third of
     it whatever the table does; here that is for a table that was slow or refused lately, when the

@@ -42,12 +42,12 @@ class FoundStreams:
     Attributes:
         seen: name -> when it was last there (monotonic seconds), of each stream that is to be read.
         too_many: names that are not read because of ``maxStreams``, sorted.
-        doubted: True when an empty list was not believed.
+        ignored_empty: True when an empty list was not believed.
     """
 
     seen: Mapping[str, float]
     too_many: tuple[str, ...] = ()
-    doubted: bool = False
+    ignored_empty: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def found(
         now: monotonic seconds.
     """
     if before and not listed:
-        return FoundStreams(before, doubted=True)
+        return FoundStreams(before, ignored_empty=True)
     kept = {name: at for name, at in before.items() if now - at < selection.grace_s}
     seen = kept | dict.fromkeys(chosen, now)
     limit = selection.max_streams

@@ -24,7 +24,7 @@ class ConsumerStatus:
         last_processed_age_s: since a batch was done with: answered by the child, or empty. None
             before the first.
         reading_fails_s: since which no call to Kinesis succeeds, or a batch can't be decoded; None
-            while all is well.
+            while nothing fails.
         child_pid: None while there is no child.
         call_age_s: since a message was sent that the child has not answered; None while it owes none.
         child_silent_s: since the last message of a child that owes an answer; None while it owes none.

@@ -32,7 +32,7 @@ class Lease:
         child_shard_ids: bare ids, sorted; known from shard end on.
         hash_range: None in rows of old versions until somebody fills it in.
         checkpoint_owner: 3.x hand-off only: the old owner that may still checkpoint.
-        throughput_kbps: KiB/s that its holder read of late, as 3.x renewals say it; None = never
+        throughput_kbps: KiB/s that its holder read recently, as 3.x renewals say it; None = never
             said.
         stream_mark: ``account:region:name`` of the stream, in rows of a single stream (attribute
             ``kclMldStream``, ours alone); None until a worker of ours has held it.

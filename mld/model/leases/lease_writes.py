@@ -60,7 +60,7 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
 
     Args:
         lease: the row as its holder last wrote it.
-        throughput_kbps: what the holder read of late, stored with at most six decimals; None, or
+        throughput_kbps: what the holder read recently, stored with at most six decimals; None, or
             what can't be true = say nothing, a heartbeat must not fail for it.
 
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1).

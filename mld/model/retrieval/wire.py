@@ -236,7 +236,7 @@ def _cleaned(what: str, text: bytes) -> bytes:
 
 
 def first_arrival_s(records: memoryview | None) -> float | None:
-    """Epoch seconds at which the first record of a batch arrived; None where that is not told."""
+    """Epoch seconds at which the first record of a batch arrived; None if it is not given."""
     found = None if records is None else _ARRIVAL.search(records)
     return None if found is None else float(found[1])
 

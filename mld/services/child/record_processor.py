@@ -96,7 +96,7 @@ class RecordProcessor:
         """Nothing is started before :meth:`initialize`.
 
         Args:
-            shard_id: bare shard id, told to the child.
+            shard_id: bare shard id, sent to the child.
             checkpointer: answers its requests; None for a child that gets no records.
             env: added to the child's environment.
             extras: further keys of ``initialize``.

@@ -97,7 +97,7 @@ class BatchFeed:
 
     @property
     def failing_since(self) -> float | None:
-        """When the first call or batch failed of those that failed in a row; None if all is well.
+        """When the first call or batch failed of those that failed in a row; None if none did.
 
         A reading of ``Clock.monotonic``.
         """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class ConsumerShutdown:
     """The requests that end one hold of a lease.
 
-    The worker asks for a stop, or a leader for a hand-over to another worker; whoever finds the
+    The worker asks for a stop, or a leader for a hand-over to another worker; any task that finds the
     lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the
     ranks of :class:`~mld.decide.children.lifecycle.ShutdownReason`.
     """

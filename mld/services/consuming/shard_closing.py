@@ -40,7 +40,7 @@ class ShardClosing:
     def __init__(self, context: ConsumerContext, feed: BatchFeed) -> None:
         self._context = context
         self._feed = feed
-        self._told = ("", 0.0)
+        self._logged = ("", 0.0)
 
     async def notify_shutdown(self) -> TaskOutcome:
         """The lease is given up: the child may checkpoint a last time.
@@ -121,7 +121,7 @@ class ShardClosing:
         if not context.checkpointer.has_ended:
             if context.current() is None:
                 return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child gets it
-            await self._tell_end()
+            await self._end_child_shard()
         await self._feed.end_child()
         if not context.checkpointer.has_ended:
             return TaskOutcome.AGAIN  # the lease was lost in between
@@ -134,9 +134,9 @@ class ShardClosing:
         context.last_error = why = str(error)
         if isinstance(error, BlockedOnParent):
             context.stream_context.syncer.expect(error.parent_key)
-        now, (told, told_at) = context.parts.runtime.clock.monotonic(), self._told
-        if why != told or now - told_at >= REPEAT_S:
-            self._told = (why, now)
+        now, (logged, logged_at) = context.parts.runtime.clock.monotonic(), self._logged
+        if why != logged or now - logged_at >= REPEAT_S:
+            self._logged = (why, now)
             log.warning("%s: cannot finish the shard yet, trying again: %s", context.shard_id, why)
         if context.shutdown.may_leave_shard_end:
             context.shutdown.withdraw_shard_end()
@@ -145,7 +145,7 @@ class ShardClosing:
         await self._feed.pause(context.parts.config.retrieval.task_backoff_s)
         return TaskOutcome.AGAIN
 
-    async def _tell_end(self) -> None:
+    async def _end_child_shard(self) -> None:
         context = self._context
         processor = self._feed.processor
         if processor is None:

@@ -118,7 +118,7 @@ class LeaseAssigner:
         """Know nothing of the fleet yet.
 
         Args:
-            renewer: of this worker; told at once when a lease of its own is to be handed over.
+            renewer: of this worker; informed at once when a lease of its own is to be handed over.
             runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
             expect: called with the key of each lease that was given to this worker.
             is_read: leases for which it is False are no leases here: of streams that are gone.

@@ -131,7 +131,7 @@ def watch_table(
     """The watch over the lease table: without it nothing is held, and every child is notified."""
     return ExistenceWatch(
         store.table.look,
-        store.table_doubted,
+        store.table_check_wanted,
         Reason.TABLE_DELETED,
         conditions,
         clock,

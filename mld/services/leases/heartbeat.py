@@ -103,7 +103,7 @@ class RenewalReport:
         self._last_failure = ""
         self._last_error: AwsError | None = None
         self._warned_at: float | None = None
-        self._answer_s: float | None = None  # the mean of late
+        self._answer_s: float | None = None  # moving average
 
     def most_renewable(self) -> int | None:
         """How many leases this worker can renew in time; None while no renewal was answered."""

@@ -100,7 +100,7 @@ class Holding:
         lease: the row as we last wrote it.
         valid_until: reading of ``Clock.monotonic`` at which belief ends.
         last_success: reading before the last successful request was sent.
-        renew_at: reading at which the next renewal is due while the table is well.
+        renew_at: reading at which the next renewal is due while the table answers promptly.
         not_before: reading before which none is tried again after a failure.
         ended: True when it isn't held any more.
         lapsed: True when it ended because its time was up.
@@ -143,7 +143,7 @@ class HeldLeases:
         #: Keys of leases whose time ran out, and that nobody is known to have taken since.
         self.expired: set[str] = set()
         #: Writes say how much a lease carries: the leader of a 3.x fleet reads it.
-        self.tells_throughput = False
+        self.writes_throughput = False
         #: Losses so far.
         self.lost = 0
         #: Woken at every gain and every loss, and when a lease is to be handed over.
@@ -208,7 +208,7 @@ class HeldLeases:
 
     def measure(self, holding: Holding) -> Measured | None:
         """The throughput that a write says; None where no leader asks for it, or not yet again."""
-        if not self.tells_throughput:
+        if not self.writes_throughput:
             return None
         return holding.window.measure(self._clock.monotonic(), self._config.renewal_interval_s)
 

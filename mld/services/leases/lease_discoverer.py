@@ -122,11 +122,11 @@ class LeaseDiscoverer(LeaseAcquisition):
 
         From then on until it is cancelled, what is held says its throughput to the leader.
         """
-        self._renewer.tell_throughput(is_told=True)
+        self._renewer.write_throughput(is_written=True)
         try:
             await self._run()
         finally:
-            self._renewer.tell_throughput(is_told=False)
+            self._renewer.write_throughput(is_written=False)
 
     async def _run(self) -> None:
         look_at = self._clock.monotonic()

@@ -67,7 +67,7 @@ class LeaseMigration:
 
         Args:
             wait_s: between two scans; a live worker renews each of its leases in the failover time.
-            on_wait: told how many seconds are left, at least every five seconds.
+            on_wait: called with the seconds that are left, at least every five seconds.
 
         Raises:
             WorkersAlive: something changed between the scans; the message says what, and by whom.

@@ -76,9 +76,9 @@ class LeaseRenewer:
 
     @property
     def unreleased(self) -> int:
-        """Leases that were given up but still name us in the table: nobody gets them at once.
+        """Leases that were given up but still name this worker in the table, so they have to expire.
 
-        Those that expired since are anybody's, as if they had been released.
+        Those that have expired since are not counted.
         """
         return self._held.unreleased
 
@@ -155,9 +155,9 @@ class LeaseRenewer:
         if holding is not None:
             holding.window.received(size_bytes)
 
-    def tell_throughput(self, *, is_told: bool) -> None:
+    def write_throughput(self, *, is_written: bool) -> None:
         """Whether the rows say how much their leases carry: in a fleet whose leader assigns them."""
-        self._held.tells_throughput = is_told
+        self._held.writes_throughput = is_written
 
     async def drop(self, lease_key: str, token: str) -> None:
         """Stop renewing, without a write; the row lapses by itself. Nothing for an old token."""

@@ -1,7 +1,7 @@
-"""Reading the whole lease table, and saying which rows can't be read: nobody reads their shards.
+"""Reading the whole lease table, and reporting rows that can't be read: no worker processes their shards.
 
-Each such row is said when it is met and when it is mended; while there are any, one line a minute
-repeats it, ``/readyz`` answers 503, and a metric counts them.
+Each such row is logged when it is met and when it is repaired; while there are any, one line a
+minute repeats it, ``/readyz`` answers 503, and a metric counts them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TableScan:
 
 
 def every(_lease: Lease) -> bool:
-    """All leases of the table, for who need not choose."""
+    """Accepts all leases of the table."""
     return True
 
 
@@ -157,7 +157,7 @@ def segments_for(size_bytes: int) -> int:
 
 
 class UnreadableRows:
-    """Told of every scan; one per worker."""
+    """Reports the rows that a scan could not read; one per worker."""
 
     def __init__(
         self, table_name: str, conditions: Conditions, clock: Clock, metrics: Metrics

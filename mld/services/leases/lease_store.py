@@ -124,9 +124,9 @@ class LeaseStore:
         #: Woken after every scan; waited for by the fleet watch.
         self.scanned = Wakeup()
         #: Woken when the table, or the row of a lease that we hold as it was, was not found.
-        self.table_doubted = Wakeup()
+        self.table_check_wanted = Wakeup()
         #: Finds the leases of a worker of a 3.x fleet without a scan.
-        self.owner_index = OwnerIndex(dynamodb, config.table_name, self.table_doubted)
+        self.owner_index = OwnerIndex(dynamodb, config.table_name, self.table_check_wanted)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class LeaseStore:
         try:
             self.last_scan = await self._scanner.scan(self.table.size_bytes)
         except NotFound:
-            self.table_doubted.wake()
+            self.table_check_wanted.wake()
             raise
         if self._unreadable is not None:
             self._unreadable.note(self.last_scan.broken)
@@ -264,12 +264,12 @@ class LeaseStore:
                 unanswered = error
                 row = await self._stored(lease.lease_key, error)
             except NotFound:
-                self.table_doubted.wake()
+                self.table_check_wanted.wake()
                 raise
             else:
                 return _with_request(write.after, answer.get("Attributes"))
             if row is None or row.lease_counter < lease.lease_counter:
-                self.table_doubted.wake()  # no worker lowers a counter: is it another table?
+                self.table_check_wanted.wake()  # no worker lowers a counter: is it another table?
             if unanswered and row is not None and is_released(write, row):
                 return row
             judgement = judge_row(lease, row)
@@ -279,7 +279,7 @@ class LeaseStore:
             lease = row
         raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
 
-    # -- writing as anybody -----------------------------------------------------------------------
+    # -- taking -----------------------------------------------------------------------------------
 
     async def take(self, lease: Lease, worker_id: str) -> Lease | None:
         """Become the owner of a lease as it was scanned.

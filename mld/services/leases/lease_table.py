@@ -204,15 +204,15 @@ class LeaseTable:
 class OwnerIndex:
     """Which leases name a worker, without a scan; a trouble that scans make up for is said once, until it changes."""
 
-    def __init__(self, dynamodb: DynamoDb, table_name: str, table_doubted: Wakeup) -> None:
+    def __init__(self, dynamodb: DynamoDb, table_name: str, table_check_wanted: Wakeup) -> None:
         """Ask nothing yet.
 
         Args:
-            table_doubted: woken when it was not found.
+            table_check_wanted: woken when it was not found.
         """
         self._dynamodb = dynamodb
         self._table_name = table_name
-        self._table_doubted = table_doubted
+        self._table_check_wanted = table_check_wanted
         #: Code of the error of the latest Query; "" = it was answered.
         self._error = ""
 
@@ -231,7 +231,7 @@ class OwnerIndex:
             items = await all_items("Query", self._dynamodb.query, request)
         except ServiceError as error:
             if isinstance(error, NotFound):
-                self._table_doubted.wake()  # moto says so of the index, DynamoDB of the table
+                self._table_check_wanted.wake()  # moto says so of the index, DynamoDB of the table
             elif error.code != "ValidationException":
                 # Denied or throttled: the table itself may answer; if not, that is said by the scan.
                 self._say_no_answer(error)

@@ -72,7 +72,7 @@ class ConsumerRegistration:
         self._arn = parts.config.consumer_arn
         self._lock = asyncio.Lock()
         self._failures = 0
-        self.failing_since: float | None = None  #: monotonic; None while all is well
+        self.failing_since: float | None = None  #: monotonic; None while it is found
 
     @property
     def is_known(self) -> bool:
@@ -96,20 +96,20 @@ class ConsumerRegistration:
                         await self._pause(self._failures - 1)
                 return self._arn
         except asyncio.CancelledError:
-            self._all_is_well()  # perhaps nobody needs it any more; who does says it again
+            self._clear_failure()  # perhaps nobody needs it any more; who does says it again
             raise
 
     def accepted(self) -> None:
-        """The service took a subscription of the consumer: all is well."""
-        self._all_is_well()
+        """The service accepted a subscription of the consumer."""
+        self._clear_failure()
 
-    def _all_is_well(self) -> None:
+    def _clear_failure(self) -> None:
         if self.failing_since is not None:
             self._parts.conditions.clear(Reason.NO_CONSUMER, self._parts.stream.name)
         self._failures = 0
         self.failing_since = None
 
-    def doubt(self, arn: str) -> None:
+    def not_found(self, arn: str) -> None:
         """The service did not find it, although the shard is there: look again."""
         if self._config.consumer_arn is not None:
             where = "fanoutConfig.consumerArn"

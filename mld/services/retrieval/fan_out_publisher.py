@@ -149,7 +149,7 @@ class FanOutPublisher(RecordsPublisher):
                 self._subscriptions.failed(failed)
                 if isinstance(failed, InvalidArgument):
                     self._position_refused()
-                    self._existence.doubt(self._shard_id, self._last_known())
+                    self._existence.check_shard(self._shard_id, self._last_known())
         except Exception as unforeseen:
             self._subscriptions.count_failure()
             log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
@@ -159,7 +159,7 @@ class FanOutPublisher(RecordsPublisher):
         if self._not_found is not None:
             error = self._not_found
             if await self._end_if_trimmed(self._not_found, rewinds):
-                self._parts.registration.doubt(self._consumer_arn)
+                self._parts.registration.not_found(self._consumer_arn)
         return error
 
     def _last_known(self) -> str | None:

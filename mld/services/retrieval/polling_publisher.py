@@ -142,7 +142,7 @@ class PollingPublisher(RecordsPublisher):
                 if self._iterator is None:
                     self._position_refused()
                 self._iterator = None
-                self._existence.doubt(self._shard_id, self._last_known())
+                self._existence.check_shard(self._shard_id, self._last_known())
         except Exception:
             self._fetches.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)

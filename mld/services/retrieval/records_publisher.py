@@ -212,7 +212,7 @@ class RecordsPublisher(ABC):
 
     @property
     def failing_since(self) -> float | None:
-        """Reading of the monotonic clock at the first failed call in a row; None while all is well."""
+        """Reading of the monotonic clock at the first failed call in a row; None after a success."""
         return self._report.failing_since
 
     @property

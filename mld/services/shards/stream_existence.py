@@ -92,11 +92,11 @@ class StreamExistence:
         self._detector = detector
         self._table_name = table_name
         self._clock = clock
-        self._doubted = Wakeup()
+        self._check_wanted = Wakeup()
         self._is_one_of_many = stream.identifier is not None
         self._watch = ExistenceWatch(
             self._look,
-            self._doubted,
+            self._check_wanted,
             Reason.STREAM_DELETED,
             None if self._is_one_of_many else conditions,
             clock,
@@ -110,7 +110,7 @@ class StreamExistence:
         self.find_leases: Callable[[], Iterable[Lease]] = tuple
         self._reported_at: dict[str, float] = {}
         self._beginnings: dict[str, str] = {}
-        self._doubts: dict[str, str | None] = {}
+        self._suspects: dict[str, str | None] = {}
         self._listing = asyncio.Lock()
         self._shards: tuple[Shard, ...] = ()
         self._listed_at = 0.0
@@ -126,7 +126,7 @@ class StreamExistence:
                 await self._look()
         except (MldError, TimeoutError) as error:
             log.debug("Creation time of %s not known yet: %s", self._stream.name, error)
-            self._doubted.wake()
+            self._check_wanted.wake()
 
     @property
     def mark(self) -> str | None:
@@ -207,22 +207,22 @@ class StreamExistence:
 
     def look_soon(self) -> None:
         """Look soon: something says that the stream may be gone, whatever its shards answer."""
-        self._doubted.wake()
+        self._check_wanted.wake()
 
-    def doubt(self, shard_id: str, sequence_number: str | None) -> None:
+    def check_shard(self, shard_id: str, sequence_number: str | None) -> None:
         """Look soon: an iterator expired, or the service refused a position.
 
         Args:
             sequence_number: of the last record that is known of it; None without one.
         """
-        self._doubts[shard_id] = sequence_number
-        self._doubted.wake()
+        self._suspects[shard_id] = sequence_number
+        self._check_wanted.wake()
 
     async def is_trimmed(self, shard_id: str, sequence_number: str | None = None) -> bool:
         """Whether a shard that was not found has ended: its stream lives on without it.
 
         Args:
-            sequence_number: as for :meth:`doubt`.
+            sequence_number: as for :meth:`check_shard`.
 
         Returns:
             False when the shard is listed nevertheless: ask for it again.
@@ -234,7 +234,7 @@ class StreamExistence:
         await self._watch.check()
         found = shard_existence(shard_id, sequence_number, await self._list_shards())
         if found is ShardExistence.FOREIGN:
-            self._doubts[shard_id] = sequence_number
+            self._suspects[shard_id] = sequence_number
             await self._watch.check()
         return found is ShardExistence.TRIMMED
 
@@ -301,11 +301,11 @@ class StreamExistence:
 
     async def _look_at_doubts(self) -> str | None:
         """Shards that the service refused: do their leases belong to this stream?"""
-        if not self._doubts:
+        if not self._suspects:
             return None
         self._shards = ()
         shards = await self._list_shards()
-        for shard_id, sequence_number in sorted(self._doubts.items()):
+        for shard_id, sequence_number in sorted(self._suspects.items()):
             if shard_existence(shard_id, sequence_number, shards) is ShardExistence.FOREIGN:
                 why = f"it never had the shard {shard_id} of a lease"
                 if sequence_number is not None:
@@ -313,7 +313,7 @@ class StreamExistence:
                 if not has_row_of(self.find_leases(), shards):
                     return self._recreated(why)
                 self._report_row(shard_id, why)
-            del self._doubts[shard_id]
+            del self._suspects[shard_id]
         return None
 
     def _report_row(self, shard_id: str, why: str) -> None:

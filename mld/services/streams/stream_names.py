@@ -175,11 +175,11 @@ class DiscoveredNames:
 
     def _tell(self) -> None:
         """Say what is unusual, once."""
-        what = (self._found.too_many, self._found.doubted, not self._found.seen)
+        what = (self._found.too_many, self._found.ignored_empty, not self._found.seen)
         if what == self._told:
             return
         self._told = what
-        if self._found.doubted:
+        if self._found.ignored_empty:
             log.warning("Kinesis lists no streams at all; keeping those found before")
         elif not self._found.seen:
             log.warning(

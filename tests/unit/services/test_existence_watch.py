@@ -37,12 +37,12 @@ class Watched:
         self.looks: list[float] = []
         self.look_takes_s = 0.0
         self.told: list[str] = []
-        self.doubted = Wakeup()
+        self.check_wanted = Wakeup()
         self.conditions = Conditions()
         self.clock = LoopClock()
         self.watch = ExistenceWatch(
             self._look,
-            self.doubted,
+            self.check_wanted,
             Reason.STREAM_DELETED,
             self.conditions,
             self.clock,
@@ -82,7 +82,7 @@ async def test_a_gone_resource_is_told_at_once_and_ends_the_worker_in_time(caplo
     async with world.running() as task:
         await asyncio.sleep(1)
         world.state = "stream s was deleted"
-        world.doubted.wake()
+        world.check_wanted.wake()
         await asyncio.sleep(0)
         await asyncio.sleep(0.1)
         (condition,) = world.conditions.current()
@@ -174,7 +174,7 @@ async def test_doubts_alone_cost_no_more_than_a_look_in_ten_seconds():
     world = Watched()
     async with world.running():
         for _ in range(1000):
-            world.doubted.wake()
+            world.check_wanted.wake()
             await asyncio.sleep(0.1)
     assert 9 <= len(world.looks) <= 13
 

@@ -26,7 +26,7 @@ def plan_leaving(
 ) -> tuple[tuple[Lease, str], ...]:
     """The next owner of each lease of a worker, by the number of leases.
 
-    Leases of finished shards, and such that are handed over already, stay as they are.
+    Leases of finished shards, and those in a hand-off, stay as they are.
 
     Args:
         view: of one look at the fleet; the metrics of the stopping worker don't count.

@@ -243,15 +243,15 @@ class Participants:
         active: worker id -> metrics, of those that may have leases, sorted by id.
         waiting: worker id -> metrics, of newcomers that get no leases yet, because others died
             soon after they began.
-        doubtful: ids of workers that would be active, but are taken for dead until they report.
+        presumed_dead: ids of workers that would be active, but are taken for dead until they report.
         failing: ids of workers that could not measure themselves; they keep what they have.
-        dead: items of workers that are taken for dead, the doubtful ones included.
+        dead: items of workers that are taken for dead, ``presumed_dead`` included.
         stale: items so old that they are to be deleted.
     """
 
     active: Mapping[str, WorkerMetrics]
     waiting: Mapping[str, WorkerMetrics]
-    doubtful: tuple[str, ...]
+    presumed_dead: tuple[str, ...]
     failing: tuple[str, ...]
     dead: tuple[WorkerMetrics, ...]
     stale: tuple[WorkerMetrics, ...]
@@ -286,11 +286,11 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
         and is_valid(item)
     }
     failing = tuple(worker for worker, item in alive.items() if is_failing(item))
-    doubtful = tuple(item.worker_id for item in dead if item.worker_id in alive)
+    presumed_dead = tuple(item.worker_id for item in dead if item.worker_id in alive)
     able = {
         worker: item
         for worker, item in alive.items()
-        if worker not in failing and worker not in doubtful
+        if worker not in failing and worker not in presumed_dead
     }
     waiting = {
         worker: item
@@ -302,7 +302,7 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
     return Participants(
         active={worker: item for worker, item in able.items() if worker not in waiting},
         waiting=waiting,
-        doubtful=tuple(worker for worker in doubtful if worker not in failing),
+        presumed_dead=tuple(worker for worker in presumed_dead if worker not in failing),
         failing=failing,
         dead=dead,
         stale=tuple(item for item in items if age_s[item.worker_id] > limits.metrics_stale_s),

@@ -179,7 +179,7 @@ class PlanFigures:
     """What a plan found, for logs and metrics; leases are unfinished ones unless it says otherwise.
 
     Attributes:
-        doubtful: ids of workers that are taken for dead until they report again.
+        presumed_dead: ids of workers that are taken for dead until they report again.
         waiting: ids of newcomers that get no leases yet, because others died soon after they began.
         wait_s: how long a newcomer has to live until it gets leases, in seconds; 0 = not at all.
         failing: ids of workers that could not measure themselves.
@@ -195,7 +195,7 @@ class PlanFigures:
     leases: int
     finished: int
     workers: int
-    doubtful: tuple[str, ...]
+    presumed_dead: tuple[str, ...]
     waiting: tuple[str, ...]
     wait_s: float
     failing: tuple[str, ...]
@@ -421,7 +421,7 @@ class _Planning:
             leases=len(unfinished),
             finished=len(self._view.leases) - len(unfinished),
             workers=len(self.participants),
-            doubtful=self._workers.doubtful,
+            presumed_dead=self._workers.presumed_dead,
             waiting=tuple(one for one in self._workers.waiting if one not in self.participants),
             wait_s=self._memory.workers.wait_s(self._limits.failover_s),
             failing=self._workers.failing,

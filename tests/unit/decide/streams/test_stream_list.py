@@ -42,8 +42,8 @@ def test_without_a_grace_it_is_gone_at_once():
 
 def test_an_empty_list_is_not_believed_where_streams_were_found():
     before = {"a": 1.0}
-    doubted = FoundStreams(before, doubted=True)
-    assert found(before, set(), 900.0, StreamSelection(), listed=()) == doubted
+    ignored_empty = FoundStreams(before, ignored_empty=True)
+    assert found(before, set(), 900.0, StreamSelection(), listed=()) == ignored_empty
     assert found({}, set(), 900.0, StreamSelection(), listed=()) == FoundStreams({})
     assert found(before, set(), 900.0, StreamSelection()) == FoundStreams({})
 

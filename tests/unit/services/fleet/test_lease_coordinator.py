@@ -14,7 +14,7 @@ from mld.model.credentials import CredentialChain
 from mld.ports.metrics import AllMetrics
 from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
-from mld.services.existence_watch import DOUBT_S, GIVE_UP_S
+from mld.services.existence_watch import GIVE_UP_S, WANTED_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.services.leases.lease_taker import LeaseTaker
@@ -250,7 +250,7 @@ def test_without_the_table_nothing_is_held_and_the_worker_ends(caplog, *, comes_
         (condition,) = world.conditions.current()
         assert condition.message == says
         assert ("created again" in says) is comes_back
-        assert took_s < GIVE_UP_S + 2 * DOUBT_S
+        assert took_s < GIVE_UP_S + 2 * WANTED_S
 
     run(main())
     errors = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]

@@ -64,7 +64,7 @@ def test_whichever_write_keeps_a_lease_says_its_throughput_where_a_leader_asks_f
         renewer.received(KEY, "an old token", 9 * MIB)
         await asyncio.sleep(5)
         assert await write_now() is None
-        renewer.tell_throughput(is_told=True)
+        renewer.write_throughput(is_written=True)
         assert float((await write_now())["N"]) == pytest.approx(1024 / 5, rel=1e-4)
         await asyncio.sleep(5)
         assert float((await write_now())["N"]) < 1024 / 5 / 2

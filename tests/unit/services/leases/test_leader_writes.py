@@ -202,7 +202,7 @@ def test_an_index_of_a_table_that_is_gone_has_no_answer_and_the_table_is_looked_
         assert await store.owner_index.keys_of("a") is None
         assert not await store.table.ensure_index()
         assert not await store.table.index_can_be_asked()
-        await store.table_doubted.wait(0.1)
+        await store.table_check_wanted.wait(0.1)
 
     on_table(test)
 

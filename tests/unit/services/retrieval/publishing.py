@@ -45,7 +45,7 @@ class ScriptedExistence:
 
     Attributes:
         fates: one per question, an exception is raised; at its end every shard is trimmed.
-        doubted: what the publisher asked to look into, shard and sequence number.
+        suspected: what the publisher asked to look into, shard and sequence number.
         is_gone: the stream was not found.
         confirmations: whether it is the same, one per question; at its end it is.
         confirm_s: how long such an answer takes.
@@ -56,7 +56,7 @@ class ScriptedExistence:
         self.is_gone = False
         self.fates = deque()
         self.asked = []
-        self.doubted = []
+        self.suspected = []
         self.confirmations = deque()
         self.confirm_s = 0.0
         self.confirmed_at = []
@@ -73,8 +73,8 @@ class ScriptedExistence:
             raise fate
         return fate
 
-    def doubt(self, shard_id, sequence_number):
-        self.doubted.append((shard_id, sequence_number))
+    def check_shard(self, shard_id, sequence_number):
+        self.suspected.append((shard_id, sequence_number))
 
 
 class Publishing:

@@ -277,9 +277,9 @@ def test_when_the_one_who_works_is_cancelled_the_next_goes_on():
 def test_a_consumer_that_the_service_does_not_find_is_looked_for_again():
     async def test(world):
         arn = await world.registration.arn()
-        world.registration.doubt("another")
+        world.registration.not_found("another")
         assert world.registration.is_known
-        world.registration.doubt(arn)
+        world.registration.not_found(arn)
         assert not world.registration.is_known
         assert await world.registration.arn() == arn
         assert world.kinesis.names().count("describe_stream_consumer") == 2
@@ -289,7 +289,7 @@ def test_a_consumer_that_the_service_does_not_find_is_looked_for_again():
 
 def test_a_configured_arn_that_the_service_does_not_find_is_told():
     async def test(world):
-        world.registration.doubt("mine")
+        world.registration.not_found("mine")
         assert await world.registration.arn() == "mine"
         (condition,) = world.conditions.current()
         assert "fanoutConfig.consumerArn" in condition.message

@@ -110,7 +110,7 @@ class ScriptedRegistration:
         self.is_known = True
         self.failing_since = None
         self.takes_s = 0.0
-        self.doubted = []
+        self.missed = []
         self.acceptances = 0
 
     async def arn(self):
@@ -120,8 +120,8 @@ class ScriptedRegistration:
     def accepted(self):
         self.acceptances += 1
 
-    def doubt(self, arn):
-        self.doubted.append(arn)
+    def not_found(self, arn):
+        self.missed.append(arn)
 
 
 class World(Publishing):
@@ -349,7 +349,7 @@ class TestRenewal:
     def test_a_refused_position_is_a_reason_to_look_for_the_stream(self):
         async def test(world):
             await world.take_numbers(1)
-            assert world.existence.doubted == [("shard-1", "10")]
+            assert world.existence.suspected == [("shard-1", "10")]
 
         refused = InvalidArgument("SubscribeToShard", "InvalidArgumentException")
         pushing(test, refused, [event(11)], position=At("10"))
@@ -418,7 +418,7 @@ class TestTheEnd:
         async def test(world):
             world.existence.fates.append(False)
             assert await world.take_numbers(1) == ["11"]
-            assert world.registration.doubted == [ARN]
+            assert world.registration.missed == [ARN]
 
         missing = NotFound("SubscribeToShard", "ResourceNotFoundException")
         pushing(test, missing, [event(11)], position=At("10"))

@@ -397,7 +397,7 @@ def test_an_iterator_that_does_not_serve_is_a_reason_to_doubt_the_stream(error, 
     async def test(world):
         world.kinesis.answers.append(error("GetRecords", "x"))
         await world.take()
-        assert world.existence.doubted == [("shard-1", known)]
+        assert world.existence.suspected == [("shard-1", known)]
 
     fetching(test, position=position)
 

@@ -211,7 +211,7 @@ async def test_a_new_shard_that_is_not_listed_yet_is_no_sign_for_long():
 @simulated
 async def test_a_position_before_the_first_record_belongs_to_an_earlier_stream():
     world = await learned()
-    world.existence.doubt(shard_id(0), "1")
+    world.existence.check_shard(shard_id(0), "1")
     with pytest.raises(ResourceMissing, match=f"never had the record 1 of shard {shard_id(0)}"):
         await world.existence.run()
 
@@ -223,7 +223,7 @@ async def test_one_lease_that_does_not_fit_costs_its_shard_alone(caplog):
     world.existence.find_leases = lambda: leases((0, "1"), (1, "9" * 60))
     await existence.learn()
     for _ in range(3):
-        existence.doubt(shard_id(0), "1")
+        existence.check_shard(shard_id(0), "1")
         await existence.check()
         await asyncio.sleep(25)
     assert not await existence.is_trimmed(shard_id(7))
@@ -237,7 +237,7 @@ async def test_leases_none_of_which_fits_belong_to_an_earlier_stream():
     world = ShardWorld(2)
     earlier = leases((0, "1"), (1, "1"), (7, "9" * 60), (1, "LATEST"))
     world.existence.find_leases = lambda: earlier
-    world.existence.doubt(shard_id(0), "1")
+    world.existence.check_shard(shard_id(0), "1")
     with pytest.raises(ResourceMissing, match="deleted and created again"):
         await world.existence.check()
 
@@ -274,8 +274,8 @@ async def test_the_account_of_a_stream_is_learned_with_its_creation_time():
 async def test_a_doubt_without_ground_is_forgotten():
     world = await learned()
     listed = await world.detector.list_shards()
-    world.existence.doubt(shard_id(0), listed[0].starting_sequence_number)
-    world.existence.doubt(shard_id(1), None)
+    world.existence.check_shard(shard_id(0), listed[0].starting_sequence_number)
+    world.existence.check_shard(shard_id(1), None)
     before = world.count("ListShards")
     await world.existence.check()
     await world.existence.check()

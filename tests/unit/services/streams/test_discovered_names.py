@@ -243,7 +243,7 @@ async def test_what_is_unusual_is_said_once(caplog):
     for _ in range(2):
         assert texts(await source.names()) == ["a"]
     assert caplog.messages == ["Kinesis lists no streams at all; keeping those found before"]
-    assert source._found == FoundStreams(source._found.seen, doubted=True)
+    assert source._found == FoundStreams(source._found.seen, ignored_empty=True)
 
 
 # --- in a worker

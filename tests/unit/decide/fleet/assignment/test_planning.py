@@ -162,7 +162,7 @@ def test_a_dead_worker_gets_nothing_though_its_metrics_are_young():
     fleet.kill("c")
     fleet.run(11)
     assert {move.to for _at, move in fleet.moves} == {"a", "b"}
-    assert fleet.plan().figures.doubtful == ("c",)
+    assert fleet.plan().figures.presumed_dead == ("c",)
     fleet.leases |= {lease.lease_key: lease for lease in (row(7), row(8))}
     fleet.look()
     assert fleet.by_worker() == {"a": 4, "b": 4}
@@ -176,7 +176,7 @@ def test_a_worker_that_reports_again_is_no_longer_taken_for_dead():
     assert fleet.by_worker() == {"a": 4}
     fleet.alive.add("b")
     fleet.run(20)
-    assert fleet.plan().figures.doubtful == ()
+    assert fleet.plan().figures.presumed_dead == ()
     assert fleet.by_worker() == {"a": 2, "b": 2}
 
 
