@@ -242,8 +242,6 @@ def failover_beside_java(aws, folder, quick):
 
     Args:
         aws: for ours alone, where Java's stand-in cannot be had.
-        folder: as there.
-        quick: as there.
     """
     kinds, missing = list(OURS), {}
     try:

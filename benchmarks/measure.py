@@ -125,11 +125,6 @@ def daemon(  # noqa: PLR0913
     """A worker on a properties file; stopped gracefully at the end. Yields (process, Progress).
 
     Args:
-        aws: the embedded AWS.
-        folder: where its files go.
-        stream: that it reads.
-        app: its application's name.
-        child: command of its children.
         extra: more lines of the file.
         mode: how it gets records.
         table_url: of another DynamoDB than the embedded one.

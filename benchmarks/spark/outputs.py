@@ -33,10 +33,7 @@ def commits(path, application, stream, shards):
     """All commits in the order of time.
 
     Args:
-        path: of the output.
         application: whose marks are read.
-        stream: its name.
-        shards: ids.
     """
     if (pathlib.Path(path) / "_delta_log").is_dir():
         keys = [ShardKey(application, stream, each) for each in shards]

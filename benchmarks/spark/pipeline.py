@@ -322,13 +322,9 @@ def run(aws, folder, stream, *, batch=1000, delay="1s", function="keep", extra="
     """Process all records that are in the stream already.
 
     Args:
-        aws: the embedded one.
-        folder: for everything.
         stream: of :func:`fill`.
         batch: ``spark.batch.maxRecords``.
         delay: ``spark.batch.maxDelay``.
-        function: of the app.
-        extra: more properties.
         code: a checkout of the version that is measured.
 
     Returns:

@@ -58,8 +58,6 @@ def passing_session(
     """A session that is there while an app is executed, and closed afterwards.
 
     Args:
-        config: effective values.
-        facts: of the worker.
         address: waits for the server and gives URL and token.
 
     Raises:
@@ -82,8 +80,6 @@ def load(
     """What the app hands over.
 
     Args:
-        path: of the program.
-        args: what follows it on the command line.
         session: opens one; only called for an app that can't be executed without.
 
     Raises:

@@ -51,13 +51,7 @@ def stored_text(position: Position | None) -> str:
 
 
 def marks_of(application: str, epoch: str, shards: Iterable[ShardRange]) -> tuple[ShardMark, ...]:
-    """What to store for each shard, in the order of their keys: who locks in it never deadlocks.
-
-    Args:
-        application: name of the KCL application.
-        epoch: of the output.
-        shards: what each has in the batch.
-    """
+    """What to store for each shard, in the order of their keys: who locks in it never deadlocks."""
     found = (
         ShardMark(_key(application, epoch, each), stored_text(each.after), stored_text(each.to))
         for each in shards
@@ -71,9 +65,6 @@ def covered(
     """The shards of which stored marks cover records of the batch, with the mark of each.
 
     Args:
-        application: name of the KCL application.
-        epoch: of the output.
-        shards: what each has in the batch.
         stored: position by key, as it was stored; a shard without one has never been written.
 
     Raises:

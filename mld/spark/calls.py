@@ -77,7 +77,6 @@ def call_within(
     Args:
         seconds: how long to wait, >= 0.
         work: its result or exception is this function's.
-        name: of the thread.
         interrupt: called when time is up, to make ``work`` end, and once more in the middle of the
             grace: the first one may have come just before a step began.
         grace_s: how long to wait after the interrupt.
@@ -121,7 +120,6 @@ class JobCalls:
     """The calls of one job.
 
     Args:
-        sessions: where a Spark session comes from.
         tag: carried by Spark's operations, to interrupt them.
     """
 

@@ -104,7 +104,6 @@ def rooted(config: SparkConfig, folder: str) -> SparkConfig:
     """The same with absolute directories: an app may change its working directory.
 
     Args:
-        config: as it was read.
         folder: working directory at the start.
     """
     return replace(

@@ -50,7 +50,6 @@ class Facts:
         """Take each fact from the environment, else from the file.
 
         Args:
-            environ: of the child.
             properties: of the file, or empty.
 
         Raises:

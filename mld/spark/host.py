@@ -32,7 +32,6 @@ def main(argv: Sequence[str] | None = None, parts: SparkParts | None = None) -> 
 
     Args:
         argv: arguments; None = those of the process.
-        parts: what it is made of; tests put theirs in its place.
     """
     options = _parse(sys.argv[1:] if argv is None else argv)
     listener = socket.socket(fileno=options.listen)

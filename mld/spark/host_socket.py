@@ -108,7 +108,6 @@ def locked(path: str, *, blocking: bool = True) -> Iterator[bool]:
     """Hold the lock of a place; a file that was removed meanwhile is not it.
 
     Args:
-        path: of the lock file.
         blocking: False: do not wait.
 
     Yields:
@@ -141,10 +140,8 @@ def attach(
     """Connect to the worker's host and hand over descriptors; a host is started if none is there.
 
     Args:
-        place: of the host.
         host_command: starts one; ``--listen N --daemon PID --lock FILE`` are added in front of
             the first argument after the module's name.
-        hello: one line.
         descriptors: that the host gets duplicates of.
 
     Returns:

@@ -33,7 +33,6 @@ def interval_s(environ: Mapping[str, str], written: str | None) -> float:
     """How often a keep-alive is due while a status is withheld.
 
     Args:
-        environ: of the child.
         written: ``timeoutInSeconds`` of the daemon's file; None if that is not known.
 
     Returns:
@@ -54,7 +53,6 @@ class KeepAlive:
 
     Args:
         send: sends one; an OSError of it ends them, the daemon is gone then.
-        every_s: the interval.
         longest_s: after so long whatever is waited for counts as hanging, and nothing is sent.
     """
 

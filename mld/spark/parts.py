@@ -80,9 +80,6 @@ class SparkParts:
         """Put together what serves the shards: sink and engine over one session.
 
         Args:
-            config: effective values.
-            facts: of the worker.
-            pipeline: of the app.
             address: waits for the server and gives URL and token; what can fail without a
                 server should fail before.
 
@@ -96,9 +93,6 @@ class SparkService:
     """Sessions, sink and engine of a process.
 
     Args:
-        config: effective values.
-        facts: of the worker.
-        pipeline: of the app.
         address: waits for the server and gives URL and token.
         scratch: where rows are handed to a server on this machine; None = they go inline.
     """
@@ -192,8 +186,6 @@ class SparkService:
 
         Args:
             environ: what its child knows that others don't.
-            stdin: from the daemon.
-            stdout: to it.
         """
         from mld.spark.shard.session import ShardSession  # noqa: PLC0415
 

@@ -142,10 +142,6 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
 
     The process is the app's from then on: ``__main__``, ``sys.argv`` and ``sys.path[0]`` stay.
 
-    Args:
-        path: of the program.
-        args: what follows it on the command line.
-
     Raises:
         SparkConfigError: there is no such file, it does not end in ``run()``, or it called it twice or
             with wrong arguments.

@@ -86,7 +86,6 @@ def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
     """Hand descriptors 0, 1 and 2 to the host and wait for its exit notice.
 
     Args:
-        host: command that starts one.
         words: tell this worker's hosts apart: file, app, arguments.
     """
     try:
@@ -105,7 +104,6 @@ def connect(command: Sequence[str], words: Sequence[str]) -> socket.socket:
     """Find or start the worker's host and say hello.
 
     Args:
-        command: starts a host.
         words: tell this worker's hosts apart.
 
     Raises:

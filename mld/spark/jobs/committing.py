@@ -39,14 +39,7 @@ _CANCELS, _CANCEL_AGAIN_S = 3, 1.0
 
 
 class JobCommitter:
-    """Commits what a job has staged; one instance a ``HostRun``.
-
-    Args:
-        sink: where the rows are.
-        config: the time-out.
-        clock: measures it.
-        name: of the job, for the threads.
-    """
+    """Commits what a job has staged; one instance a ``HostRun``."""
 
     def __init__(
         self, sink: Sink, config: SparkConfig, clock: Callable[[], float], name: str
@@ -64,8 +57,6 @@ class JobCommitter:
         """Commit a job in one step, in what is left of its time, but at least ten seconds.
 
         Args:
-            staged: what the sink has written.
-            submitted: of the job.
             deadline: monotonic s at which the time of this try (``spark.batch.timeout``) is up.
 
         Raises:

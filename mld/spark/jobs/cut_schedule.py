@@ -221,7 +221,6 @@ class DeliveryBudget(Generic[S]):
         """Ask for a delivery; a shard that is refused keeps its place in the queue and asks again.
 
         Args:
-            who: a shard.
             expected_bytes: of the delivery. Where no shard holds anything it may exceed the bound.
             held_bytes: by all shards now.
             now: monotonic time in s.

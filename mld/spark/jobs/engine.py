@@ -47,11 +47,7 @@ class Engine:
     """Where batches are handed in; safe to call from any thread.
 
     Args:
-        sessions: where a Spark session comes from.
         sink: where the rows go; already prepared.
-        caller: asks the user's function.
-        config: tries and times.
-        clock: for the coalescing window and for deadlines.
         keep_letters: see :class:`Rescue`; None = a record of which the function fails fails its batch.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
 
@@ -117,7 +113,6 @@ class Engine:
         A shard that is refused asks again when it is woken, or ``cut_schedule.GRANT_S`` later.
 
         Args:
-            work: of the shard.
             expected_bytes: what its next delivery will hold.
         """
         with self._changed:
@@ -153,7 +148,6 @@ class Engine:
         is cancelled, if the sink can: the next owner of the shard may have to wait for it.
 
         Args:
-            shard: whose.
             hold: as it was given to ``submit``: this may come late, when the shard's next hold has
                 batches here; None = the batches of every hold.
         """

@@ -59,12 +59,6 @@ class HostRun:
 
     Args:
         submitted: at least one, each of another shard.
-        sessions: where a Spark session comes from.
-        sink: where the rows go.
-        caller: asks the user's function.
-        config: tries and time-out.
-        clock: for deadlines and latencies.
-        progress: counts what was committed.
         stop: set when the process ends.
         pause_s: before the second try, in s; doubles.
         rescue: sets records aside of which a row-wise function fails; None = they fail the batch.
@@ -229,9 +223,6 @@ class HostRun:
         """Take the records out that fail alone, if the function is row-wise.
 
         Args:
-            group: whose records they are.
-            whole: the batch.
-            error: what has happened to it.
             is_last: no try is left, so that a Python worker that is gone each time is looked into.
 
         Returns:
@@ -354,13 +345,7 @@ class HostRun:
 
 
 def _verdict(whole: MicroBatch, error: Exception, left: int) -> BaseException | None:
-    """What ends a batch; None = it is tried again.
-
-    Args:
-        whole: the batch.
-        error: what has happened to it.
-        left: tries.
-    """
+    """What ends a batch; None = it is tried again."""
     may_pass = isinstance(error, SparkUnreachable | SinkUnavailable)
     if isinstance(error, SparkChildError) and not may_pass:
         return error

@@ -53,10 +53,8 @@ class Rescue:
     """Finds the records that fail; one instance a process.
 
     Args:
-        caller: asks the function, for parts of a batch.
         keep: makes records durable that are set aside; one that is there already, by its shard and
             position, is not added. After an error they may be there or not, and it may be repeated.
-        clock: for the time of a search.
         timeout_s: of a whole search.
     """
 
@@ -83,9 +81,6 @@ class Rescue:
         """The records of a batch that fail alone; none if it does not fail any more.
 
         Args:
-            calls: of the job.
-            session: the live one.
-            whole: what has failed.
             most: how many letters there may be.
             is_wanted: False once a shard is lost.
 

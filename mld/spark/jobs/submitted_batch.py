@@ -135,7 +135,6 @@ class Progress:
         """A batch is durable.
 
         Args:
-            batch: which.
             latency_s: time since it was handed to the engine, in s.
         """
         with self._lock:

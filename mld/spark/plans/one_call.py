@@ -81,7 +81,6 @@ def fault_of_outputs(answer: object, names: Sequence[str]) -> str | None:
     """What is wrong with the answer of a function that has several outputs; None = nothing.
 
     Args:
-        answer: of the user's function.
         names: of the outputs; one that is missing in the answer has no rows.
     """
     named = f"spark.sink.outputs names {', '.join(names)}"
@@ -102,9 +101,7 @@ def require_usable(answer: Any, where: str, sink: str) -> None:
     """See that the sink can use what the function has returned.
 
     Args:
-        answer: of the function.
         where: whose answer, for messages.
-        sink: its name.
 
     Raises:
         FunctionFailed: it can't.
@@ -149,9 +146,6 @@ class FunctionCaller:
     """Calls the user's function for whole micro-batches. Safe to use from any thread.
 
     Args:
-        function: the user's.
-        config: the sink, and where bad records go.
-        decoder: makes columns of the records.
         handoff: how rows get into Spark; None = inline.
     """
 
@@ -181,8 +175,6 @@ class FunctionCaller:
         """The rows that the function makes of a micro-batch; by output if it has several.
 
         Args:
-            spark: the session.
-            whole: the batch.
             packed: rows that were made ready; not used if they are not exactly the batch's.
 
         Raises:

@@ -83,7 +83,6 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
     """Keep the bad records of a job's batches.
 
     Args:
-        decoder: says which are bad.
         rows: of ``named_table``, of all shards.
         path: a directory of this machine, a place in S3, or a URL that Spark writes to.
     """

@@ -122,7 +122,6 @@ def table_of(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
     """The rows of one batch in the raw schema; a batch without rows gives an empty table.
 
     Args:
-        batch: whose.
         with_schemas: with :data:`SCHEMA_COLUMNS`.
     """
     table = pa.Table.from_arrays(_columns(batch), schema=RAW_SCHEMA)

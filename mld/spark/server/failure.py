@@ -139,11 +139,7 @@ class Diagnosis:
 
 
 def telling_line(lines: Sequence[str]) -> str:
-    """Of what a JVM printed last, the line that says why it ended; "" if none says anything.
-
-    Args:
-        lines: oldest first.
-    """
+    """Of what a JVM printed last, the line that says why it ended; "" if none says anything."""
     words = [line.strip() for line in lines if not _NOISE.match(line)]
     for pattern in _TELLING:
         if found := [line for line in words if pattern.match(line)]:

@@ -74,7 +74,6 @@ class EmbeddedServer:
         It takes a free port by itself, so two servers never race for one.
 
         Args:
-            config: the ``spark.*`` properties.
             directory: private to us (0700) and empty; the server's files go there.
             environ: of the server, which also says where ``spark.jars.packages`` come from.
             app_name: as Spark's pages show it.

@@ -236,7 +236,6 @@ def server_environment(environ: Mapping[str, str], **ours: str) -> dict[str, str
     """The environment of the server: what we have, less :data:`NOT_OURS`.
 
     Args:
-        environ: of this process.
         ours: to add.
     """
     kept = {name: value for name, value in environ.items() if name not in NOT_OURS}

@@ -138,7 +138,6 @@ def archive_path(
 
     Args:
         config: the options of its JVM tell one file from another.
-        java: whose it is.
         class_path: of the server; ``…/*`` stands for the jars of a folder.
         environ: ``XDG_CACHE_HOME`` and ``HOME`` say where caches are.
     """
@@ -245,7 +244,6 @@ def require_master(
     """Return if one of a standalone cluster's masters answers, or if it is no such cluster.
 
     Args:
-        master: of ``spark.master``.
         connect: opens a connection; takes an address and a time-out in s.
 
     Raises:
@@ -329,9 +327,6 @@ def log4j_text(level: str) -> str:
 
     Failed tasks and calls are not logged, except with ``DEBUG``: their messages quote the data.
     The client gets them, and says what is fit for a log (``mld.spark.failures.describe``).
-
-    Args:
-        level: of ``spark.log.level``.
     """
     names = () if level == "DEBUG" else _TALKATIVE
     silenced = "\n".join(f'    <Logger name="{name}" level="OFF"/>' for name in names)

@@ -39,9 +39,6 @@ _KEPT_CHARACTERS = 300
 def main(argv: Sequence[str]) -> int:
     """Run the command.
 
-    Args:
-        argv: ``warm`` and its options.
-
     Returns:
         exit code: 0, or that of an error of :mod:`mld.spark.errors`.
     """

@@ -82,7 +82,6 @@ class ShardBuffer:
     """The records of a shard that are in no batch yet.
 
     Args:
-        limits: when a batch is full.
         after: position that the first batch follows; None = the beginning.
         drop_through: records up to here are durable already and are dropped; None = none are.
     """

@@ -45,7 +45,6 @@ def resume_at_mark(shard: ShardKey, checkpoint: Position | None, mark: Position 
     """Begin at a sink that keeps its own position of each shard.
 
     Args:
-        shard: whose.
         checkpoint: stored position; None for the sentinels.
         mark: the sink's position of the shard; None = its history begins here, behind the
             checkpoint (a new path or epoch).

@@ -53,10 +53,6 @@ class Pump:
     """The moves of one hold of a shard; used by the thread that serves it.
 
     Args:
-        name: of the shard, for messages.
-        work: its batches.
-        storage: takes its checkpoints.
-        clock: for the ages of records and for deadlines.
         keep_alive: starts the daemon's time-out for the outstanding message again.
         wake: set, by any thread, when a batch is over or the daemon has gone.
         is_over: True if the daemon or the stub has gone.
@@ -190,14 +186,6 @@ class ShardSession:
     """Serves one shard.
 
     Args:
-        facts: where the child works.
-        stdin: binary file from the daemon.
-        stdout: binary file to the daemon.
-        engine: where batches are run.
-        sink: asked for the shard's mark.
-        config: batch limits, epoch.
-        gate: lets one session at a time serve a shard.
-        clock: for the ages of records.
         shutdown_s: how long a requested shutdown may flush, in s; less than the daemon's grace.
         pause_s: before a refused checkpoint is sent again, in s; doubles.
     """

@@ -30,8 +30,6 @@ class ChildWire:
     """A child connection with its two files; used by one thread.
 
     Args:
-        stdin: binary file from the daemon.
-        stdout: binary file to the daemon.
         announced: what the daemon can do beyond the protocol.
     """
 
@@ -91,11 +89,9 @@ class LeaseStorage:
     """The lease's row, through the daemon; only usable while a message is outstanding.
 
     Args:
-        wire: to the daemon.
         pause_s: before a refused request is sent again, in s; doubles.
         is_over: True if the daemon or the stub has gone.
         keep_alive_s: how often a keep-alive is due in a pause, in s.
-        sleep: waits for so many s.
     """
 
     def __init__(
@@ -117,7 +113,6 @@ class LeaseStorage:
         """Store how far a shard is durable.
 
         Args:
-            name: of the shard, for messages.
             position: None = the end of the shard.
 
         Returns:

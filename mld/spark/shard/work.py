@@ -52,11 +52,7 @@ class ShardWork:
     held while the engine is called, which has one of its own.
 
     Args:
-        shard: whose.
-        resume: where to begin.
         checkpoint: that is stored; None for the sentinels.
-        limits: when a batch is full.
-        engine: where batches are run.
         on_done: called, in any thread, when a batch is over, or was cut by another thread.
 
     Attributes:

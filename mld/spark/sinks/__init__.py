@@ -27,7 +27,6 @@ def make_sink(config: SparkConfig, application: str) -> Sink:
     """The sink that ``spark.sink`` names.
 
     Args:
-        config: effective values.
         application: name of the KCL application, whose output it is.
 
     Raises:

@@ -74,10 +74,6 @@ class DeltaSink:
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Read the configuration; nothing is touched before ``prepare``.
 
-        Args:
-            config: with ``spark.sink.path``.
-            application: name of the KCL application.
-
         Raises:
             SparkConfigError: a property is wrong.
             SinkRefused: the path is neither on a file system nor in S3.

@@ -68,7 +68,6 @@ class JdbcSink:
         Args:
             config: with ``spark.sink.url`` and ``spark.sink.table``.
             application: is in the name of each shard.
-            pause: waits for so many s.
             database: as this process reaches it; None = by the URL.
 
         Raises:

@@ -43,7 +43,6 @@ class ShardMarks:
     """The marks in the target's schema.
 
     Args:
-        database: where.
         schema: parts of the name before the table's; empty until ``schema_of`` has found it.
     """
 

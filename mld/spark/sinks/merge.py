@@ -46,7 +46,6 @@ class MergeSink(DeltaSink):
 
         Args:
             config: with ``spark.sink.key`` and ``spark.sink.path``.
-            application: name of the KCL application.
 
         Raises:
             SparkConfigError: a property is wrong.
@@ -130,11 +129,6 @@ def last_of_key(rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> 
     Without position columns a key that occurs twice ends the job, as does a null or a NaN in a key;
     both before anything is committed. A NaN is in no file's range of values, so its row would not
     be found again. A zero is stored without its sign, by which readers tell directories and ranges.
-
-    Args:
-        rows: of the function.
-        key: names of the key's columns.
-        columns: of the rows.
     """
     from pyspark.sql import Window, functions as f  # noqa: PLC0415
 

@@ -62,7 +62,6 @@ class Output(DeltaSink):
 
     Args:
         config: of all of them, with the path of this one.
-        application: name of the KCL application.
         still_named: gives the paths of files that an open manifest names.
     """
 
@@ -114,8 +113,6 @@ class OutputsSink:
 
         Args:
             config: with ``spark.sink.path`` and ``spark.sink.outputs``.
-            application: name of the KCL application.
-            pause: waits for so many s.
             new_identity: gives each manifest its own number, 0 <= number < 2**62.
 
         Raises:

@@ -28,8 +28,6 @@ def fetch(
     """Let Spark compute rows, and take them.
 
     Args:
-        frame: of the function.
-        name: of the sink, for messages.
         most_bytes: of the rows (``spark.sink.maxResultBytes``).
         why_not: says which of the columns the sink has no type for; "" = none.
 

@@ -80,8 +80,6 @@ class Upsert:
     about predicates.
 
     Args:
-        application: name of the KCL application.
-        epoch: of its output.
         key: columns, one at least.
         updates: True = a key that exists gets the new row; False = it stays as it is.
     """
@@ -126,10 +124,6 @@ def quoted(name: str) -> str:
 
 def newer(fields: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str | None:
     """A condition for an update: never back to an older record of the same shard.
-
-    Args:
-        fields: of the table.
-        columns: of the rows.
 
     Returns:
         None if rows and table do not both have the sequence number, as text.

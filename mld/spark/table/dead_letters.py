@@ -61,11 +61,6 @@ _LAYOUT = FileLayout({})
 class DeadLetters:
     """The table below ``spark.function.deadletter.path``.
 
-    Args:
-        path: of its directory.
-        application: name of the KCL application.
-        epoch: of the output.
-
     Raises:
         SinkRefused: the path is neither on a file system nor in S3.
     """

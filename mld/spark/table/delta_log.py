@@ -63,9 +63,6 @@ def damage_in(log: Path) -> str:
 
     A log checkpoint repeats what the entries before it say, and the hint names the newest one. A
     file system may keep the names of both and lose what was in them.
-
-    Args:
-        log: directory of the log.
     """
     entries = sorted(log.glob("*.json"))
     if len(entries) == 1 and not entries[0].read_bytes().strip(b"\0"):
@@ -118,7 +115,6 @@ class DeltaLog:
     """A table's log. Safe to use from any thread: each commit has a snapshot of its own.
 
     Args:
-        store: where it lies.
         syncs_files: True = the files of new entries are synced as well, since delta-rs wrote them.
     """
 
@@ -380,7 +376,6 @@ def commits(store: Store, version: int) -> Iterator[tuple[int, dict[str, Any]]]:
     one commit with an odd information makes impossible.
 
     Args:
-        store: of the table.
         version: its newest one.
     """
     for number in range(version, -1, -1):

@@ -49,11 +49,7 @@ _DRAFT = b".draft"
 
 
 class Directory:
-    """A directory; see ``Store``.
-
-    Args:
-        root: of the table.
-    """
+    """A directory; see ``Store``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -137,11 +133,7 @@ class Directory:
 
 
 class JobFiles:
-    """A process's jobs in a table on a file system; see ``Jobs``.
-
-    Args:
-        root: of the table.
-    """
+    """A process's jobs in a table on a file system; see ``Jobs``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -266,8 +258,6 @@ def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
 
     Args:
         text: a path, or a URL with the scheme ``file``.
-        sink: value of ``spark.sink``, for messages.
-        key: the property, for messages.
 
     Raises:
         SinkRefused: it is on no file system.
@@ -298,7 +288,6 @@ def native(root: Path, path: str) -> bytes:
     """A path below a directory as every reader spells it, whatever encoding the locale has.
 
     Args:
-        root: the directory.
         path: with slashes.
     """
     return os.fsencode(root) + b"/" + path.encode()

@@ -55,13 +55,7 @@ def epochs_of(application: str, configuration: Mapping[str, str]) -> list[str]:
 
 
 class TableEpoch:
-    """The epoch of one application's output in one table.
-
-    Args:
-        name: of the table, for messages.
-        application: name of the KCL application.
-        epoch: of its output.
-    """
+    """The epoch of one application's output in one table."""
 
     def __init__(self, name: str, application: str, epoch: str) -> None:
         self._name = name
@@ -95,7 +89,6 @@ class TableEpoch:
         """Record the beginning in a table that is there; it may stand although this raises.
 
         Args:
-            table: as it is now.
             marks: with which its shards begin; numbers by application id.
         """
         beginning = json.dumps({"version": table.version, "table": table.table_id})

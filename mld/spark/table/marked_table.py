@@ -51,13 +51,8 @@ class MarkedTable:
     """The table of one application and epoch. Safe to use from any thread.
 
     Args:
-        log: of the table.
-        name: of the table, for messages.
-        application: name of the KCL application.
-        epoch: of its output.
         adds_columns: True = columns that the table lacks are added to it.
         change: what a commit does with staged files; None = their rows are appended.
-        pause: waits for so many s.
         new_identity: gives each commit its own number, 0 <= number < 2**62.
     """
 

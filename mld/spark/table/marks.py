@@ -74,7 +74,6 @@ def transactions(shard: ShardKey, position: Position, guard: int) -> dict[str, i
     """What a commit has to write for one shard: numbers by application id.
 
     Args:
-        shard: whose.
         position: of the last record in the commit; the sequence number has at most 186 bits.
         guard: of the commit, 0 <= guard < 2**62.
 
@@ -96,7 +95,6 @@ def read_mark(shard: ShardKey, number_of: Callable[[str], int | None]) -> Mark:
     """A shard's mark.
 
     Args:
-        shard: whose.
         number_of: the table's number for an application id; None = it has none.
 
     Raises:

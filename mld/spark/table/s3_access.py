@@ -97,11 +97,7 @@ class ListedObject(NamedTuple):
 
 
 class S3Access:
-    """Requests to one bucket. Nothing is asked before the first use; safe to use from any thread.
-
-    Args:
-        bucket: its name.
-    """
+    """Requests to one bucket. Nothing is asked before the first use; safe to use from any thread."""
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -135,8 +131,6 @@ class S3Access:
         """Make an object; it is durable once this returns.
 
         Args:
-            key: its name.
-            content: of it.
             is_new: True = it must not be there yet.
 
         Raises:
@@ -175,7 +169,6 @@ class S3Access:
         """The objects whose names begin so, in their order.
 
         Args:
-            prefix: of their names.
             is_flat: True = only those without a slash behind it.
 
         Raises:

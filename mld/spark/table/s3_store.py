@@ -41,7 +41,6 @@ class Bucket:
     """A place in S3; see ``Store``.
 
     Args:
-        place: bucket and prefix.
         access: to the bucket; None = as this process finds it.
     """
 
@@ -130,11 +129,7 @@ class Bucket:
 
 
 class StoredJobs:
-    """A process's jobs in a table in S3; see ``Jobs``.
-
-    Args:
-        store: of the table.
-    """
+    """A process's jobs in a table in S3; see ``Jobs``."""
 
     def __init__(self, store: Bucket) -> None:
         self._store = store

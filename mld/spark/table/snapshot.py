@@ -87,11 +87,7 @@ MOST_ENTRIES = 50
 
 
 class AppNumbers:
-    """Numbers of one table as of one version; used by one thread.
-
-    Args:
-        version: of the table.
-    """
+    """Numbers of one table as of one version; used by one thread."""
 
     def __init__(self, version: int) -> None:
         self._version = version
@@ -101,7 +97,6 @@ class AppNumbers:
         """The newest number of an id in this version; None if there is none.
 
         Args:
-            application_id: whose.
             ask: finds it in the same version of the table.
         """
         if application_id not in self._known:

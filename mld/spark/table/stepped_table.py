@@ -80,9 +80,7 @@ class SteppedTable(MarkedTable):
         """Take a step of a manifest, unless it is taken.
 
         Args:
-            step: of the manifest.
             ends: for each of its shards the position that it reaches.
-            identity: of the manifest.
             decides: True for its first step.
             examine: raises if files can't be added any more.
 
@@ -145,11 +143,7 @@ _SUFFIX = ".json"
 
 
 class Manifests:
-    """The open manifests of several tables. Safe to use from any thread.
-
-    Args:
-        store: where they are.
-    """
+    """The open manifests of several tables. Safe to use from any thread."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

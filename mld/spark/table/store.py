@@ -127,8 +127,6 @@ def open_store(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
 
     Args:
         text: a path, or a URL with the scheme ``file``, ``s3`` or ``s3a``.
-        sink: value of ``spark.sink``, for messages.
-        key: the property, for messages.
 
     Raises:
         SinkRefused: it is neither on a file system nor in S3.

@@ -50,8 +50,6 @@ def new_epoch(store: Store, word: str, application: str | None, version: int | N
     """Begin an epoch that stands where the table's rows do; no worker may run.
 
     Args:
-        store: of the table.
-        word: the new epoch's.
         application: name of the KCL application; None = the only one in the table.
         version: whose rows the table has; None = as its newest RESTORE says.
 
@@ -118,8 +116,6 @@ def _restored(store: Store, table: Snapshot, given: int | None) -> tuple[int, in
     """The version of the newest RESTORE, and the version whose rows the table has since then.
 
     Args:
-        store: of the table.
-        table: as it is now.
         given: what the user says of the second; None = as the log says.
     """
     versions: dict[int, int | None] = {}
@@ -213,9 +209,6 @@ _RUN, _FILES = "kcl-mld.optimize", ("numFilesAdded", "numFilesRemoved")
 def main(argv: Sequence[str]) -> int:
     """Run one command.
 
-    Args:
-        argv: its name and its arguments.
-
     Returns:
         exit code: 0, 2 = wrong arguments or no table, 70 = it failed; rows are as they were.
     """
@@ -263,8 +256,6 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
     """Merge small files; what was done.
 
     Args:
-        table: at its newest version.
-        store: where it lies.
         target_mib: how large files become, in MiB; None = as the table or Delta says.
     """
     begin, run = table.version(), secrets.token_hex(8)
@@ -310,8 +301,6 @@ def vacuum(table: DeltaTable, store: Store, retention_hours: int | None, *, is_t
     """Remove files that have not been part of the table for long; what was done.
 
     Args:
-        table: at its newest version.
-        store: where it lies.
         retention_hours: how long; None = as the table says, a week by default.
         is_trial: True = only count them.
     """

@@ -65,7 +65,6 @@ class HostLoop:
         lock_path: of the lock under which stubs connect.
         daemon: whose end ends the host.
         server: likewise; None = it is somebody else's.
-        start: outcome of the host's start.
         pump: gets the stubs' standard errors.
         log: learns which thread serves which shard.
         linger_s: how long to stay without a stub, in s.

@@ -272,8 +272,6 @@ def serve(
     """A stub's thread: from its hello to its exit notice.
 
     Args:
-        stub: just connected.
-        start: of the host.
         pump: gets its standard error.
         log: learns that this thread serves it.
         introduced: called once its descriptors are here.

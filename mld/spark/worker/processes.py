@@ -25,9 +25,6 @@ _LOOK_S = 0.02
 class DaemonWatch:
     """Watches one process, by a descriptor of the kernel where there is one.
 
-    Args:
-        pid: of the daemon.
-
     Attributes:
         descriptor: becomes readable when it ends; None: :meth:`has_ended` must be asked.
     """

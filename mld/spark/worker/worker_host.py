@@ -59,9 +59,7 @@ class Host:
     """The process.
 
     Args:
-        options: of the command line, see :mod:`mld.spark.host`.
         listener: bound, listening.
-        parts: what it is made of.
     """
 
     def __init__(
