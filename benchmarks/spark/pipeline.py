@@ -27,26 +27,6 @@ WARM_UP = 96_000
 #: How often the CPU of a run is looked at, in s.
 LOOK_S = 0.5
 
-PROPERTIES = """\
-executableName = {python} -m mld.spark.stub {app}
-applicationName = {name}
-streamName = {stream}
-AwsCredentialsProvider = DefaultCredentialsProvider
-regionName = us-east-1
-initialPositionInStream = TRIM_HORIZON
-kinesisEndpoint = {aws.kinesis_url}
-dynamoDBEndpoint = {aws.moto_url}
-metricsLevel = NONE
-retrievalMode = POLLING
-idleTimeBetweenReadsInMillis = 200
-maxRecords = {max_records}
-spark.driver.memory = 1g
-spark.batch.maxRecords = {batch}
-spark.batch.maxDelay = {delay}
-spark.sink.path = {path}
-{extra}
-"""
-
 #: Defaults for all that is not named.
 LIVE = """\
 executableName = {python} -m mld.spark.stub {app}
@@ -60,6 +40,16 @@ dynamoDBEndpoint = {aws.moto_url}
 metricsLevel = NONE
 retrievalMode = POLLING
 spark.sink.path = {path}
+"""
+
+PROPERTIES = f"""\
+{LIVE}\
+idleTimeBetweenReadsInMillis = 200
+maxRecords = {{max_records}}
+spark.driver.memory = 1g
+spark.batch.maxRecords = {{batch}}
+spark.batch.maxDelay = {{delay}}
+{{extra}}
 """
 
 

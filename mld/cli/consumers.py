@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,8 @@ from mld.cli.fleet_access import looked, open_access
 from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import shown_time
 from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.cli.options import takes_execute, takes_file_and_names, takes_properties_file
+from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.services.pages import page_numbers
@@ -70,7 +69,7 @@ def list_command(file: str, *, output: str) -> int:
     found = asyncio.run(_found(config))
     if output == "json":
         document = {"version": VERSION, "consumers": [one.as_json() for one in found]}
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
     elif found:
         click.echo(_table(found))
     else:
@@ -80,9 +79,7 @@ def list_command(file: str, *, output: str) -> int:
 
 @consumers.command("deregister")
 @takes_file_and_names("CONSUMER...")
-@click.option(
-    "--execute", is_flag=True, help="Do it; without it the command only says what it would."
-)
+@takes_execute
 def deregister(file: str, *, names: tuple[str, ...], execute: bool) -> int:
     """Remove the registration of CONSUMER, a name or an ARN.
 
@@ -102,7 +99,7 @@ def deregister(file: str, *, names: tuple[str, ...], execute: bool) -> int:
         "executed": execute,
         "consumers": [one.as_json() for one in chosen],
     }
-    click.echo(json.dumps(document, indent=2))
+    print_json(document)
     if not execute:
         click.echo("Nothing was changed. --execute does it.", err=True)
     return 0

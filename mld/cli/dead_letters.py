@@ -22,7 +22,7 @@ from mld.cli.arguments import DAY_S, Finite, SuggestingGroup, working_directory
 from mld.cli.fleet_access import open_access
 from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError, LetterRefused, MalformedData
 from mld.model.findings import Severity
@@ -64,7 +64,7 @@ def list_command(file: str, *, output: str) -> int:
         for one in found:
             click.echo(json.dumps(one))
     elif output == "json":
-        click.echo(json.dumps({"version": 1, "letters": found}, indent=2))
+        print_json({"version": 1, "letters": found})
     else:
         click.echo(_table(found))
     return 0
@@ -78,7 +78,7 @@ def show_command(file: str, *, names: tuple[str, ...]) -> int:
         raise click.UsageError("Name one id behind the properties file")
     _config, letters = _opened(file)
     (letter,) = _named(letters, names)
-    click.echo(json.dumps(letter, indent=2))
+    print_json(letter)
     return 0
 
 

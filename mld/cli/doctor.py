@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from mld.cli.doctor_facts import AwsExamination, try_child
 from mld.cli.loading import build
 from mld.cli.machine import on_this_machine
 from mld.cli.options import takes_properties_file
+from mld.cli.tables import print_json
 from mld.decide.doctor import (
     AwsFacts,
     Check,
@@ -66,7 +66,7 @@ def doctor(file: str, *, tries_child: bool, output: str) -> int:
     set_up(LogSettings(format=LogFormat.TEXT, level="INFO" if tries_child else "ERROR"))
     checks = asyncio.run(_checks(built, config, file, tries_child=tries_child))
     if output == "json":
-        click.echo(json.dumps(_as_json(file, checks), indent=2))
+        print_json(_as_json(file, checks))
     else:
         _print(file, checks)
     return int(any(one.severity is CheckSeverity.ERROR for one in checks))

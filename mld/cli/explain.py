@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from mld.cli.fleet_documents import VERSION, as_json
 from mld.cli.lease_tables import COLORS
 from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
+from mld.cli.tables import print_json
 from mld.decide.fleet.explain import Awaited, explain as explained, missing
 from mld.errors import ConfigError, ResourceMissing
 from mld.model.fleet.verdict import VerdictSeverity
@@ -71,7 +71,7 @@ def explain(
     explanation = chosen(explained(looks, rules), names)
     table = config.leases.table_name
     if output == "json":
-        click.echo(json.dumps({"version": VERSION, **as_json(table, explanation)}, indent=2))
+        print_json({"version": VERSION, **as_json(table, explanation)})
     else:
         click.echo(as_text(table, explanation))
     return NEEDS_A_PERSON if explanation.needs_a_person else 0

@@ -10,6 +10,7 @@ import click
 from mld.adapters.aws.regions import resolve_region
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
+from mld.cli.tables import print_json
 from mld.decide.iam_policy import PolicyScope, Role, least_policy, policy_document
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
@@ -82,5 +83,5 @@ def iam(
     if len(json.dumps(document, separators=(",", ":"))) > _LONGEST:
         text = f"A managed policy has at most {_LONGEST} characters: divide this one"
         click.echo(text, err=True)
-    click.echo(json.dumps(document, indent=2))
+    print_json(document)
     return 0

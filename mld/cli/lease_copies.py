@@ -17,6 +17,7 @@ from mld.cli.fleet_documents import VERSION
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.steer_leases import position_as_json
+from mld.cli.tables import print_json
 from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MalformedData, MoveRefused
 from mld.model.sequence import ExtendedSequenceNumber, Sentinel
@@ -37,7 +38,7 @@ def export(file: str) -> int:
     The copy has ARN and creation time of each stream, so that it is not used for another one.
     """
     config = read_config(file)
-    click.echo(json.dumps(asyncio.run(_export(config)), indent=2))
+    print_json(asyncio.run(_export(config)))
     return 0
 
 

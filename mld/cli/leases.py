@@ -18,6 +18,7 @@ from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.reset_leases import reset
 from mld.cli.steer_leases import delete, pause, release, resume
+from mld.cli.tables import print_json
 from mld.cli.watch_leases import watch
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.decide.leases.lease_report import Grouping
@@ -72,9 +73,7 @@ def list_command(
             click.echo(json.dumps({"table": table, **lease_as_json(one)}))
     elif as_json or output == "json":
         document = fleet_document(table, looks[-1], explanation)
-        click.echo(
-            json.dumps(document | {"leases": [lease_as_json(one) for one in rows]}, indent=2)
-        )
+        print_json(document | {"leases": [lease_as_json(one) for one in rows]})
     else:
         most = config.leases.max_leases_for_worker
         click.echo(listed(table, rows, looks[-1], explanation, Grouping(by), most, str(choice)))
@@ -109,9 +108,7 @@ def describe(
     found = [one for one in rows if one.lease.lease_key in wanted]
     if output == "json":
         document = fleet_document(table, looks[-1], explanation)
-        click.echo(
-            json.dumps(document | {"leases": [_with_kin(one, rows) for one in found]}, indent=2)
-        )
+        print_json(document | {"leases": [_with_kin(one, rows) for one in found]})
     else:
         click.echo("\n\n".join(described(one, *relatives(one, rows)) for one in found))
     without = [one for one in named if one.lease is None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 from collections import Counter
 from contextlib import closing
@@ -22,6 +21,7 @@ from mld.adapters.calls import CallPool
 from mld.cli.arguments import WholeNumber
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
+from mld.cli.tables import print_json
 from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.decide.streams.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
@@ -247,7 +247,7 @@ async def _migrate(
             move = _planned(table, items, to, identifier)
             await migration.carry_out(move.steps, print_progress(move))
     if as_json:
-        click.echo(json.dumps(move_as_json(table, to, identifier, move, done=apply), indent=2))
+        print_json(move_as_json(table, to, identifier, move, done=apply))
     else:
         print_move(table, to, identifier, move, done=apply)
 

@@ -204,6 +204,12 @@ def check_protocol_package() -> None:
         )
 
 
+def takes_execute(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--execute``, without which it only plans."""
+    text = "Do it; without it the command only says what it would."
+    return click.option("--execute", is_flag=True, help=text)(command)
+
+
 def _run(
     properties: tuple[str, ...],
     files: tuple[str, ...],

@@ -16,7 +16,7 @@ from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds
 from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.errors import ConfigError, NotFound, ResourceMissing
 from mld.model.masking import printable
 from mld.model.sequence import Sentinel
@@ -70,9 +70,7 @@ def peek_command(
         for document in documents:
             click.echo(json.dumps(document))
     elif output == "json":
-        click.echo(
-            json.dumps(_document(config, lease, found, why) | {"records": documents}, indent=2)
-        )
+        print_json(_document(config, lease, found, why) | {"records": documents})
     else:
         click.echo(_text(lease, found, why, with_data=with_data))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,8 @@ from mld.cli.fleet_access import looked, open_access
 from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds, shown_time
 from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.cli.options import takes_execute, takes_file_and_names
+from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused
@@ -51,14 +50,12 @@ def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 
 def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--all``, ``--reason``, ``--execute`` and ``-o``."""
-    options = [
+    options: list[Callable[..., Any]] = [
         click.option("--all", "is_all", is_flag=True, help="Every lease that is not finished."),
         click.option(
             "--reason", default="", metavar="TEXT", callback=_reason, help="Kept in the row."
         ),
-        click.option(
-            "--execute", is_flag=True, help="Do it; without it the command only says what it would."
-        ),
+        takes_execute,
         click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table"),
     ]
     for option in reversed(options):
@@ -186,7 +183,7 @@ class LeaseSteerer:
             MoveRefused: something was refused or failed; it is printed before.
         """
         if output == "json" or is_done:
-            click.echo(json.dumps(self._document(steps, is_done=is_done), indent=2))
+            print_json(self._document(steps, is_done=is_done))
         else:
             click.echo(self._text(steps))
         refused = [one for one in steps if one.way is SteerWay.REFUSED]

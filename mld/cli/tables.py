@@ -1,17 +1,21 @@
-"""Tables for people: by rich, as wide as the terminal; without rich, or elsewhere, plain columns."""
+"""What commands print: tables for people, JSON for programs.
+
+Tables are drawn by rich, as wide as the terminal; without rich, or elsewhere, as plain columns.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -52,6 +56,11 @@ class Section:
 
     title: str
     rows: tuple[TableRow, ...]
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one object."""
+    click.echo(json.dumps(document, indent=2))
 
 
 def terminal() -> Console | None:

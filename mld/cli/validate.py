@@ -12,6 +12,7 @@ import click
 from mld.cli.loading import build
 from mld.cli.machine import on_any_machine, on_this_machine
 from mld.cli.options import takes_properties_file
+from mld.cli.tables import print_json
 from mld.decide.streams.stream_identity import check_regions, stream_to_read
 from mld.errors import ConfigError
 from mld.model.config.config import CREDENTIAL_KEYS
@@ -71,7 +72,7 @@ def validate(file: str, *, as_json: bool, show_all: bool, file_only: bool) -> in
     ]
     suspicious = any(finding.severity is not Severity.INFO for finding in findings)
     if as_json:
-        click.echo(json.dumps(_as_json(file, findings, rows), indent=2))
+        print_json(_as_json(file, findings, rows))
     else:
         _print_findings(file, findings)
         _print_rows([row for row in rows if show_all or row["shown"]])

@@ -13,7 +13,7 @@ from mld.cli.fleet_documents import fleet_document, worker_as_json
 from mld.cli.lease_tables import COLORS, beside, heading, number, seconds
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.fleet.fleet_workers import fleet_workers
 from mld.decide.fleet.lease_list import host_of
 from mld.decide.fleet.scraped import page_of, records_per_s
@@ -70,7 +70,7 @@ def list_workers(
             click.echo(json.dumps({"table": table, **document}))
     elif output == "json":
         whole = fleet_document(table, looks[-1], explanation) | {"workers": documents}
-        click.echo(json.dumps(whole, indent=2))
+        print_json(whole)
     else:
         lines = heading(table, sum(one.leases for one in found), explanation, choice)
         if found:

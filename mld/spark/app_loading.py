@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.facts import Facts
+    from mld.spark.config import Facts, SparkConfig
     from mld.spark.ports import Address
     from mld.spark.registration import Pipeline
 

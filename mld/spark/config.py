@@ -1,7 +1,8 @@
-"""The ``spark.*`` properties as values, and where they come from.
+"""The ``spark.*`` properties as values, what else a child knows, and where both come from.
 
 kcl-mld hands them to its children in ``KCL_MLD_SPARK`` (JSON, key to text). Under the Java daemon,
-which drops them, ``kcl-mld-spark --properties FILE app.py`` reads the same file itself.
+which drops them, ``kcl-mld-spark --properties FILE app.py`` reads the same file itself. The names of
+application, stream and shard are in the environment, or in that file.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import json
 import os
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
+from mld.errors import ConfigError as FileError
 from mld.model.config.keys import readers_of
+from mld.model.config.properties import last_of_each, parse
 from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
 from mld.model.spark.places import PathChecks, local_path, spark_faults
 from mld.spark.errors import SparkConfigError
+from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
+from protocol.additions import SCHEMAS_VARIABLE, capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,3 +146,85 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise SparkConfigError(f"{PROPERTIES_VARIABLE} is not a JSON object of texts")
     return found
+
+
+def read_file(path: str | Path) -> dict[str, str]:
+    """The properties of a daemon's file by Java's grammar; the last of a key counts.
+
+    Raises:
+        SparkConfigError: it can't be read, or Java would refuse it.
+    """
+    try:
+        return {
+            key: entry.value
+            for key, entry in last_of_each(parse(Path(path).read_bytes(), str(path))).items()
+        }
+    except OSError as error:
+        raise SparkConfigError(
+            f"the properties file {path} can't be read: {error.strerror}"
+        ) from error
+    except FileError as error:
+        raise SparkConfigError(str(error)) from error
+
+
+def gather_properties(environ: Mapping[str, str], path: str | None) -> dict[str, str]:
+    """All properties a child gets: those of the file, above them those from the daemon.
+
+    Raises:
+        SparkConfigError: the file or the variable is wrong.
+    """
+    from_file = read_file(path) if path is not None else {}
+    return from_file | from_environment(environ)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Where a child works.
+
+    Attributes:
+        application: name of the KCL application.
+        stream: name of the stream.
+        capabilities: what the daemon can do beyond the protocol: ``tick``.
+        shard_id: of the child; None under a daemon that tells it in ``initialize`` only.
+        has_schemas: the daemon has a schema registry.
+        keep_alive_s: how often a keep-alive is due while a status is withheld, in s.
+    """
+
+    application: str
+    stream: str
+    capabilities: frozenset[str] = frozenset()
+    shard_id: str | None = None
+    keep_alive_s: float = 1.0
+    has_schemas: bool = False
+
+    @classmethod
+    def gather(cls, environ: Mapping[str, str], properties: Mapping[str, str]) -> Self:
+        """Take each fact from the environment, else from the file.
+
+        Args:
+            properties: of the file, or empty.
+
+        Raises:
+            SparkConfigError: application or stream are named nowhere.
+        """
+        application = environ.get("KCL_APPLICATION_NAME") or properties.get("applicationName")
+        stream = environ.get("KCL_STREAM_NAME") or properties.get("streamName")
+        if not application or not stream:
+            missing = "applicationName" if not application else "streamName"
+            raise SparkConfigError(
+                f"{missing} is not known: kcl-mld tells it its children; under another daemon "
+                f"write kcl-mld-spark --properties FILE app.py with the daemon's own file"
+            )
+        return cls(
+            application.strip(),
+            stream.strip(),
+            capabilities(environ),
+            environ.get("KCL_SHARD_ID") or None,
+            interval_s(environ, properties.get(TIMEOUT_KEY)),
+            SCHEMAS_VARIABLE in environ,
+        )
+
+    def of_child(self, environ: Mapping[str, str]) -> Facts:
+        """The facts of another child of the worker, which may serve another stream."""
+        stream = environ.get("KCL_STREAM_NAME") or self.stream
+        return replace(self, stream=stream, shard_id=environ.get("KCL_SHARD_ID") or None)

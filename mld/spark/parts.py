@@ -10,17 +10,16 @@ from mld.model.spark.addresses import is_local_master
 from mld.spark.app_loading import require_packages
 from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.facts import ShardGate
 from mld.spark.rows.decode import decoder_conf
 from mld.spark.server.settings import around_proxies
+from mld.spark.shard.session import ShardGate
 from mld.spark.table.s3_access import require_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.facts import Facts
+    from mld.spark.config import Facts, SparkConfig
     from mld.spark.model import DeadLetter
     from mld.spark.ports import Address
     from mld.spark.registration import Pipeline

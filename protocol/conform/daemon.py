@@ -183,6 +183,10 @@ class DaemonRun:
         entries.sort(key=lambda entry: entry.at_s)
         return [str(entry.what) for entry in entries if entry.direction == direction]
 
+    def last_line(self) -> str:
+        """The last line that the daemon printed; empty if there is none."""
+        return (self.output.strip().splitlines() or [""])[-1]
+
     def actions(self) -> list[str]:
         """The actions of the lines that children got; those that are no message are left out."""
         found = []

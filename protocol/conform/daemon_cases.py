@@ -237,8 +237,7 @@ def failures_of_a_child(kit: DaemonKit) -> Iterator[Finding]:
             told = run.wait_for_action("processRecords", kit.limits.start_s)
             code = run.exit_code(kit.limits.step_s)
             told = told and (not kit.is_java or text in run.output)
-            last = (run.output.strip().splitlines() or [""])[-1]
-            yield judged(item_id, code == 1 and told, f"exit {code}: {last}")
+            yield judged(item_id, code == 1 and told, f"exit {code}: {run.last_line()}")
 
 
 def programs_that_do_not_start(kit: DaemonKit) -> Iterator[Finding]:
@@ -252,13 +251,12 @@ def programs_that_do_not_start(kit: DaemonKit) -> Iterator[Finding]:
         with kit.start(name, {"executableName": command}) as run:
             code = run.exit_code(kit.limits.start_s)
             told = text in run.output if kit.is_java else command.split()[0] in run.output
-            last = (run.output.strip().splitlines() or [""])[-1]
             yield kit.decided(
                 item_id,
                 as_java=code == 1 and told,
                 row="late-errors",
                 otherwise=code == 2 and told,
-                evidence=f"exit {code}: {last}",
+                evidence=f"exit {code}: {run.last_line()}",
             )
 
 
@@ -393,7 +391,7 @@ def an_unreachable_table(kit: DaemonKit) -> Iterator[Finding]:
             as_java=code == 0 and "Unable to initialize after 20 attempts" in run.output,
             row="init-failure",
             otherwise=code == 1 and "127.0.0.1:9" in run.output,
-            evidence=f"exit {code}: {(run.output.strip().splitlines() or [''])[-1]}",
+            evidence=f"exit {code}: {run.last_line()}",
         )
 
 

@@ -214,7 +214,7 @@ def late_failures(kit: DaemonKit) -> Iterator[Finding]:
             as_java=code == 0 and "Unable to initialize after 20 attempts" in run.output,
             row="late-errors",
             otherwise=code == 2 and "failoverTimeMillis" in run.output,
-            evidence=f"exit {code}: {(run.output.strip().splitlines() or [''])[-1]}",
+            evidence=f"exit {code}: {run.last_line()}",
         )
 
 

@@ -17,9 +17,9 @@ import threading
 from pathlib import Path
 
 from mld.spark.errors import BatchFailed, SparkUnreachable
-from mld.spark.facts import ShardGate
 from mld.spark.host import main
 from mld.spark.model import ShardKey
+from mld.spark.shard.session import ShardGate
 
 _PACT = ctypes.CDLL(None).prctl
 

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as f
 
+from mld.spark.config import Facts
 from mld.spark.errors import BatchFailed, SparkConfigError
-from mld.spark.facts import Facts
 from mld.spark.parts import SparkService
 from mld.spark.registration import Pipeline
 from tests.spark.conftest import spark_config

@@ -18,9 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.spark.config import read_properties
+from mld.spark.config import gather_properties, read_properties
 from mld.spark.errors import SparkChildError, SparkConfigError, SparkUnreachable
-from mld.spark.facts import gather_properties
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.settings import SUBMIT_CLASS
 from mld.spark.server.setup import OLDEST_LINKING, prepare

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from concurrent.futures import wait
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
@@ -37,10 +37,9 @@ from protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.facts import Facts, ShardGate
+    from mld.spark.config import Facts, SparkConfig
     from mld.spark.jobs.engine import Engine
     from mld.spark.model import Row
     from mld.spark.ports import Sink
@@ -180,6 +179,31 @@ _log = logging.getLogger(__name__)
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
 #: How long a session that ends waits for a commit that has begun, in s.
 _LAST_COMMIT_S = 60.0
+
+
+class ShardGate:
+    """Lets one session at a time serve a shard.
+
+    A child that was killed leaves a batch in flight; its successor must not read the mark of the
+    shard before that batch is committed or failed.
+    """
+
+    def __init__(self) -> None:
+        self._free = threading.Condition()
+        self._held: set[ShardKey] = set()
+
+    @contextmanager
+    def hold(self, shard: ShardKey) -> Iterator[None]:
+        """Wait until no other session holds the shard, then hold it."""
+        with self._free:
+            self._free.wait_for(lambda: shard not in self._held)
+            self._held.add(shard)
+        try:
+            yield
+        finally:
+            with self._free:
+                self._held.discard(shard)
+                self._free.notify_all()
 
 
 class ShardSession:

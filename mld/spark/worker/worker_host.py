@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from mld.spark import host_socket
 from mld.spark.app_loading import load, passing_session
 from mld.spark.calls import call_within
-from mld.spark.config import SparkConfig, read_properties, rooted
+from mld.spark.config import Facts, SparkConfig, gather_properties, read_properties, rooted
 from mld.spark.errors import SparkChildError
-from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
 from mld.spark.worker.host_loop import End, HostLoop

@@ -8,8 +8,7 @@ import queue
 import threading
 from concurrent.futures import Future
 
-from mld.spark.config import read_properties
-from mld.spark.facts import Facts, ShardGate
+from mld.spark.config import Facts, read_properties
 from mld.spark.jobs.engine import Engine
 from mld.spark.jobs.submitted_batch import SubmittedBatch
 from mld.spark.model import Position
@@ -17,7 +16,7 @@ from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.ports import CommitOutcome
 from mld.spark.registration import Pipeline
 from mld.spark.rows.app_decoder import AppDecoder
-from mld.spark.shard.session import ShardSession
+from mld.spark.shard.session import ShardGate, ShardSession
 from protocol import (
     CheckpointResult,
     Initialize,
