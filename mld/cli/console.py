@@ -71,7 +71,7 @@ class ConsoleWatch:
         self._history = FleetHistory()
         self._events: deque[FleetEvent] = deque(maxlen=EVENTS)
         self._since_s: float | None = None
-        self._told: dict[str, Any] = {}
+        self._known: dict[str, Any] = {}
 
     @property
     def looks(self) -> int:
@@ -92,7 +92,7 @@ class ConsoleWatch:
             one.lease.lease_key: lease_as_json(one)
             for one in list_leases(self._looks, explanation, self._rules.failover_s)
         }
-        self._told = {
+        self._known = {
             "version": VERSION,
             "application": self._application,
             **document,
@@ -114,7 +114,7 @@ class ConsoleWatch:
         return self._published(why)
 
     def _published(self, error: str | None) -> Published:
-        document = {**self._told, "error": error}
+        document = {**self._known, "error": error}
         keys = ("version", "look", "at_s", "severity", "needs_a_person", "error")
         summary = {key: document.get(key) for key in keys}
         encode = msgspec.json.encode

@@ -15,23 +15,20 @@ import click
 from mld.adapters.aws import clients
 from mld.adapters.aws.credentials import AwsSessions, require_credentials
 from mld.adapters.aws.regions import resolve_region
-from mld.adapters.children.child_process import SHIM
-from mld.adapters.children.program import StartPlace, examine_child
 from mld.adapters.letters import find_letters
-from mld.cli.arguments import DAY_S, Finite, SuggestingGroup, working_directory
+from mld.cli.arguments import SuggestingGroup
 from mld.cli.fleet_access import open_access
 from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
+from mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeout
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.decide.children.child_environment import ChildFacts, environment_of_child
+from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError, LetterRefused, MalformedData
-from mld.model.findings import Severity
 from mld.model.leases.containment import PositionRange
 from mld.model.masking import printable
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.record_peek import read_range
-from protocol.conform.peer import Peer
 from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, ShutdownRequested
 
 if TYPE_CHECKING:
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 
 _SUFFIX, _OUTCOME_SUFFIX = ".json", ".replay.json"
 _LEAST_PREFIX = 6
-_EXIT_S = 10.0
 #: What amazon_kclpy writes when a processor raised, before it answers all the same.
 _CAUGHT = b"Caught exception from action dispatch: "
 
@@ -84,13 +80,7 @@ def show_command(file: str, *, names: tuple[str, ...]) -> int:
 
 @dead_letters.command("replay")
 @takes_file_and_names("ID...")
-@click.option(
-    "--timeout-s",
-    type=Finite(0, DAY_S, least_open=True),
-    default=60.0,
-    show_default=True,
-    help="Longest wait for an answer.",
-)
+@takes_timeout
 @click.pass_context
 def replay_command(
     context: click.Context, file: str, *, names: tuple[str, ...], timeout_s: float
@@ -104,9 +94,7 @@ def replay_command(
     if not names:
         raise click.UsageError("Name one or more ids behind the properties file")
     config, letters = _opened(file)
-    for problem in examine_child(config.child.argv, StartPlace(os.environ, working_directory())):
-        if problem.severity is Severity.ERROR:
-            raise ConfigError(problem.text)
+    require_startable(config.child.argv)
     click.echo(
         "The order is lost: these records are processed after those that followed them.", err=True
     )
@@ -216,20 +204,13 @@ def _replayed(config: Config, letter: dict[str, Any], timeout_s: float) -> str |
         pid=os.getpid(),
         stream_arn=letter["streamArn"],
     )
-    environment = environment_of_child(os.environ, facts.variables(), str(SHIM))
     messages: tuple[DaemonMessage, ...] = (
         Initialize(letter["shardId"], letter["firstSequenceNumber"], 0),
         ProcessRecords(records, None),
         ShutdownRequested(),
         LeaseLost(),
     )
-    peer = Peer(
-        facts.command(config.child.argv),
-        environment,
-        timeout_s,
-        lambda chunk: click.echo(chunk, nl=False, err=True),
-    )
-    try:
+    with started_child(facts.command(config.child.argv), facts, timeout_s) as peer:
         for message in messages:
             exchange = peer.send(message)
             if not exchange.answered:
@@ -237,9 +218,7 @@ def _replayed(config: Config, letter: dict[str, Any], timeout_s: float) -> str |
             if isinstance(message, ProcessRecords) and _CAUGHT in peer.stderr:
                 return f"{message.action}: its processor raised an exception"
         peer.close_stdin()
-        peer.wait_exit(_EXIT_S)
-    finally:
-        peer.kill()
+        peer.wait_exit(EXIT_S)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,42 @@ if TYPE_CHECKING:
     from protocol.messages import DaemonMessage
     from protocol.transcripts import TranscriptLine
 
-_EXIT_S = 10.0
+#: How long a child has to end behind the end of its stdin.
+EXIT_S = 10.0
 _SHOWN_CHARACTERS = 200
+
+
+takes_timeout = click.option(
+    "--timeout-s",
+    type=Finite(0, DAY_S, least_open=True),
+    default=60.0,
+    show_default=True,
+    help="Longest wait for an answer.",
+)
+
+
+def require_startable(command: Sequence[str]) -> None:
+    """Look whether a child can be started.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    for problem in examine_child(command, StartPlace(os.environ, working_directory())):
+        if problem.severity is Severity.ERROR:
+            raise ConfigError(problem.text)
+
+
+@contextmanager
+def started_child(command: Sequence[str], facts: ChildFacts, timeout_s: float) -> Iterator[Peer]:
+    """A child with the environment that a daemon gives it; its stderr is shown, and it is killed."""
+    environment = environment_of_child(os.environ, facts.variables(), str(SHIM))
+    peer = Peer(
+        command, environment, timeout_s, lambda chunk: click.echo(chunk, nl=False, err=True)
+    )
+    try:
+        yield peer
+    finally:
+        peer.kill()
 
 
 @dataclass
@@ -111,13 +146,7 @@ def _difference(where: str, then: list[str], now: list[str], failure: str) -> st
 
 
 @click.command("replay")
-@click.option(
-    "--timeout-s",
-    type=Finite(0, DAY_S, least_open=True),
-    default=60.0,
-    show_default=True,
-    help="Longest wait for an answer.",
-)
+@takes_timeout
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("command", nargs=-1, required=True, type=click.Path())
 @click.pass_context
@@ -133,9 +162,7 @@ def replay(context: click.Context, timeout_s: float, file: Path, command: tuple[
         raise ConfigError(f"{file}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{file}: no recording of a child: {error}") from None
-    for problem in examine_child(command, StartPlace(os.environ, working_directory())):
-        if problem.severity is Severity.ERROR:
-            raise ConfigError(problem.text)
+    require_startable(command)
     context.exit(_replay(recorded, command, timeout_s))
 
 
@@ -150,19 +177,13 @@ def _replay(recorded: Sequence[RecordedAction], command: Sequence[str], timeout_
         worker_id="replay",
         pid=os.getpid(),
     )
-    environment = environment_of_child(os.environ, facts.variables(), str(SHIM))
-    peer = Peer(
-        command, environment, timeout_s, lambda chunk: click.echo(chunk, nl=False, err=True)
-    )
-    try:
+    with started_child(command, facts, timeout_s) as peer:
         differences = 0
         for text in play(peer, recorded):
             differences += 1
             click.echo(text)
         peer.close_stdin()
-        peer.wait_exit(_EXIT_S)
-    finally:
-        peer.kill()
+        peer.wait_exit(EXIT_S)
     click.echo(
         f"{len(recorded)} messages played, {differences or 'no'}"
         f" {'answer differs' if differences == 1 else 'answers differ'}"
