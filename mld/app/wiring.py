@@ -336,7 +336,6 @@ def _fan_out_publishers(
     # Only here, so that a worker that polls starts faster.
     from mld.services.retrieval.consumer_registration import (  # noqa: PLC0415
         ConsumerRegistration,
-        RegistrationParts,
     )
     from mld.services.retrieval.fan_out_publisher import (  # noqa: PLC0415
         FanOutParts,
@@ -345,15 +344,13 @@ def _fan_out_publishers(
 
     config, runtime = parts.config, parts.runtime
     registration = ConsumerRegistration(
-        RegistrationParts(
-            kinesis=parts.kinesis,
-            stream=parts.stream,
-            name=config.fan_out.consumer_name or application,
-            config=config.fan_out,
-            conditions=conditions,
-            clock=runtime.clock,
-            rng=runtime.rng,
-        )
+        parts.kinesis,
+        parts.stream,
+        config.fan_out.consumer_name or application,
+        config.fan_out,
+        conditions,
+        runtime.clock,
+        runtime.rng,
     )
     return fan_out_publishers(
         FanOutParts(

@@ -361,23 +361,18 @@ class BotocoreKinesis:
         watch_subscriptions(self._subscribing)
 
     async def describe_stream_summary(self, **request: Any) -> dict[str, Any]:
-        """DescribeStreamSummary."""
         return await self._control.read("describe_stream_summary", request)
 
     async def list_shards(self, **request: Any) -> dict[str, Any]:
-        """ListShards, one page."""
         return await self._control.read("list_shards", request)
 
     async def list_streams(self, **request: Any) -> dict[str, Any]:
-        """ListStreams, one page."""
         return await self._control.read("list_streams", request)
 
     async def list_tags_for_stream(self, **request: Any) -> dict[str, Any]:
-        """ListTagsForStream, one page."""
         return await self._control.read("list_tags_for_stream", request)
 
     async def get_shard_iterator(self, **request: Any) -> dict[str, Any]:
-        """GetShardIterator."""
         return await self._retrieval.read("get_shard_iterator", request)
 
     async def get_records(self, **request: Any) -> bytes:
@@ -393,11 +388,9 @@ class BotocoreKinesis:
         return body
 
     async def register_stream_consumer(self, **request: Any) -> dict[str, Any]:
-        """RegisterStreamConsumer."""
         return await self._control.write("register_stream_consumer", request)
 
     async def describe_stream_consumer(self, **request: Any) -> dict[str, Any]:
-        """DescribeStreamConsumer."""
         return await self._control.read("describe_stream_consumer", request)
 
     async def list_stream_consumers(self, **request: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from mld.decide.children.lifecycle import TaskOutcome
 from mld.decide.summary import counted
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.model.config.config import ChildExceptionPolicy
-from mld.model.metrics import PROCESS_RECORDS_TIME
+from mld.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
 from mld.model.retrieval.wire import first_arrival_s
 from mld.model.sequence import Sentinel
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
@@ -212,7 +212,7 @@ class BatchFeed:
         """
         context = self._context
         self.exceptions += 1
-        context.metrics.exception_caught()
+        context.metrics.add(PROCESSOR_EXCEPTIONS, 1)
         why = f"its processor raised an exception: {said}"
         if self._delivering is not None:
             first, last = self._delivering

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING
 from mld.decide.children.lifecycle import ShutdownReason, stronger
 from mld.model.metrics import (
     ANY_MILLIS_BEHIND_LATEST,
-    CHILD_RESTARTED,
     DATA_BYTES_PROCESSED,
-    DEAD_LETTERED,
     HANDED_OFF,
     MILLIS_BEHIND_LATEST,
     PROCESS_TASK,
-    PROCESSOR_EXCEPTIONS,
     RECORDS_PROCESSED,
     SCHEMA_FAILURES,
-    SHARD_HELD,
     UNREADABLE_USER_RECORDS,
     USER_RECORDS_OUTSIDE_SHARD,
 )
@@ -137,14 +133,14 @@ class ConsumerMetrics:
         try:
             yield
         finally:
-            self._add(metric, self._clock.monotonic() - began)
+            self.add(metric, self._clock.monotonic() - began)
 
     @contextmanager
     def process_task(self, behind_ms: int | None) -> Iterator[None]:
         """Report success and length of a ProcessTask, and how far behind the shard is."""
         if behind_ms is not None:
-            self._add(MILLIS_BEHIND_LATEST, behind_ms)
-            self._add(ANY_MILLIS_BEHIND_LATEST, behind_ms)
+            self.add(MILLIS_BEHIND_LATEST, behind_ms)
+            self.add(ANY_MILLIS_BEHIND_LATEST, behind_ms)
         self.delivered(0, 0)
         succeeded = False
         try:
@@ -152,48 +148,33 @@ class ConsumerMetrics:
                 yield
             succeeded = True
         finally:
-            self._add(PROCESS_TASK.success, int(succeeded))
+            self.add(PROCESS_TASK.success, int(succeeded))
 
     def delivered(self, records: int, data_bytes: int) -> None:
         """Report a batch; every task reports zeros first, as in Java."""
-        self._add(RECORDS_PROCESSED, records)
-        self._add(DATA_BYTES_PROCESSED, data_bytes)
-
-    def child_restarted(self) -> None:
-        """Report that a failed child has a successor."""
-        self._add(CHILD_RESTARTED, 1)
+        self.add(RECORDS_PROCESSED, records)
+        self.add(DATA_BYTES_PROCESSED, data_bytes)
 
     def handed_off(self, *, in_time: bool) -> None:
         """Report that the lease went to the next owner; what is said again is not counted."""
         if not self._is_handed_off:
             self._is_handed_off = True
-            self._add(HANDED_OFF, int(in_time))
-
-    def exception_caught(self) -> None:
-        """Report an exception of the processor with which the child went on."""
-        self._add(PROCESSOR_EXCEPTIONS, 1)
-
-    def dead_lettered(self, records: int) -> None:
-        """Report records that became a dead letter."""
-        self._add(DEAD_LETTERED, records)
-
-    def held(self) -> None:
-        """Report that the shard is held, again and again while it is."""
-        self._add(SHARD_HELD, 1)
+            self.add(HANDED_OFF, int(in_time))
 
     def stayed_framed(self, records: int) -> None:
         """Report records whose frame could not be taken off; nothing while there is none."""
         if records:
-            self._add(SCHEMA_FAILURES, records)
+            self.add(SCHEMA_FAILURES, records)
 
     def missing(self, unreadable: int, outside: int) -> None:
         """Report user records of aggregates that are not delivered; nothing of what is zero."""
         if unreadable:
-            self._add(UNREADABLE_USER_RECORDS, unreadable)
+            self.add(UNREADABLE_USER_RECORDS, unreadable)
         if outside:
-            self._add(USER_RECORDS_OUTSIDE_SHARD, outside)
+            self.add(USER_RECORDS_OUTSIDE_SHARD, outside)
 
-    def _add(self, metric: Metric, value: float) -> None:
+    def add(self, metric: Metric, value: float) -> None:
+        """Report one value of the shard."""
         self._metrics.add(metric, value, shard_id=self._shard_id)
 
 

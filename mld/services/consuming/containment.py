@@ -35,6 +35,7 @@ from mld.model.leases.containment import (
     PositionRange,
     skipped_behind,
 )
+from mld.model.metrics import DEAD_LETTERED, SHARD_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -178,7 +179,7 @@ class Containment:
             letter_id,
             extra={"shard_id": context.shard_id},
         )
-        context.metrics.dead_lettered(len(judged.entries))
+        context.metrics.add(DEAD_LETTERED, len(judged.entries))
         self._note = after_letter(self._note, self._now_ms())
         self._skipped = (*self._skipped, suspects)
         what = f"cannot note the dead letter of records {suspects}; trying again"
@@ -236,7 +237,7 @@ class Containment:
         self._note = replace(self._note, held=why)
         await self._store_note()
         while context.shutdown.reason is None and context.current() is not None:
-            context.metrics.held()
+            context.metrics.add(SHARD_HELD, 1)
             log.error(
                 "%s: the shard is held, nothing is read: %s. Correct the program and restart the"
                 " worker",

@@ -30,7 +30,7 @@ from mld.errors import (
     LeaseLost,
 )
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.metrics import INITIALIZE_TIME
+from mld.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 from mld.ports.runtime import logging_with
 from mld.services.concurrency import Wakeup
 from mld.services.consuming.batch_feed import BatchFeed
@@ -427,7 +427,7 @@ class ShardConsumer:
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
         self._parts.tally.restarts += 1
-        context.metrics.child_restarted()
+        context.metrics.add(CHILD_RESTARTED, 1)
         return TaskOutcome.RESTART
 
     async def _contain(self, error: ChildFailed) -> TaskOutcome | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
@@ -45,31 +44,32 @@ _LIMIT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationParts:
-    """What a registration works with.
-
-    Attributes:
-        name: of the consumer to find or register.
-        config: ``consumer_arn`` wins over the name.
-    """
-
-    kinesis: Kinesis
-    stream: Stream
-    name: str
-    config: FanOutConfig
-    conditions: Conditions
-    clock: Clock
-    rng: random.Random
-
-
 class ConsumerRegistration:
     """One per stream and worker."""
 
-    def __init__(self, parts: RegistrationParts) -> None:
-        self._parts = parts
-        self._config = parts.config
-        self._arn = parts.config.consumer_arn
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: Stream,
+        name: str,
+        config: FanOutConfig,
+        conditions: Conditions,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            name: of the consumer to find or register; ``config.consumer_arn`` wins over it.
+        """
+        self._kinesis = kinesis
+        self._stream = stream
+        self._name = name
+        self._config = config
+        self._conditions = conditions
+        self._clock = clock
+        self._rng = rng
+        self._arn = config.consumer_arn
         self._lock = asyncio.Lock()
         self._failures = 0
         self.failing_since: float | None = None  #: monotonic; None while it is found
@@ -105,7 +105,7 @@ class ConsumerRegistration:
 
     def _clear_failure(self) -> None:
         if self.failing_since is not None:
-            self._parts.conditions.clear(Reason.NO_CONSUMER, self._parts.stream.name)
+            self._conditions.clear(Reason.NO_CONSUMER, self._stream.name)
         self._failures = 0
         self.failing_since = None
 
@@ -134,23 +134,23 @@ class ConsumerRegistration:
                 return arn
             if step is ConsumerStep.REGISTER:
                 await self._register(stream_arn)
-            await asyncio.sleep(POLL_S * (1 + self._parts.rng.random() / 2))
+            await asyncio.sleep(POLL_S * (1 + self._rng.random() / 2))
         why = f"it is still {status or 'missing'} after {POLLS} looks"
         raise ServiceError("DescribeStreamConsumer", "NotActive", why)
 
     async def _stream_arn(self) -> str:
-        stream = self._parts.stream
+        stream = self._stream
         if stream.arn is not None:
             return stream.arn
-        describe = self._parts.kinesis.describe_stream_summary
+        describe = self._kinesis.describe_stream_summary
         attempts = self._config.summary_attempts
         answer = await self._patiently(attempts, describe, **stream.request())
         return str(answer["StreamDescriptionSummary"]["StreamARN"])
 
     async def _describe(self, stream_arn: str) -> dict[str, Any]:
         """The consumer; empty = there is none."""
-        describe = self._parts.kinesis.describe_stream_consumer
-        attempts, name = self._config.describe_attempts, self._parts.name
+        describe = self._kinesis.describe_stream_consumer
+        attempts, name = self._config.describe_attempts, self._name
         try:
             answer = await self._patiently(
                 attempts, describe, StreamARN=stream_arn, ConsumerName=name
@@ -161,8 +161,8 @@ class ConsumerRegistration:
         return description
 
     async def _register(self, stream_arn: str) -> None:
-        register = self._parts.kinesis.register_stream_consumer
-        attempts, name = self._config.register_attempts, self._parts.name
+        register = self._kinesis.register_stream_consumer
+        attempts, name = self._config.register_attempts, self._name
 
         async def call(**request: str) -> dict[str, Any]:
             try:
@@ -181,7 +181,7 @@ class ConsumerRegistration:
             "Registered the consumer %s of stream %s. It is billed until it is deregistered, which "
             "no worker ever does",
             name,
-            self._parts.stream.name,
+            self._stream.name,
         )
 
     async def _patiently(
@@ -200,24 +200,21 @@ class ConsumerRegistration:
 
     async def _pause(self, attempt: int) -> None:
         first_s = max(POLL_S, 2 * self._config.backoff_s)  # of which half is random
-        await asyncio.sleep(
-            backoff_s(attempt, self._parts.rng, first_s=first_s, cap_s=_LONGEST_PAUSE_S)
-        )
+        await asyncio.sleep(backoff_s(attempt, self._rng, first_s=first_s, cap_s=_LONGEST_PAUSE_S))
 
     def _tell(self, error: MldError) -> None:
         self._failures += 1
         if self.failing_since is None:
-            self.failing_since = self._parts.clock.monotonic()
-        parts = self._parts
-        what = self._config.consumer_arn or parts.name
+            self.failing_since = self._clock.monotonic()
+        what = self._config.consumer_arn or self._name
         advice, level = "", logging.WARNING
         if isinstance(error, Denied):
             advice = f"; {_PERMISSIONS}"
         elif isinstance(error, LimitExceeded) and error.operation == "RegisterStreamConsumer":
             advice, level = f"; {_LIMIT}", logging.ERROR
         message = (
-            f"enhanced fan-out: the consumer {what} of stream {parts.stream.name} cannot be used"
+            f"enhanced fan-out: the consumer {what} of stream {self._stream.name} cannot be used"
             f" ({error}){advice}"
         )
-        parts.conditions.report(Reason.NO_CONSUMER, message, parts.stream.name)
+        self._conditions.report(Reason.NO_CONSUMER, message, self._stream.name)
         log.log(level, "%s; trying again", message[0].upper() + message[1:])

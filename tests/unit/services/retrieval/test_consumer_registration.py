@@ -15,7 +15,7 @@ from mld.errors import Denied, InUse, LimitExceeded, NotFound, Throttled, Unreac
 from mld.model.config.config import FanOutConfig
 from mld.model.streams.stream import Stream
 from mld.services.conditions import Conditions
-from mld.services.retrieval.consumer_registration import ConsumerRegistration, RegistrationParts
+from mld.services.retrieval.consumer_registration import ConsumerRegistration
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 
@@ -74,15 +74,13 @@ class World:
         self.kinesis = ScriptedKinesis(**scripts)
         self.conditions = Conditions()
         self.registration = ConsumerRegistration(
-            RegistrationParts(
-                kinesis=self.kinesis,
-                stream=stream or Stream("orders"),
-                name="app",
-                config=config or FanOutConfig(),
-                conditions=self.conditions,
-                clock=LoopClock(0.0),
-                rng=random.Random(1),
-            )
+            kinesis=self.kinesis,
+            stream=stream or Stream("orders"),
+            name="app",
+            config=config or FanOutConfig(),
+            conditions=self.conditions,
+            clock=LoopClock(0.0),
+            rng=random.Random(1),
         )
 
 

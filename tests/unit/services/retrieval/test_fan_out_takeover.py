@@ -13,7 +13,7 @@ from mld.model.streams.stream import Stream
 from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.consumer_registration import ConsumerRegistration, RegistrationParts
+from mld.services.retrieval.consumer_registration import ConsumerRegistration
 from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
@@ -40,15 +40,13 @@ class Service:
         """A publisher of a worker of its own."""
         kinesis, rng = FakeKinesis(self.model), random.Random(2)
         registration = ConsumerRegistration(
-            RegistrationParts(
-                kinesis=kinesis,
-                stream=Stream("orders"),
-                name="app",
-                config=FanOutConfig(),
-                conditions=Conditions(),
-                clock=self.clock,
-                rng=rng,
-            )
+            kinesis=kinesis,
+            stream=Stream("orders"),
+            name="app",
+            config=FanOutConfig(),
+            conditions=Conditions(),
+            clock=self.clock,
+            rng=rng,
         )
         runtime = Runtime(
             clock=self.clock,
