@@ -13,7 +13,7 @@ import msgspec
 
 from mld.adapters.console.server import ConsoleServer, Published
 from mld.cli.arguments import DAY_S, Finite
-from mld.cli.fleet_access import look, looks_at_fleet, open_fleet, rules_of
+from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
 from mld.cli.fleet_documents import as_json, lease_as_json
 from mld.cli.loading import read_config
 from mld.cli.options import parse_address, takes_properties_file
@@ -50,7 +50,7 @@ _OF_ROWS = (
     "records_per_s",
     "worker_page",
 )
-#: Looks that are older than those which say who lives; a few are enough for what stands still.
+#: Snapshots older than those which say who lives; a few are enough for what stands still.
 _OLD_LOOKS = 10
 
 
@@ -58,7 +58,7 @@ class ConsoleWatch:
     """What one console has seen, and what it serves of it; bounded.
 
     Args:
-        interval_s: between two looks, shown on the page.
+        interval_s: between two snapshots, shown on the page.
     """
 
     def __init__(self, config: Config, rules: ExplainRules, interval_s: float) -> None:
@@ -66,7 +66,7 @@ class ConsoleWatch:
         self._application = config.application_name
         self._rules = rules
         self.interval_s = interval_s
-        self._looks: list[FleetSnapshot] = []
+        self._snapshots: list[FleetSnapshot] = []
         self._count = 0
         self._history = FleetHistory()
         self._events: deque[FleetEvent] = deque(maxlen=EVENTS)
@@ -76,21 +76,21 @@ class ConsoleWatch:
     @property
     def looks(self) -> int:
         """Those that are kept for the verdicts."""
-        return len(self._looks)
+        return len(self._snapshots)
 
     def add(self, snapshot: FleetSnapshot) -> Published:
         """Take a look, and say what is known now."""
-        self._looks = _thinned([*self._looks, snapshot], self._rules)
+        self._snapshots = _thinned([*self._snapshots, snapshot], self._rules)
         self._count += 1
         self._since_s = self._since_s or snapshot.wall_s
-        explanation = explained(self._looks, self._rules)
+        explanation = explained(self._snapshots, self._rules)
         self._history.add(snapshot, explanation)
-        self._events.extend(fleet_events(self._looks, self._rules.failover_s))
+        self._events.extend(fleet_events(self._snapshots, self._rules.failover_s))
         document = as_json(self._table, explanation)
         shards = zip(document["shards"], explanation.shards, strict=True)
         rows = {
             one.lease.lease_key: lease_as_json(one)
-            for one in list_leases(self._looks, explanation, self._rules.failover_s)
+            for one in list_leases(self._snapshots, explanation, self._rules.failover_s)
         }
         self._known = {
             "version": VERSION,
@@ -146,14 +146,14 @@ def _more(one: Conclusion, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _thinned(looks: list[FleetSnapshot], rules: ExplainRules) -> list[FleetSnapshot]:
-    """All looks of late, and of the time before some, which is enough for what stands still."""
-    newest_s = looks[-1].at
+def _thinned(snapshots: list[FleetSnapshot], rules: ExplainRules) -> list[FleetSnapshot]:
+    """The latest snapshots, and some older ones, which are enough for what stands still."""
+    newest_s = snapshots[-1].at
     late_s = rules.late_s + rules.failover_s
     oldest_s = max(late_s, rules.stalled_after_s + rules.failover_s)
     step_s = oldest_s / _OLD_LOOKS
     kept: list[FleetSnapshot] = []
-    for one in looks:
+    for one in snapshots:
         age_s = newest_s - one.at
         # One beyond the oldest age shows what has been so for all of it.
         if age_s > oldest_s + step_s:
@@ -234,7 +234,7 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     with open_fleet(config, tips=tip, urls=urls) as reader:
         # What is wrong from the beginning ends the command.
-        first = watch.add(await look(reader, config))
+        first = watch.add(await take_snapshot(reader, config))
         await server.start()
         server.publish(first)
         click.echo(f"The console of {config.leases.table_name}: {server.address}")
@@ -254,7 +254,7 @@ async def _watch(
         await asyncio.sleep(max(watch.interval_s, (_SHARE - 1) * took_s))
         began_at = loop.time()
         try:
-            published = watch.add(await look(reader, config, fresh=False))
+            published = watch.add(await take_snapshot(reader, config, fresh=False))
         except MldError as error:
             published = watch.failed(str(error))
         server.publish(published)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.fleet_access import looked, open_access
+from mld.cli.fleet_access import observe, open_access
 from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import shown_time
 from mld.cli.loading import read_config
@@ -121,7 +121,7 @@ def _chosen(found: list[Registration], names: tuple[str, ...]) -> list[Registrat
 def _living(config: Config) -> list[str]:
     """Owners of leases that were seen to renew one."""
     try:
-        _looks, explanation = looked(config)
+        _snapshots, explanation = observe(config)
     except ResourceMissing:
         return []
     owners = {
@@ -135,10 +135,9 @@ async def _found(config: Config) -> list[Registration]:
     own = config.retrieval.fan_out.consumer_name or config.application_name
     found: list[Registration] = []
     with open_access(config) as access:
-        looks = await access.streams.look((), fresh=True)
-        for look in looks:
-            if look.gone is not None:
-                raise ResourceMissing(look.gone)
+        for one in await access.streams.look((), fresh=True):
+            if one.gone is not None:
+                raise ResourceMissing(one.gone)
         for stream in access.streams.streams.values():
             summary = await access.kinesis.describe_stream_summary(**stream.request())
             arn = summary["StreamDescriptionSummary"]["StreamARN"]

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from mld.cli.arguments import DAY_S, Finite, is_named
-from mld.cli.fleet_access import LOOKS, look, looks_at_fleet, open_fleet, paused, rules_of
+from mld.cli.fleet_access import (
+    LOOKS,
+    looks_at_fleet,
+    open_fleet,
+    pause_with_progress,
+    rules_of,
+    take_snapshot,
+)
 from mld.cli.fleet_documents import VERSION, as_json
 from mld.cli.lease_tables import COLORS
 from mld.cli.loading import read_config
@@ -67,8 +74,8 @@ def explain(
     config = read_config(file)
     rules = rules_of(config, stalled_after_s)
     span_s = 0.0 if once else for_s or config.leases.failover_s
-    looks = asyncio.run(_looks(config, span_s, tip=tip, urls=urls))
-    explanation = chosen(explained(looks, rules), names)
+    snapshots = asyncio.run(_snapshots(config, span_s, tip=tip, urls=urls))
+    explanation = chosen(explained(snapshots, rules), names)
     table = config.leases.table_name
     if output == "json":
         print_json({"version": VERSION, **as_json(table, explanation)})
@@ -77,20 +84,20 @@ def explain(
     return NEEDS_A_PERSON if explanation.needs_a_person else 0
 
 
-async def _looks(
+async def _snapshots(
     config: Config, span_s: float, *, tip: bool, urls: tuple[str, ...]
 ) -> list[FleetSnapshot]:
-    """One look, or the first, the last, and those between them, failoverTimeMillis apart."""
+    """One snapshot, or the first, the last, and those between them, failoverTimeMillis apart."""
     with open_fleet(config, tips=tip, urls=urls) as reader:
-        looks = [await look(reader, config)]
-        ends_at = looks[0].at + span_s
+        snapshots = [await take_snapshot(reader, config)]
+        ends_at = snapshots[0].at + span_s
         loop = asyncio.get_running_loop()
         while (left_s := ends_at - loop.time()) > 0:
             failover_s = config.leases.failover_s
             pause_s = left_s if left_s < 2 * failover_s else failover_s
-            await paused(pause_s, len(looks[-1].leases), left_s)
-            looks.append(await look(reader, config, fresh=left_s <= pause_s))
-        return looks
+            await pause_with_progress(pause_s, len(snapshots[-1].leases), left_s)
+            snapshots.append(await take_snapshot(reader, config, fresh=left_s <= pause_s))
+        return snapshots
 
 
 def chosen(explanation: Explanation, shards: tuple[str, ...]) -> Explanation:
@@ -238,24 +245,26 @@ async def _wait(
     """
     rules = rules_of(config)
     failover_s = config.leases.failover_s
-    looks: list[FleetSnapshot] = []
+    snapshots: list[FleetSnapshot] = []
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + timeout_s
     with open_fleet(config, tips=awaited is Awaited.CAUGHT_UP) as reader:
         while True:
             try:
-                looks.append(await look(reader, config, fresh=not looks))
+                snapshots.append(await take_snapshot(reader, config, fresh=not snapshots))
             except ResourceMissing:
                 left_s = ends_at - loop.time()
                 if left_s <= 0:
                     raise
                 # A worker that starts for the first time makes the table.
-                await paused(min(left_s, failover_s / LOOKS), 0, left_s)
+                await pause_with_progress(min(left_s, failover_s / LOOKS), 0, left_s)
                 continue
-            newest_s = looks[-1].at
-            looks = [one for one in looks if newest_s - one.at <= rules.late_s + failover_s]
-            explanation = missing(explained(looks, rules), awaited, within_s)
+            newest_s = snapshots[-1].at
+            snapshots = [one for one in snapshots if newest_s - one.at <= rules.late_s + failover_s]
+            explanation = missing(explained(snapshots, rules), awaited, within_s)
             left_s = ends_at - loop.time()
             if explanation is None or left_s <= 0:
                 return explanation
-            await paused(min(left_s, failover_s / LOOKS), len(looks[-1].leases), left_s)
+            await pause_with_progress(
+                min(left_s, failover_s / LOOKS), len(snapshots[-1].leases), left_s
+            )

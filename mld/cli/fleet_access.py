@@ -245,8 +245,10 @@ def find_streams(
     )
 
 
-async def look(reader: FleetReader, config: Config, *, fresh: bool = True) -> FleetSnapshot:
-    """One look.
+async def take_snapshot(
+    reader: FleetReader, config: Config, *, fresh: bool = True
+) -> FleetSnapshot:
+    """Read the fleet once.
 
     Raises:
         ResourceMissing: there is no lease table.
@@ -261,8 +263,8 @@ async def look(reader: FleetReader, config: Config, *, fresh: bool = True) -> Fl
         ) from None
 
 
-async def paused(pause_s: float, leases: int, left_s: float) -> None:
-    """Wait, and say so on a terminal."""
+async def pause_with_progress(pause_s: float, leases: int, left_s: float) -> None:
+    """Wait; on a terminal show how long still."""
     if not sys.stderr.isatty():
         await asyncio.sleep(pause_s)
         return
@@ -275,36 +277,38 @@ async def paused(pause_s: float, leases: int, left_s: float) -> None:
     click.echo(f"\r{' ' * 79}\r", err=True, nl=False)
 
 
-def looked(
+def observe(
     config: Config, *, once: bool = False, tip: bool = False, urls: tuple[str, ...] = ()
 ) -> tuple[list[FleetSnapshot], Explanation]:
-    """Looks until every owner was seen to live, or for the failover time, and what they show."""
-    looks = asyncio.run(_looks(config, once=once, tip=tip, urls=urls))
-    return looks, explained(looks, rules_of(config))
+    """Read the fleet until every owner was seen to live, or for the failover time; what that shows."""
+    snapshots = asyncio.run(_snapshots(config, once=once, tip=tip, urls=urls))
+    return snapshots, explained(snapshots, rules_of(config))
 
 
-async def _looks(
+async def _snapshots(
     config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
 ) -> list[FleetSnapshot]:
     failover_s = config.leases.failover_s
     loop = asyncio.get_running_loop()
     with open_fleet(config, tips=tip, urls=urls) as reader:
-        looks = [await look(reader, config)]
-        ends_at = looks[0].at + failover_s
+        snapshots = [await take_snapshot(reader, config)]
+        ends_at = snapshots[0].at + failover_s
         still = {
             key: lease.lease_counter
-            for key, lease in looks[0].leases.items()
+            for key, lease in snapshots[0].leases.items()
             if lease.actual_owner is not None and not lease.is_finished
         }
-        # A look may take long; the last one has to begin when the time is over.
-        while not once and still and looks[-1].began_at < ends_at:
+        # Reading may take long; the last one has to begin when the time is over.
+        while not once and still and snapshots[-1].began_at < ends_at:
             left_s = max(0.0, ends_at - loop.time())
-            await paused(min(left_s, failover_s / LOOKS), len(looks[-1].leases), left_s)
-            looks.append(await look(reader, config, fresh=False))
-            now = looks[-1].leases
+            await pause_with_progress(
+                min(left_s, failover_s / LOOKS), len(snapshots[-1].leases), left_s
+            )
+            snapshots.append(await take_snapshot(reader, config, fresh=False))
+            now = snapshots[-1].leases
             still = {
                 key: count
                 for key, count in still.items()
                 if key in now and now[key].lease_counter == count
             }
-        return looks
+        return snapshots

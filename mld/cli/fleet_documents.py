@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-def fleet_document(table: str, look: FleetSnapshot, explanation: Explanation) -> dict[str, Any]:
+def fleet_document(table: str, snapshot: FleetSnapshot, explanation: Explanation) -> dict[str, Any]:
     """What is said of a fleet beside its rows.
 
     Args:
@@ -35,7 +35,7 @@ def fleet_document(table: str, look: FleetSnapshot, explanation: Explanation) ->
         "without_lease": [
             conclusion_as_json(one) for one in explanation.shards if one.lease is None
         ],
-        "moving": list(look.moving),
+        "moving": list(snapshot.moving),
     }
 
 

@@ -53,7 +53,7 @@ def table_of(rows: Sequence[ListedLease]) -> tuple[list[Column], Callable[[Liste
 def listed(
     table: str,
     rows: Sequence[ListedLease],
-    look: FleetSnapshot,
+    snapshot: FleetSnapshot,
     explanation: Explanation,
     by: Grouping,
     most: int,
@@ -79,7 +79,7 @@ def listed(
     lines = heading(table, len(rows), explanation, choice)
     if rows:
         lines.append(as_table(columns, sections, terminal()))
-    lines += ["", *beside(look, explanation, most)]
+    lines += ["", *beside(snapshot, explanation, most)]
     return "\n".join(lines).rstrip("\n")
 
 
@@ -98,15 +98,15 @@ def heading(table: str, count: int, explanation: Explanation, choice: str = "") 
     return [printable(f"{table}: {shown}"), *facts]
 
 
-def beside(look: FleetSnapshot, explanation: Explanation, most: int) -> Iterable[str]:
+def beside(snapshot: FleetSnapshot, explanation: Explanation, most: int) -> Iterable[str]:
     """What is wrong beside the rows that are shown."""
-    if look.moving:
-        keys = ", ".join(map(printable, look.moving))
+    if snapshot.moving:
+        keys = ", ".join(map(printable, snapshot.moving))
         yield (
             "On their way to other keys, so no worker runs; go on with kcl-mld leases migrate: "
             f"{keys}"
         )
-    if free := left_free(look.leases.values(), most):
+    if free := left_free(snapshot.leases.values(), most):
         yield told_free(len(free), most)
     without = [one for one in explanation.shards if one.lease is None]
     for one in (*explanation.fleet, *without):
@@ -189,7 +189,7 @@ def owners_of(one: ListedLease) -> str:
 
 
 def renewed(one: ListedLease) -> str:
-    """How long ago its owner renewed it, as far as the looks show it."""
+    """How long ago its owner renewed it, as far as the snapshots show it."""
     if one.lease.actual_owner is None:
         return "-"
     if one.renewed_within_s is not None and one.state != "expired":

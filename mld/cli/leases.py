@@ -9,7 +9,7 @@ import click
 
 from mld.cli.arguments import SuggestingGroup
 from mld.cli.explain import chosen
-from mld.cli.fleet_access import looked, looks_at_fleet
+from mld.cli.fleet_access import looks_at_fleet, observe
 from mld.cli.fleet_documents import fleet_document, lease_as_json
 from mld.cli.lease_copies import export
 from mld.cli.lease_tables import LeaseChoice, described, listed, selects_leases
@@ -65,18 +65,18 @@ def list_command(
     expired.
     """
     config = read_config(file)
-    looks, explanation = looked(config, once=once, tip=tip, urls=urls)
-    rows = choice.of(list_leases(looks, explanation, config.leases.failover_s))
+    snapshots, explanation = observe(config, once=once, tip=tip, urls=urls)
+    rows = choice.of(list_leases(snapshots, explanation, config.leases.failover_s))
     table = config.leases.table_name
     if output == "jsonl":
         for one in rows:
             click.echo(json.dumps({"table": table, **lease_as_json(one)}))
     elif as_json or output == "json":
-        document = fleet_document(table, looks[-1], explanation)
+        document = fleet_document(table, snapshots[-1], explanation)
         print_json(document | {"leases": [lease_as_json(one) for one in rows]})
     else:
         most = config.leases.max_leases_for_worker
-        click.echo(listed(table, rows, looks[-1], explanation, Grouping(by), most, str(choice)))
+        click.echo(listed(table, rows, snapshots[-1], explanation, Grouping(by), most, str(choice)))
     return 0
 
 
@@ -100,14 +100,14 @@ def describe(
     if not names:
         raise click.UsageError("Name a shard id or a lease key behind the properties file")
     config = read_config(file)
-    looks, explanation = looked(config, once=once, tip=tip, urls=urls)
+    snapshots, explanation = observe(config, once=once, tip=tip, urls=urls)
     table = config.leases.table_name
     named = chosen(explanation, names).shards
     wanted = {one.subject for one in named if one.lease is not None}
-    rows = list_leases(looks, explanation, config.leases.failover_s)
+    rows = list_leases(snapshots, explanation, config.leases.failover_s)
     found = [one for one in rows if one.lease.lease_key in wanted]
     if output == "json":
-        document = fleet_document(table, looks[-1], explanation)
+        document = fleet_document(table, snapshots[-1], explanation)
         print_json(document | {"leases": [_with_kin(one, rows) for one in found]})
     else:
         click.echo("\n\n".join(described(one, *relatives(one, rows)) for one in found))

@@ -91,10 +91,10 @@ async def _peeked(config: Config, name: str, count: int) -> tuple[Lease, Peek, s
                 "starts: what follows can't be known"
             )
             return lease, nothing, why
-        looks = await access.streams.look({lease.stream_identifier}, fresh=True)
+        states = await access.streams.look({lease.stream_identifier}, fresh=True)
         stream = access.streams.streams.get(lease.stream_identifier)
         if stream is None:
-            known = next((one for one in looks if one.identifier == lease.stream_identifier), None)
+            known = next((one for one in states if one.identifier == lease.stream_identifier), None)
             gone = "its stream is not known" if known is None else known.gone or known.unknown
             raise ResourceMissing(f"{name}: {gone}")
         delivers_all = (

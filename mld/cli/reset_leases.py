@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import Duration, PointInTime
-from mld.cli.fleet_access import looked, open_access
+from mld.cli.fleet_access import observe, open_access
 from mld.cli.lease_copies import LeaseCopy, SparkMarks
 from mld.cli.lease_tables import shown_time
 from mld.cli.loading import read_config
@@ -159,8 +159,8 @@ def reset(
         raise click.UsageError("A sequence number is of one shard: name that one")
     config = read_config(file)
     copy = _copy(config, target)
-    looks, _explanation = looked(config)
-    watch = Snapshots(tuple(looks))
+    snapshots, _explanation = observe(config)
+    watch = Snapshots(tuple(snapshots))
     meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
     steerer = LeaseSteerer(config, SteerVerb.RESET, reason)
     steps, is_done = asyncio.run(_reset(config, watch, meant, target, copy, steerer, wants=execute))

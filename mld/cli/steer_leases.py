@@ -11,7 +11,7 @@ import click
 
 from mld.adapters.system import RandomIds
 from mld.cli.arguments import DAY_S, Duration, Finite, is_named
-from mld.cli.fleet_access import looked, open_access
+from mld.cli.fleet_access import observe, open_access
 from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds, shown_time
 from mld.cli.loading import read_config
@@ -74,7 +74,7 @@ def check_chosen(names: Sequence[str], *, is_all: bool) -> None:
 
 
 def chosen_leases(
-    looks: Snapshots,
+    snapshots: Snapshots,
     names: Sequence[str],
     *,
     is_all: bool,
@@ -88,7 +88,7 @@ def chosen_leases(
     Raises:
         ConfigError: a name is no lease, or a shard of several streams.
     """
-    rows = [looks.last.leases[key] for key in sorted(looks.last.leases)]
+    rows = [snapshots.last.leases[key] for key in sorted(snapshots.last.leases)]
     if is_all:
         return [one for one in rows if not one.is_finished]
     rows += (missing or {}).values()
@@ -303,8 +303,8 @@ def _steer(
 ) -> int:
     check_chosen(names, is_all=is_all)
     config = read_config(file)
-    looks, _explanation = looked(config, tip=for_s is not None)
-    watch = Snapshots(tuple(looks))
+    snapshots, _explanation = observe(config, tip=for_s is not None)
+    watch = Snapshots(tuple(snapshots))
     steps = [
         plan_step(watch, one, verb, config.leases.failover_s)
         for one in chosen_leases(watch, names, is_all=is_all)

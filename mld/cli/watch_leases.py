@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mld.cli.arguments import DAY_S, Finite
-from mld.cli.fleet_access import look, looks_at_fleet, open_fleet, rules_of
+from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
 from mld.cli.fleet_documents import event_as_json
 from mld.cli.lease_tables import LeaseChoice, beside, heading, selects_leases, table_of
 from mld.cli.loading import read_config
@@ -114,7 +114,7 @@ def _end(number: int, _frame: object) -> NoReturn:
 
 
 class _Watching:
-    """One run: the looks that verdicts and events need, and the last events."""
+    """One run: the snapshots that verdicts and events need, and the last events."""
 
     def __init__(self, config: Config, choice: LeaseChoice, every_s: float, *, tip: bool) -> None:
         self._config = config
@@ -122,7 +122,7 @@ class _Watching:
         self._every_s = every_s
         self._tip = tip
         self._rules = rules_of(config)
-        self._looks: list[FleetSnapshot] = []
+        self._snapshots: list[FleetSnapshot] = []
         self._events: deque[FleetEvent] = deque(maxlen=_SHOWN_EVENTS)
 
     async def run(self, urls: tuple[str, ...], for_s: float | None, *, is_drawn: bool) -> None:
@@ -142,9 +142,9 @@ class _Watching:
             while True:
                 failure = None
                 try:
-                    one = await look(reader, self._config, fresh=not self._looks)
+                    one = await take_snapshot(reader, self._config, fresh=not self._snapshots)
                 except AwsError as error:
-                    if not self._looks:
+                    if not self._snapshots:
                         raise
                     failure = f"The last look failed: {error}"
                 else:
@@ -160,10 +160,10 @@ class _Watching:
         window_s = self._rules.late_s + self._rules.failover_s
         if self._tip:
             window_s = max(window_s, self._rules.stalled_after_s + self._every_s)
-        self._looks = [old for old in self._looks if one.at - old.at <= window_s] + [one]
+        self._snapshots = [old for old in self._snapshots if one.at - old.at <= window_s] + [one]
 
     def _show(self, failure: str | None, *, is_drawn: bool) -> None:
-        events = () if failure else fleet_events(self._looks, self._rules.failover_s)
+        events = () if failure else fleet_events(self._snapshots, self._rules.failover_s)
         if not is_drawn:
             if failure:
                 click.echo(failure, err=True)
@@ -179,19 +179,19 @@ class _Watching:
         self._events.extend(events)
         config, choice = self._config, str(self._choice)
         lines = [
-            f"{_clock(self._looks[-1].wall_s)}  {explanation.severity.word}",
+            f"{_clock(self._snapshots[-1].wall_s)}  {explanation.severity.word}",
             *heading(config.leases.table_name, len(rows), explanation, choice),
-            *beside(self._looks[-1], explanation, config.leases.max_leases_for_worker),
+            *beside(self._snapshots[-1], explanation, config.leases.max_leases_for_worker),
         ]
         lines = _drawn(lines, rows, events, self._events)
         click.echo(_fitted([*([failure] if failure else []), *lines]), nl=False)
         sys.stdout.flush()
 
     def _explained(self) -> Explanation:
-        return explained(self._looks, self._rules)
+        return explained(self._snapshots, self._rules)
 
     def _rows(self, explanation: Explanation) -> tuple[ListedLease, ...]:
-        return self._choice.of(list_leases(self._looks, explanation, self._rules.failover_s))
+        return self._choice.of(list_leases(self._snapshots, explanation, self._rules.failover_s))
 
 
 def _drawn(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup
-from mld.cli.fleet_access import looked, looks_at_fleet
+from mld.cli.fleet_access import looks_at_fleet, observe
 from mld.cli.fleet_documents import fleet_document, worker_as_json
 from mld.cli.lease_tables import COLORS, beside, heading, number, seconds
 from mld.cli.loading import read_config
@@ -58,18 +58,20 @@ def list_workers(
     Changes nothing. A worker of a 2.x fleet without leases leaves no trace in the table.
     """
     config = read_config(file)
-    looks, explanation = looked(config, once=once, tip=tip, urls=urls)
+    snapshots, explanation = observe(config, once=once, tip=tip, urls=urls)
     found = [
-        one for one in fleet_workers(looks[-1], explanation) if not groups or one.group in groups
+        one
+        for one in fleet_workers(snapshots[-1], explanation)
+        if not groups or one.group in groups
     ]
     choice = " ".join(f"--group {name}" for name in groups)
     table = config.leases.table_name
-    documents = [_document(one, looks) for one in found]
+    documents = [_document(one, snapshots) for one in found]
     if output == "jsonl":
         for document in documents:
             click.echo(json.dumps({"table": table, **document}))
     elif output == "json":
-        whole = fleet_document(table, looks[-1], explanation) | {"workers": documents}
+        whole = fleet_document(table, snapshots[-1], explanation) | {"workers": documents}
         print_json(whole)
     else:
         lines = heading(table, sum(one.leases for one in found), explanation, choice)
@@ -82,14 +84,14 @@ def list_workers(
             columns = _columns(is_scraped=is_scraped)
             lines += ["", as_table(columns, [Section("", rows)], terminal())]
         most = config.leases.max_leases_for_worker
-        click.echo("\n".join([*lines, "", *beside(looks[-1], explanation, most)]).rstrip("\n"))
+        click.echo("\n".join([*lines, "", *beside(snapshots[-1], explanation, most)]).rstrip("\n"))
     return 0
 
 
-def _document(one: WorkerState, looks: Sequence[FleetSnapshot]) -> dict[str, Any]:
-    last = looks[-1]
+def _document(one: WorkerState, snapshots: Sequence[FleetSnapshot]) -> dict[str, Any]:
+    last = snapshots[-1]
     rates = [
-        records_per_s(looks, lease)
+        records_per_s(snapshots, lease)
         for lease in last.leases.values()
         if lease.actual_owner == one.worker and not lease.is_finished
     ]

@@ -8,7 +8,7 @@ import pytest
 
 import mld.cli.explain
 from mld.cli import dispatch
-from mld.cli.fleet_access import paused
+from mld.cli.fleet_access import pause_with_progress
 from mld.errors import NotFound
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from tests.fakes.lease_world import lease
@@ -168,7 +168,7 @@ def test_waiting_for_a_table_that_nobody_makes(properties, opened, capsys):
 
 def test_on_a_terminal_it_says_how_long_it_takes(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    run(paused(2.5, 3, 2.5))
+    run(pause_with_progress(2.5, 3, 2.5))
     shown = capsys.readouterr().err.split("\r")
     assert [text.split(":")[-1].strip() for text in shown if "lease" in text] == [
         "2 s left",
