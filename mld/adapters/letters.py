@@ -59,7 +59,6 @@ class FolderLetters:
     """A file for each letter, named by its id."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is touched before :meth:`prepare`, which only a writer needs."""
         self.folder = folder
 
     def prepare(self) -> None:

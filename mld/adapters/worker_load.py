@@ -90,16 +90,14 @@ class CgroupV2:
 
     Satisfies the port :class:`mld.ports.runtime.LoadSource`. The limit is read with each
     sample, because it may be changed while the container runs.
+
+    Args:
+        folder: where ``cpu.stat`` and ``cpu.max`` are.
     """
 
     name = "container (cgroup v2)"
 
     def __init__(self, folder: Path, clock: Clock, place: str) -> None:
-        """Read nothing yet.
-
-        Args:
-            folder: where ``cpu.stat`` and ``cpu.max`` are.
-        """
         self._folder = folder
         self._clock = clock
         self.place = place
@@ -121,16 +119,15 @@ class CgroupV2:
 
 
 class CgroupV1:
-    """Files of cgroup v1; otherwise as :class:`CgroupV2`."""
+    """Files of cgroup v1; otherwise as :class:`CgroupV2`.
+
+    Args:
+        folder: where ``cpu``, ``cpuset`` and perhaps ``cpuacct`` are.
+    """
 
     name = "container (cgroup v1)"
 
     def __init__(self, folder: Path, clock: Clock, place: str) -> None:
-        """Read nothing yet.
-
-        Args:
-            folder: where ``cpu``, ``cpuset`` and perhaps ``cpuacct`` are.
-        """
         self._folder = folder
         self._usage = usage_v1(folder)
         self._clock = clock
@@ -164,17 +161,16 @@ def _read(path: Path) -> str:
 
 
 class EcsTask:
-    """The container's part of its task. Satisfies :class:`mld.ports.runtime.LoadSource`."""
+    """The container's part of its task. Satisfies :class:`mld.ports.runtime.LoadSource`.
+
+    Args:
+        url: ``ECS_CONTAINER_METADATA_URI_V4``.
+        offload: where requests may take their time.
+    """
 
     name = "ECS task"
 
     def __init__(self, url: str, offload: Offload) -> None:
-        """Ask nothing yet.
-
-        Args:
-            url: ``ECS_CONTAINER_METADATA_URI_V4``.
-            offload: where requests may take their time.
-        """
         self._url = url.rstrip("/")
         self.place = self._url
         self._offload = offload
@@ -198,16 +194,15 @@ class EcsTask:
 
 
 class HostCpu:
-    """All processors of the host. Satisfies :class:`mld.ports.runtime.LoadSource`."""
+    """All processors of the host. Satisfies :class:`mld.ports.runtime.LoadSource`.
+
+    Args:
+        stat: ``/proc/stat``.
+    """
 
     name = "EC2 instance (/proc/stat)"
 
     def __init__(self, stat: Path, place: str) -> None:
-        """Read nothing yet.
-
-        Args:
-            stat: ``/proc/stat``.
-        """
         self._stat = stat
         self.place = place
         self._before: HostTimes | None = None

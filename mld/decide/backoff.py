@@ -34,15 +34,13 @@ class MissLimit:
 
     Any record may name a version that does not exist: each is a call, so a stream of random bytes
     could be a call a record.
+
+    Args:
+        burst: misses at a time, >= 1.
+        interval_s: one more every so many seconds, > 0.
     """
 
     def __init__(self, burst: int, interval_s: float) -> None:
-        """Full.
-
-        Args:
-            burst: misses at a time, >= 1.
-            interval_s: one more every so many seconds, > 0.
-        """
         self._burst = burst
         self._interval_s = interval_s
         self._left = float(burst)
@@ -64,15 +62,14 @@ class MissLimit:
 
 
 class Outage:
-    """Keeps a registry that does not answer from being waited for again and again."""
+    """Keeps a registry that does not answer from being waited for again and again.
+
+    Args:
+        first_s: nobody asks for so long after the first failure; doubles with each further one.
+        longest_s: at most so long.
+    """
 
     def __init__(self, first_s: float, longest_s: float) -> None:
-        """All is well.
-
-        Args:
-            first_s: nobody asks for so long after the first failure; doubles with each further one.
-            longest_s: at most so long.
-        """
         self._first_s = first_s
         self._longest_s = longest_s
         self._next_s = first_s

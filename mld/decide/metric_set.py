@@ -87,14 +87,13 @@ def dimensions_of(
 
 
 class MetricQueue:
-    """Statistic sets by key, in the order of their first value."""
+    """Statistic sets by key, in the order of their first value.
+
+    Args:
+        max_keys: a new key beyond so many is refused; known ones go on accumulating.
+    """
 
     def __init__(self, max_keys: int) -> None:
-        """Empty.
-
-        Args:
-            max_keys: a new key beyond so many is refused; known ones go on accumulating.
-        """
         self._max_keys = max_keys
         self._sets: dict[MetricKey, StatisticSet] = {}
 

@@ -47,7 +47,13 @@ _WARN_EVERY_S = 60.0
 
 
 class CloudWatchMetrics(Metrics):
-    """A :class:`mld.ports.metrics.Metrics` over CloudWatch."""
+    """A :class:`mld.ports.metrics.Metrics` over CloudWatch.
+
+    Args:
+        config: level, dimensions, period and queue length.
+        namespace: the application name.
+        worker_id: value of the dimension ``WorkerIdentifier``.
+    """
 
     def __init__(
         self,
@@ -58,13 +64,6 @@ class CloudWatchMetrics(Metrics):
         worker_id: str,
         clock: Clock,
     ) -> None:
-        """Nothing is sent before :meth:`run` or :meth:`close`.
-
-        Args:
-            config: level, dimensions, period and queue length.
-            namespace: the application name.
-            worker_id: value of the dimension ``WorkerIdentifier``.
-        """
         self._cloudwatch = cloudwatch
         self._level = Level[config.level.upper()]
         self._enabled = config.enabled_dimensions

@@ -39,7 +39,16 @@ GIVE_UP_S = 30.0
 
 
 class ExistenceWatch:
-    """Knows whether one resource is there; a worker has one for each stream and one for its table."""
+    """Knows whether one resource is there; a worker has one for each stream and one for its table.
+
+    Args:
+        look: asks the service once: a sentence that says what is gone and what to do, or None
+            when the resource is the one that it was. Raises AwsError or MalformedData when that
+            is not known.
+        check_wanted: set at a sign that it is gone; waited for by :meth:`run`.
+        conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
+        on_gone: called once with the sentence when the resource is found gone.
+    """
 
     def __init__(
         self,
@@ -52,16 +61,6 @@ class ExistenceWatch:
         *,
         on_gone: Callable[[str], None] | None = None,
     ) -> None:
-        """Nothing is asked before :meth:`check` or :meth:`run`.
-
-        Args:
-            look: asks the service once: a sentence that says what is gone and what to do, or None
-                when the resource is the one that it was. Raises AwsError or MalformedData when that
-                is not known.
-            check_wanted: set at a sign that it is gone; waited for by :meth:`run`.
-            conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
-            on_gone: called once with the sentence when the resource is found gone.
-        """
         self._look = look
         self._check_wanted = check_wanted
         self._reason = reason

@@ -44,16 +44,15 @@ class _Series(NamedTuple):
 
 
 class MetricStore(Metrics):
-    """What was counted since the start of the process."""
+    """What was counted since the start of the process.
+
+    Args:
+        clock: spaces how long series stay.
+        stream_name: label of shards outside of multi-stream mode.
+        by_shard: series have labels ``stream`` and ``shard``, except histograms.
+    """
 
     def __init__(self, clock: Clock, stream_name: str, *, by_shard: bool) -> None:
-        """All zero.
-
-        Args:
-            clock: spaces how long series stay.
-            stream_name: label of shards outside of multi-stream mode.
-            by_shard: series have labels ``stream`` and ``shard``, except histograms.
-        """
         self._clock = clock
         self._stream_name = stream_name
         self._by_shard = by_shard

@@ -165,7 +165,6 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
         *,
         method: str,
     ) -> None:
-        """Hold no keys yet; arguments as in :func:`renewed`."""
         super().__init__("", "", method=method)
         self.found: RefreshableCredentials | None = None
         self._keys: ReadOnlyCredentials | None = None

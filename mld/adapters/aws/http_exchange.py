@@ -185,7 +185,6 @@ class KeptConnections:
     """
 
     def __init__(self) -> None:
-        """None yet: botocore connects, see :meth:`learn`."""
         self._idle: list[HTTPConnection] = []
         self._pool: Any = None
         weakref.finalize(self, _close_all, self._idle)

@@ -177,7 +177,6 @@ class ShardSubscription:
     """See the port. Everything but :meth:`_serve` and what it calls belongs to the loop."""
 
     def __init__(self, client: BaseClient, request: dict[str, Any]) -> None:
-        """Nothing happens before :meth:`open`, which makes one."""
         self._client = client
         self._request = request
         self._loop = asyncio.get_running_loop()

@@ -162,14 +162,13 @@ def leases_to_create(
 
 
 class ShardGraph:
-    """Listed shards by id, their listed parents, and which of them a lease covers."""
+    """Listed shards by id, their listed parents, and which of them a lease covers.
+
+    Args:
+        leased: bare shard ids that have a lease.
+    """
 
     def __init__(self, shards: Iterable[Shard], leased: Collection[str]) -> None:
-        """Index the shards.
-
-        Args:
-            leased: bare shard ids that have a lease.
-        """
         self.shards: Mapping[str, Shard] = {shard.shard_id: shard for shard in shards}
         self.leased = frozenset(leased)
         self._covered: dict[str, bool] = {}

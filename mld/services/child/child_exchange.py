@@ -75,7 +75,15 @@ _T = TypeVar("_T")
 
 
 class ChildExchange:
-    """The conversation with one running child, one exchange at a time."""
+    """The conversation with one running child, one exchange at a time.
+
+    Args:
+        connection: its state of the protocol; its ``shard_id`` names the child in the log.
+        checkpointer: answers its requests; None = none is possible.
+        child_log: gets its lines that are no messages.
+        on_exception: called with the action and what the child said of an exception that its
+            processor raised and with which it goes on; what this raises fails the action.
+    """
 
     def __init__(
         self,
@@ -87,15 +95,6 @@ class ChildExchange:
         clock: Clock,
         on_exception: Callable[[Action, str], None],
     ) -> None:
-        """Nothing is said before :meth:`run`.
-
-        Args:
-            connection: its state of the protocol; its ``shard_id`` names the child in the log.
-            checkpointer: answers its requests; None = none is possible.
-            child_log: gets its lines that are no messages.
-            on_exception: called with the action and what the child said of an exception that its
-                processor raised and with which it goes on; what this raises fails the action.
-        """
         self._child = child
         self._connection = connection
         self._shard_id = connection.shard_id

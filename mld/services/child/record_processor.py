@@ -80,7 +80,16 @@ def _ignore(_action: Action, _said: str) -> None:
 
 
 class RecordProcessor:
-    """A shard's child; every method that talks to it raises ChildFailed when it misbehaves."""
+    """A shard's child; every method that talks to it raises ChildFailed when it misbehaves.
+
+    Args:
+        shard_id: bare shard id, sent to the child.
+        checkpointer: answers its requests; None for a child that gets no records.
+        env: added to the child's environment.
+        extras: further keys of ``initialize``.
+        on_exception: called with the action and what the child said of an exception that its
+            processor raised and with which it goes on; what this raises fails the action.
+    """
 
     def __init__(
         self,
@@ -93,16 +102,6 @@ class RecordProcessor:
         extras: Mapping[str, Scalar] | None = None,
         on_exception: Callable[[Action, str], None] = _ignore,
     ) -> None:
-        """Nothing is started before :meth:`initialize`.
-
-        Args:
-            shard_id: bare shard id, sent to the child.
-            checkpointer: answers its requests; None for a child that gets no records.
-            env: added to the child's environment.
-            extras: further keys of ``initialize``.
-            on_exception: called with the action and what the child said of an exception that its
-                processor raised and with which it goes on; what this raises fails the action.
-        """
         self._shard_id = shard_id
         self._config = config
         self._launcher = launcher

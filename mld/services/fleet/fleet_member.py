@@ -51,7 +51,12 @@ class FleetServices:
 
 
 class FleetMember:
-    """Runs what the present generation asks for, and changes it when the generation changes."""
+    """Runs what the present generation asks for, and changes it when the generation changes.
+
+    Args:
+        elected: who leads where leases are taken.
+        make_services: called once, when the generation asks for what is made.
+    """
 
     def __init__(
         self,
@@ -61,12 +66,6 @@ class FleetMember:
         make_services: Callable[[], FleetServices],
         on_mode: Callable[[Mode], None] | None = None,
     ) -> None:
-        """Run nothing before :meth:`run`.
-
-        Args:
-            elected: who leads where leases are taken.
-            make_services: called once, when the generation asks for what is made.
-        """
         self._state = state
         self._switch = switch
         self._elected = elected

@@ -79,7 +79,13 @@ def _nothing() -> None:
 
 
 class FleetState:
-    """The fleet as last read; :class:`FleetWatch` says when to read it."""
+    """The fleet as last read; :class:`FleetWatch` says when to read it.
+
+    Args:
+        store: of the fleet's items; its layout is set here.
+        config: section ``fleet``.
+        rng: draws the pause before a creation.
+    """
 
     def __init__(
         self,
@@ -89,13 +95,6 @@ class FleetState:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Know nothing before :meth:`join`.
-
-        Args:
-            store: of the fleet's items; its layout is set here.
-            config: section ``fleet``.
-            rng: draws the pause before a creation.
-        """
         self._config = config
         self._worker_id = worker_id
         self._clock = clock

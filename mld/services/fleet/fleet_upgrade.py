@@ -52,6 +52,9 @@ class MigrationReadyMonitor:
     """Has a fleet that is upgraded from 2.x work as 3.x when all of its workers can follow.
 
     It is the leader's look at who reports; one that does not lead begins anew.
+
+    Args:
+        is_leader: whether this worker leads the fleet as it is now.
     """
 
     def __init__(
@@ -62,11 +65,6 @@ class MigrationReadyMonitor:
         is_leader: Callable[[], Awaitable[bool]],
         clock: Clock,
     ) -> None:
-        """Look at nothing yet.
-
-        Args:
-            is_leader: whether this worker leads the fleet as it is now.
-        """
         self._state = state
         self._items = items
         self._store = store
@@ -109,18 +107,17 @@ class MigrationReadyMonitor:
 
 
 class IndexKeeper:
-    """Has the index created by which workers of a 3.x fleet find their leases; nothing waits for it."""
+    """Has the index created by which workers of a 3.x fleet find their leases; nothing waits for it.
+
+    Args:
+        lock: who leads where leases are assigned.
+        elected: who leads where they are taken.
+        state: whether this worker began the generation that has the index.
+    """
 
     def __init__(
         self, store: LeaseStore, lock: LeaderLock, elected: LeaderElector, state: FleetState
     ) -> None:
-        """Ask nothing yet.
-
-        Args:
-            lock: who leads where leases are assigned.
-            elected: who leads where they are taken.
-            state: whether this worker began the generation that has the index.
-        """
         self._store = store
         self._lock = lock
         self._elected = elected
@@ -160,7 +157,12 @@ class IndexKeeper:
 
 
 class TableMigrator:
-    """Moves the items of a fleet with three tables into one, one step at a time."""
+    """Moves the items of a fleet with three tables into one, one step at a time.
+
+    Args:
+        state: is refreshed after the last step.
+        config: section ``fleet``.
+    """
 
     def __init__(
         self,
@@ -172,12 +174,6 @@ class TableMigrator:
         worker_id: str,
         runtime: Runtime,
     ) -> None:
-        """Do nothing before :meth:`run`.
-
-        Args:
-            state: is refreshed after the last step.
-            config: section ``fleet``.
-        """
         self._state = state
         self._items = items
         self._store = store

@@ -34,6 +34,10 @@ class LeaderElector:
     """Holds an election when asked and one is due; up to five minutes with two or no leaders.
 
     Everything that a leader does must therefore be safe when done twice or late.
+
+    Args:
+        is_read: leases for which it is False give no vote: nobody takes leases of a stream that
+            is gone from an owner who is, too.
     """
 
     def __init__(
@@ -43,12 +47,6 @@ class LeaderElector:
         clock: Clock,
         is_read: Callable[[Lease], bool] = every,
     ) -> None:
-        """Hold no election yet.
-
-        Args:
-            is_read: leases for which it is False give no vote: nobody takes leases of a stream that
-                is gone from an owner who is, too.
-        """
         self._store = store
         self._worker_id = worker_id
         self._clock = clock

@@ -188,7 +188,21 @@ def _unscanned() -> None:
 
 
 class LeaderLock:
-    """One worker's way to the lock of its fleet."""
+    """One worker's way to the lock of its fleet.
+
+    Args:
+        place: where the lock is now; it moves at the end of a table migration, and who led at
+            the old place leads no more.
+        timing: of the lock if it is ours; followers look as often as a leader would write.
+        runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
+        on_gain: called each time that this worker begins to lead, with the id of the worker
+            whose lock expired, if there was one.
+        on_loss: called when its own lock expired or somebody else has it.
+        confirm_place: has ``place`` say where the lock is at this very time; asked before it
+            is taken, lest two workers lead at two places.
+        scanned: the last scan of the table in which the lock is, if there is one: who looks at
+            the leases anyway sees the lock, too. It is read by itself before it is taken.
+    """
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
         self,
@@ -204,21 +218,6 @@ class LeaderLock:
         scanned: Callable[[], TableScan | None] = _unscanned,
         conditions: Conditions | None = None,
     ) -> None:
-        """Follow; nothing is asked before :meth:`run`.
-
-        Args:
-            place: where the lock is now; it moves at the end of a table migration, and who led at
-                the old place leads no more.
-            timing: of the lock if it is ours; followers look as often as a leader would write.
-            runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
-            on_gain: called each time that this worker begins to lead, with the id of the worker
-                whose lock expired, if there was one.
-            on_loss: called when its own lock expired or somebody else has it.
-            confirm_place: has ``place`` say where the lock is at this very time; asked before it
-                is taken, lest two workers lead at two places.
-            scanned: the last scan of the table in which the lock is, if there is one: who looks at
-                the leases anyway sees the lock, too. It is read by itself before it is taken.
-        """
         self._store = store
         self._place = place
         self._worker_id = worker_id

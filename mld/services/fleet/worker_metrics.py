@@ -129,7 +129,21 @@ class WorkerMetricsReader:
 
 
 class WorkerMetricsReporter:
-    """Measures and reports for as long as :meth:`run` runs."""
+    """Measures and reports for as long as :meth:`run` runs.
+
+    Args:
+        config: section ``fleet``.
+        find_load: finds what measures this worker's load. Where there is nothing, the worker
+            is judged by what it reads.
+        others: the metrics of all workers; without them no figures are reported.
+        on_first: called when the first report is in the table: the worker can be given leases.
+        failover_s: of the fleet. A second report follows the first so soon that a leader that
+            lets newcomers wait for one failover time knows then that this one lives; None =
+            none does.
+        lapses: woken when this worker loses a lease or the lead because its time was up: it
+            lives, and says so at once.
+        find_most: how many leases this worker can renew in time; None = it isn't known.
+    """
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
         self,
@@ -146,21 +160,6 @@ class WorkerMetricsReporter:
         lapses: Wakeup | None = None,
         find_most: Callable[[], int | None] = _unknown,
     ) -> None:
-        """Report nothing yet.
-
-        Args:
-            config: section ``fleet``.
-            find_load: finds what measures this worker's load. Where there is nothing, the worker
-                is judged by what it reads.
-            others: the metrics of all workers; without them no figures are reported.
-            on_first: called when the first report is in the table: the worker can be given leases.
-            failover_s: of the fleet. A second report follows the first so soon that a leader that
-                lets newcomers wait for one failover time knows then that this one lives; None =
-                none does.
-            lapses: woken when this worker loses a lease or the lead because its time was up: it
-                lives, and says so at once.
-            find_most: how many leases this worker can renew in time; None = it isn't known.
-        """
         self._store = store
         self._config = config
         self._worker_id = worker_id

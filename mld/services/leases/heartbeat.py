@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 #: First and longest pause before a failed renewal is tried again within its round.
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
-#: Renewals that would be due so soon are made together.
+#: Renewals that are due within this time are made together.
 TOGETHER_S = 0.15
 #: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
 HOPELESS_SHARE = 0.5
-#: So short that belief is not stretched, long enough for the clock to move.
+#: Short enough not to prolong belief, long enough for the clock to move.
 MIN_SLEEP_S = 0.001
 #: Weight of one answer in the mean of their times.
 ANSWER_WEIGHT = 0.1
@@ -93,7 +93,7 @@ class RenewalReport:
         metrics: Metrics,
         failing: FailingCondition | None,
     ) -> None:
-        """Report nothing yet; ``failing`` is what readiness and the log say of failing renewals."""
+        """``failing`` reports to readiness and to the log while renewals fail."""
         self._config = config
         self._held = held
         self._clock = clock
@@ -197,7 +197,7 @@ class Heartbeat:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
-        #: What is said of the rounds.
+        #: Reports the rounds.
         self.report = RenewalReport(config, held, clock, metrics, failing)
         self._regain_at = clock.monotonic() + config.renewal_interval_s
         self._busy: set[str] = set()
@@ -252,7 +252,7 @@ class Heartbeat:
             await self._held.wanted.wait(pause_s)
 
     def _due(self) -> list[str]:
-        """What to renew now: what is due, or will be so soon that it may as well go along."""
+        """Keys to renew now: those that are due, or will be within TOGETHER_S."""
         now = self._clock.monotonic()
         due_at = self._held.next_due_at(besides=self._busy)
         keys: list[str] = []
@@ -265,7 +265,7 @@ class Heartbeat:
             if not len(self._held):
                 self.report.finished(
                     0, 0, 0.0
-                )  # tells how many are held, as a round without leases does
+                )  # reports how many are held, as a round without leases does
         return [key for key in keys if key not in self._busy]
 
     async def _guarded(self, keys: list[str]) -> None:
@@ -360,7 +360,7 @@ class Heartbeat:
         return _Try.RENEWED
 
     async def _watch_expiry(self) -> None:
-        """Tell of leases whose time is up, even while all requests hang."""
+        """End leases that have expired, even while all requests hang."""
         longest_s = self._config.renewal_interval_s / 4
         while True:
             soonest = self._held.look_at_time()

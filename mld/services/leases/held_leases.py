@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How soon it is looked again whether late renewals have been made.
+#: Time between two checks while renewals are late.
 PRESSING_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a write may say.
+    """The throughput that a write stores.
 
     Attributes:
         kbps: KiB/s, the moving average.
@@ -55,13 +55,13 @@ class Measured:
 
 
 class ThroughputWindow:
-    """The window of one holding, from one write that said it to the next."""
+    """The window of one holding, from one write that stored it to the next."""
 
     def __init__(self, known_kbps: float | None, now: float) -> None:
         """Begin with what the row says.
 
         Args:
-            known_kbps: of the holder before; None = nobody has said it.
+            known_kbps: of the holder before; None = not in the row.
             now: reading of ``Clock.monotonic``.
         """
         self._kbps = known_kbps
@@ -73,11 +73,11 @@ class ThroughputWindow:
         self._received_bytes += size_bytes
 
     def measure(self, now: float, least_s: float) -> Measured | None:
-        """What can be said now; None = nothing was ever received, or the window is too short.
+        """The throughput now; None = nothing was ever received, or the window is too short.
 
         Args:
             now: reading of ``Clock.monotonic``.
-            least_s: length of the window from which on it is said, > 0.
+            least_s: shortest window that is measured, > 0.
         """
         elapsed_s = now - self._from
         if elapsed_s < least_s or (self._kbps is None and not self._received_bytes):
@@ -142,7 +142,7 @@ class HeldLeases:
         self._unreleased_at: dict[str, float] = {}
         #: Keys of leases whose time ran out, and that nobody is known to have taken since.
         self.expired: set[str] = set()
-        #: Writes say how much a lease carries: the leader of a 3.x fleet reads it.
+        #: Writes store the throughput of a lease: the leader of a 3.x fleet reads it.
         self.writes_throughput = False
         #: Losses so far.
         self.lost = 0
@@ -159,7 +159,7 @@ class HeldLeases:
         #: Woken when renewals may be due sooner than was thought.
         self.wanted = Wakeup()
         self._calm_periods_s = calm_periods_s(config)
-        # What a start is like is not known yet, and it keeps the machine busy.
+        # At start the speed of the table is unknown, and the machine is busy.
         self._troubled_until = clock.monotonic() + config.failover_s
 
     def __len__(self) -> int:
@@ -207,7 +207,7 @@ class HeldLeases:
         return self._locks.setdefault(lease_key, asyncio.Lock())
 
     def measure(self, holding: Holding) -> Measured | None:
-        """The throughput that a write says; None where no leader asks for it, or not yet again."""
+        """The throughput that a write stores; None where no leader reads it, or not yet again."""
         if not self.writes_throughput:
             return None
         return holding.window.measure(self._clock.monotonic(), self._config.renewal_interval_s)
@@ -240,7 +240,7 @@ class HeldLeases:
         )
 
     def _brisk_s(self) -> float | None:
-        """Java's period while the table is not well, else None."""
+        """Java's period after slow or failed answers of the table, else None."""
         is_well = self._clock.monotonic() >= self._troubled_until
         return None if is_well else self._config.renewal_interval_s
 
@@ -259,7 +259,7 @@ class HeldLeases:
         return self._lapsed.get(lease_key)
 
     def forget(self, lease_key: str) -> None:
-        """A lapsed lease is held by somebody."""
+        """A lapsed lease has an owner, or is gone."""
         self._lapsed.pop(lease_key, None)
         self.expired.discard(lease_key)
 

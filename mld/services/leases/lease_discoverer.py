@@ -66,6 +66,12 @@ class LeaseDiscoverer(LeaseAcquisition):
     What it finds is renewed at once, so that no leader sees a counter that stands still. It also
     notices, by what is *not* listed any more, that a lease which is held goes to somebody else:
     long before the next renewal would meet it.
+
+    Args:
+        renewer: holds what is found.
+        config: section ``leases``.
+        metrics: gets Java's ``LeaseDiscovery`` data.
+        is_read: leases for which it is False are left alone: of streams that are gone.
     """
 
     def __init__(
@@ -80,14 +86,6 @@ class LeaseDiscoverer(LeaseAcquisition):
         *,
         failing: FailingCondition | None = None,
     ) -> None:
-        """Know nothing of the table yet.
-
-        Args:
-            renewer: holds what is found.
-            config: section ``leases``.
-            metrics: gets Java's ``LeaseDiscovery`` data.
-            is_read: leases for which it is False are left alone: of streams that are gone.
-        """
         super().__init__(store, renewer, failing)
         self._config = config
         self._worker_id = worker_id

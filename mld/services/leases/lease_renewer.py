@@ -156,7 +156,7 @@ class LeaseRenewer:
             holding.window.received(size_bytes)
 
     def write_throughput(self, *, is_written: bool) -> None:
-        """Whether the rows say how much their leases carry: in a fleet whose leader assigns them."""
+        """Whether rows store the throughput of their leases: in a fleet whose leader assigns them."""
         self._held.writes_throughput = is_written
 
     async def drop(self, lease_key: str, token: str) -> None:

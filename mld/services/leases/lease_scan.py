@@ -157,17 +157,16 @@ def segments_for(size_bytes: int) -> int:
 
 
 class UnreadableRows:
-    """Reports the rows that a scan could not read; one per worker."""
+    """Reports the rows that a scan could not read; one per worker.
+
+    Args:
+        metrics: gets ``UnreadableLeases`` of ``TakeLeases`` at every scan that meets one, and
+            a last zero.
+    """
 
     def __init__(
         self, table_name: str, conditions: Conditions, clock: Clock, metrics: Metrics
     ) -> None:
-        """All rows can be read so far.
-
-        Args:
-            metrics: gets ``UnreadableLeases`` of ``TakeLeases`` at every scan that meets one, and
-                a last zero.
-        """
         self._table_name = table_name
         self._conditions = conditions
         self._clock = clock

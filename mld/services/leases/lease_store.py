@@ -82,6 +82,10 @@ class LeaseStore:
 
     Every method raises the errors of the port (:class:`~mld.errors.AwsError`) beside its own.
     Cancellation: a started write goes on unseen; the next write to that lease finds out.
+
+    Args:
+        unreadable: receives what each scan could not read.
+        is_multi_stream: lease keys name their stream; None = rows of any application will do.
     """
 
     def __init__(
@@ -93,12 +97,6 @@ class LeaseStore:
         *,
         is_multi_stream: bool | None = None,
     ) -> None:
-        """Use the table ``config.table_name``.
-
-        Args:
-            unreadable: receives what each scan could not read.
-            is_multi_stream: lease keys name their stream; None = rows of any application will do.
-        """
         self._dynamodb = dynamodb
         #: Name of the lease table.
         self.table_name = config.table_name

@@ -202,14 +202,13 @@ class LeaseTable:
 
 
 class OwnerIndex:
-    """Which leases name a worker, without a scan; a trouble that scans make up for is said once, until it changes."""
+    """Which leases name a worker, without a scan; a trouble that scans make up for is said once, until it changes.
+
+    Args:
+        table_check_wanted: woken when it was not found.
+    """
 
     def __init__(self, dynamodb: DynamoDb, table_name: str, table_check_wanted: Wakeup) -> None:
-        """Ask nothing yet.
-
-        Args:
-            table_check_wanted: woken when it was not found.
-        """
         self._dynamodb = dynamodb
         self._table_name = table_name
         self._table_check_wanted = table_check_wanted

@@ -86,7 +86,14 @@ def _level(outcome: TakeOutcome) -> int:
 
 
 class LeaseTaker(LeaseAcquisition):
-    """Takes free, expired and surplus leases by the rules of ``mld.decide.leases.taking``."""
+    """Takes free, expired and surplus leases by the rules of ``mld.decide.leases.taking``.
+
+    Args:
+        renewer: holds what is taken.
+        config: section ``leases``.
+        metrics: gets Java's ``TakeLeases`` data.
+        is_read: leases for which it is False are no leases here: of streams that are gone.
+    """
 
     def __init__(  # noqa: PLR0913 - what surrounds it
         self,
@@ -101,14 +108,6 @@ class LeaseTaker(LeaseAcquisition):
         *,
         failing: FailingCondition | None = None,
     ) -> None:
-        """Know nothing of the table yet.
-
-        Args:
-            renewer: holds what is taken.
-            config: section ``leases``.
-            metrics: gets Java's ``TakeLeases`` data.
-            is_read: leases for which it is False are no leases here: of streams that are gone.
-        """
         super().__init__(store, renewer, failing)
         self._config = config
         self._worker_id = worker_id

@@ -175,14 +175,13 @@ class _Request:
 
 
 class ByteBudget:
-    """The limit, what each share holds, and the shares that wait."""
+    """The limit, what each share holds, and the shares that wait.
+
+    Args:
+        limit_bytes: > 0.
+    """
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
-        """An empty budget.
-
-        Args:
-            limit_bytes: > 0.
-        """
         self._limit = limit_bytes
         self._clock = clock
         self._used = 0
@@ -380,14 +379,13 @@ class ByteBudget:
 
 
 class MemoryReturn:
-    """Watches the byte budget; trims the heap once a burst has passed."""
+    """Watches the byte budget; trims the heap once a burst has passed.
+
+    Args:
+        release: gives free memory to the system; takes milliseconds.
+    """
 
     def __init__(self, budget: ByteBudget, release: Callable[[], object]) -> None:
-        """Watch.
-
-        Args:
-            release: gives free memory to the system; takes milliseconds.
-        """
         self._budget = budget
         self._release = release
         self._had_burst = False

@@ -45,7 +45,11 @@ _LIMIT = (
 
 
 class ConsumerRegistration:
-    """One per stream and worker."""
+    """One per stream and worker.
+
+    Args:
+        name: of the consumer to find or register; ``config.consumer_arn`` wins over it.
+    """
 
     def __init__(
         self,
@@ -57,11 +61,6 @@ class ConsumerRegistration:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Ask nothing yet.
-
-        Args:
-            name: of the consumer to find or register; ``config.consumer_arn`` wins over it.
-        """
         self._kinesis = kinesis
         self._stream = stream
         self._name = name

@@ -96,6 +96,9 @@ class RecordsPublisher(ABC):
     The consumer calls :meth:`start` once, runs :meth:`run` in a task of its own, takes batches with
     :meth:`next_batch`, cancels the task, and calls :meth:`close`. How the batches come is the
     subclass's: asked for or pushed. It appends to the queue, and stops when it may not read ahead.
+
+    Args:
+        drop_read_ahead: see :meth:`ByteBudget.share`.
     """
 
     def __init__(
@@ -105,11 +108,6 @@ class RecordsPublisher(ABC):
         report: FetchReport | SubscriptionReport,
         drop_read_ahead: Callable[[], None],
     ) -> None:
-        """Nothing comes before :meth:`start`.
-
-        Args:
-            drop_read_ahead: see :meth:`ByteBudget.share`.
-        """
         self._shard_id = shard_id
         self._existence = parts.existence
         self._config = parts.config

@@ -49,7 +49,12 @@ class _Result(Enum):
 
 
 class LeaseCleanup:
-    """A queue of finished leases and the loop that empties it; every worker has one."""
+    """A queue of finished leases and the loop that empties it; every worker has one.
+
+    Args:
+        streams: finds a lease's stream; nothing is deleted while that is gone.
+        renewer: deletes, so that a row of ours is not taken for a lost lease.
+    """
 
     def __init__(
         self,
@@ -59,12 +64,6 @@ class LeaseCleanup:
         clock: Clock,
         renewer: LeaseRenewer,
     ) -> None:
-        """Clean up the leases of all streams of a worker.
-
-        Args:
-            streams: finds a lease's stream; nothing is deleted while that is gone.
-            renewer: deletes, so that a row of ours is not taken for a lost lease.
-        """
         self._store = store
         self._renewer = renewer
         self._streams = streams

@@ -36,7 +36,12 @@ log = logging.getLogger(__name__)
 
 
 class ShardEnd:
-    """Family matters of leases, used by the consumers of both generations."""
+    """Family matters of leases, used by the consumers of both generations.
+
+    Args:
+        metrics: gets Java's data of ``ShutdownTask``.
+        has_room: whether this worker may hold more leases than it does.
+    """
 
     def __init__(
         self,
@@ -47,12 +52,6 @@ class ShardEnd:
         *,
         has_room: Callable[[], bool],
     ) -> None:
-        """Work on the leases of a store.
-
-        Args:
-            metrics: gets Java's data of ``ShutdownTask``.
-            has_room: whether this worker may hold more leases than it does.
-        """
         self._store = store
         self._has_room = has_room
         self._clock = clock

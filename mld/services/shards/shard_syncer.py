@@ -192,7 +192,15 @@ class LeaseAuditor:
 
 
 class ShardSyncer:
-    """First sync of a stream, and its audit afterwards: by the leader, or in its stead."""
+    """First sync of a stream, and its audit afterwards: by the leader, or in its stead.
+
+    Args:
+        source: the stream; a new one under its name gets no leases among the old ones.
+        coordinator: only the leader creates what is missing, as long as it leads.
+        config: sections ``shards`` and ``leases``.
+        metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
+        on_abandoned: receives finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
+    """
 
     def __init__(
         self,
@@ -205,15 +213,6 @@ class ShardSyncer:
         *,
         on_abandoned: Callable[[Lease], None] | None = None,
     ) -> None:
-        """Sync one stream.
-
-        Args:
-            source: the stream; a new one under its name gets no leases among the old ones.
-            coordinator: only the leader creates what is missing, as long as it leads.
-            config: sections ``shards`` and ``leases``.
-            metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
-            on_abandoned: receives finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
-        """
         self._store = store
         self._detector = source.detector
         self._existence = source.existence

@@ -68,7 +68,12 @@ REPORT_S = 60.0
 
 
 class StreamExistence:
-    """One per stream and worker; asked before a shard or a lease is finished for being gone."""
+    """One per stream and worker; asked before a shard or a lease is finished for being gone.
+
+    Args:
+        conditions: for ``/readyz``; not set for one of many streams, which ends no worker.
+        created: ``StreamCreationTimestamp`` if it was just answered.
+    """
 
     def __init__(
         self,
@@ -81,12 +86,6 @@ class StreamExistence:
         rng: random.Random,
         created: object = None,
     ) -> None:
-        """Know nothing of the stream but the arguments.
-
-        Args:
-            conditions: for ``/readyz``; not set for one of many streams, which ends no worker.
-            created: ``StreamCreationTimestamp`` if it was just answered.
-        """
         self._kinesis = kinesis
         self._stream = stream
         self._detector = detector

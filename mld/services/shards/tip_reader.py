@@ -35,7 +35,12 @@ _LEAST_S = 0.001
 
 
 class TipReader:
-    """Remembers the last answer of each shard."""
+    """Remembers the last answer of each shard.
+
+    Args:
+        service_time: epoch seconds by the service's clock; None = not known.
+        begins_s: epoch seconds at which shards at AT_TIMESTAMP of a stream begin.
+    """
 
     def __init__(
         self,
@@ -44,12 +49,6 @@ class TipReader:
         service_time: Callable[[], float | None],
         begins_s: Callable[[Stream], float | None],
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            service_time: epoch seconds by the service's clock; None = not known.
-            begins_s: epoch seconds at which shards at AT_TIMESTAMP of a stream begin.
-        """
         self._kinesis = kinesis
         self._clock = clock
         self._service_time = service_time

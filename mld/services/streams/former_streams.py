@@ -38,7 +38,12 @@ log = logging.getLogger(__name__)
 
 
 class FormerStreams:
-    """The leader's look at streams that have leases and are not in the list."""
+    """The leader's look at streams that have leases and are not in the list.
+
+    Args:
+        parts: those of the tracker; its options have the policy.
+        read_named: the streams that the file names now for deletion.
+    """
 
     def __init__(
         self,
@@ -49,12 +54,6 @@ class FormerStreams:
         metrics: Metrics,
         read_named: Callable[[], Awaitable[tuple[ListedStream, ...]]],
     ) -> None:
-        """Nothing is known yet.
-
-        Args:
-            parts: those of the tracker; its options have the policy.
-            read_named: the streams that the file names now for deletion.
-        """
         self._tracker = tracker
         self._parts = parts
         self._policy = parts.options.former

@@ -105,16 +105,15 @@ class StreamRegistry:
 
 
 class ContextLoops:
-    """Puts contexts into the registry and runs what belongs to them, one set a stream."""
+    """Puts contexts into the registry and runs what belongs to them, one set a stream.
+
+    Args:
+        on_gone: receives a stream that has been gone for ``existence_watch.GIVE_UP_S``, and why.
+    """
 
     def __init__(
         self, registry: StreamRegistry, on_gone: Callable[[StreamContext, str], None]
     ) -> None:
-        """No stream yet.
-
-        Args:
-            on_gone: receives a stream that has been gone for ``existence_watch.GIVE_UP_S``, and why.
-        """
         self._registry = registry
         self._on_gone = on_gone
         self._group: asyncio.TaskGroup | None = None

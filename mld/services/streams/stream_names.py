@@ -73,6 +73,10 @@ class DiscoveredNames:
 
     A worker asks for the whole list at each look. Tags are remembered, and asked for again as
     :func:`mld.decide.streams.stream_list.tags_to_ask` says.
+
+    Args:
+        fixed: always there; a stream that has the name of one of them is not added again.
+        interval_s: mean time between two looks.
     """
 
     def __init__(
@@ -84,12 +88,6 @@ class DiscoveredNames:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Nothing is known yet.
-
-        Args:
-            fixed: always there; a stream that has the name of one of them is not added again.
-            interval_s: mean time between two looks.
-        """
         self._kinesis = kinesis
         self._fixed = fixed
         self._selection = selection
@@ -212,7 +210,12 @@ class FoundStream:
 
 
 class StreamResolver:
-    """From a name, ARN or identifier to a stream."""
+    """From a name, ARN or identifier to a stream.
+
+    Args:
+        epoch_unit: ``streamCreationEpochUnit``.
+        identifiers: that of each row of the lease table as last read.
+    """
 
     def __init__(
         self,
@@ -222,12 +225,6 @@ class StreamResolver:
         identifiers: Callable[[], Iterable[str]],
         rng: random.Random,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            epoch_unit: ``streamCreationEpochUnit``.
-            identifiers: that of each row of the lease table as last read.
-        """
         self._kinesis = kinesis
         self._region = region
         self._unit = epoch_unit

@@ -40,7 +40,12 @@ _HOUR_S = 3600.0
 
 
 class StreamReader:
-    """The streams of one application."""
+    """The streams of one application.
+
+    Args:
+        single: the stream of a file that names one; None = there may be many.
+        names: of many streams; None = there is one.
+    """
 
     def __init__(
         self,
@@ -52,12 +57,6 @@ class StreamReader:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            single: the stream of a file that names one; None = there may be many.
-            names: of many streams; None = there is one.
-        """
         self._kinesis = kinesis
         self._config = config
         self._region = region

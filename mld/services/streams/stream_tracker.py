@@ -45,6 +45,9 @@ class OrphanStreams:
 
     Source: Scheduler.java:1250-1264 (KCL 3.5.1), which reads them all, also those whose stream is
     gone or is another one by now.
+
+    Args:
+        successor: what is followed of that account and name, if anything is.
     """
 
     def __init__(
@@ -53,11 +56,6 @@ class OrphanStreams:
         loops: ContextLoops,
         successor: Callable[[Stream], StreamContext | None],
     ) -> None:
-        """Know no orphan yet.
-
-        Args:
-            successor: what is followed of that account and name, if anything is.
-        """
         self._parts = parts
         self._loops = loops
         self._successor = successor

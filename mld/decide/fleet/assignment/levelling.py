@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 
 
 class Levelling:
-    """One run; the fleet is changed as it goes."""
+    """One run; the fleet is changed as it goes.
+
+    Args:
+        fixed: keys of leases that must stay: in a hand-off, or somebody's for no longer.
+        limits: what a worker may hold.
+    """
 
     def __init__(self, fleet: Fleet, fixed: Collection[str], limits: AssignmentLimits) -> None:
-        """Begin.
-
-        Args:
-            fixed: keys of leases that must stay: in a hand-off, or somebody's for no longer.
-            limits: what a worker may hold.
-        """
         self._fleet = fleet
         self._fixed = fixed
         self._limits = limits
@@ -185,6 +184,10 @@ class Relief:
     """One run; the fleet is changed as it goes.
 
     Source: VarianceBasedLeaseAssignmentDecider.balanceWorkerVariance (3.5.1).
+
+    Args:
+        fixed: keys of leases that must stay.
+        limits: threshold, dampening, overshoot, and what a worker may hold.
     """
 
     def __init__(
@@ -194,12 +197,6 @@ class Relief:
         limits: AssignmentLimits,
         rng: random.Random,
     ) -> None:
-        """Begin.
-
-        Args:
-            fixed: keys of leases that must stay.
-            limits: threshold, dampening, overshoot, and what a worker may hold.
-        """
         self._fleet = fleet
         self._fixed = fixed
         self._limits = limits
