@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.app.leases import LeaseWiring
@@ -16,7 +17,8 @@ from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.metric_store import MetricPush, MetricStore
 from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
-from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
+from mld.services.retrieval.polling_publisher import PollingPublisher
+from mld.services.retrieval.records_publisher import PublisherParts
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
@@ -221,7 +223,7 @@ class WorkerWiring:
         config, ports = self._config, self._ports
         own = replace(self._runtime, metrics=metrics_of(stream, self._metrics))
         source = self._source(stream, positions[0], created)
-        polling = PollingParts(
+        parts = PublisherParts(
             kinesis=ports.kinesis,
             stream=stream,
             existence=source.existence,
@@ -231,7 +233,6 @@ class WorkerWiring:
             initial_timestamp_s=next(
                 (one.timestamp_s for one in positions if one.timestamp_s is not None), None
             ),
-            in_time=self._renewer.in_time.wait,
         )
         return StreamContext(
             source=source,
@@ -244,7 +245,7 @@ class WorkerWiring:
                 own.metrics,
                 on_abandoned=self._cleanup.enqueue,
             ),
-            publishers=chosen_publishers(polling, config.application_name, self._conditions),
+            publishers=self._publishers(parts),
             metrics=own.metrics,
             argv=argv,
         )
@@ -268,6 +269,28 @@ class WorkerWiring:
         return StreamSource(
             stream=stream, position=position, detector=detector, existence=existence
         )
+
+    def _publishers(self, parts: PublisherParts) -> PublisherFactory:
+        """The factory of a stream, as its configuration says."""
+        config, runtime = parts.config, parts.runtime
+        if config.mode is RetrievalMode.POLLING:
+            return partial(PollingPublisher, parts=parts, in_time=self._renewer.in_time.wait)
+        # Only here, so that a worker that polls starts faster.
+        from mld.services.retrieval.consumer_registration import (  # noqa: PLC0415
+            ConsumerRegistration,
+        )
+        from mld.services.retrieval.fan_out_publisher import FanOutPublisher  # noqa: PLC0415
+
+        registration = ConsumerRegistration(
+            parts.kinesis,
+            parts.stream,
+            config.fan_out.consumer_name or self._config.application_name,
+            config.fan_out,
+            self._conditions,
+            runtime.clock,
+            runtime.rng,
+        )
+        return partial(FanOutPublisher, parts=parts, registration=registration)
 
     # -- consumers, and what runs beside them ------------------------------------------------------
 
@@ -314,52 +337,3 @@ def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
     from mld.services.retrieval.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
 
     return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)
-
-
-def chosen_publishers(
-    parts: PollingParts, application: str, conditions: Conditions
-) -> PublisherFactory:
-    """The factory of a stream, as its configuration says.
-
-    Args:
-        parts: what both ways need.
-        application: names the consumer of enhanced fan-out, unless the configuration does.
-    """
-    if parts.config.mode is RetrievalMode.POLLING:
-        return polling_publishers(parts)
-    return _fan_out_publishers(parts, application, conditions)
-
-
-def _fan_out_publishers(
-    parts: PollingParts, application: str, conditions: Conditions
-) -> PublisherFactory:
-    # Only here, so that a worker that polls starts faster.
-    from mld.services.retrieval.consumer_registration import (  # noqa: PLC0415
-        ConsumerRegistration,
-    )
-    from mld.services.retrieval.fan_out_publisher import (  # noqa: PLC0415
-        FanOutParts,
-        fan_out_publishers,
-    )
-
-    config, runtime = parts.config, parts.runtime
-    registration = ConsumerRegistration(
-        parts.kinesis,
-        parts.stream,
-        config.fan_out.consumer_name or application,
-        config.fan_out,
-        conditions,
-        runtime.clock,
-        runtime.rng,
-    )
-    return fan_out_publishers(
-        FanOutParts(
-            kinesis=parts.kinesis,
-            registration=registration,
-            existence=parts.existence,
-            config=config,
-            budget=parts.budget,
-            runtime=runtime,
-            initial_timestamp_s=parts.initial_timestamp_s,
-        )
-    )

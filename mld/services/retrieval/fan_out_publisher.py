@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.fan_out import (
@@ -34,7 +33,6 @@ from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
     READING_FACTOR,
     FetchedBatch,
-    PublisherParts,
     Queued,
     RecordsPublisher,
 )
@@ -47,30 +45,21 @@ if TYPE_CHECKING:
     from mld.ports.aws import Subscription
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.consumer_registration import ConsumerRegistration
-    from mld.services.retrieval.records_publisher import PublisherFactory
+    from mld.services.retrieval.records_publisher import PublisherParts
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FanOutParts(PublisherParts):
-    """Of a stream whose records are pushed."""
-
-    registration: ConsumerRegistration
-
-
-def fan_out_publishers(parts: FanOutParts) -> PublisherFactory:
-    """The factory of a stream whose records are pushed."""
-    return partial(FanOutPublisher, parts=parts)
 
 
 class FanOutPublisher(RecordsPublisher):
     """One shard's events, in order."""
 
-    def __init__(self, shard_id: str, parts: FanOutParts) -> None:
+    def __init__(
+        self, shard_id: str, parts: PublisherParts, registration: ConsumerRegistration
+    ) -> None:
         self._subscriptions = SubscriptionReport(shard_id, parts.runtime.clock)
         super().__init__(shard_id, parts, self._subscriptions, self._drop_read_ahead)
         self._parts = parts
+        self._registration = registration
         self._subscription: Subscription | None = None
         self._accepted_at: float | None = None
         self._last_record: str | None = None
@@ -80,9 +69,9 @@ class FanOutPublisher(RecordsPublisher):
 
     @property
     def failing_since(self) -> float | None:
-        """As of the surface; a consumer that cannot be registered fails all shards."""
+        """As of the base class; a consumer that cannot be registered fails all shards."""
         failing = super().failing_since
-        return self._parts.registration.failing_since if failing is None else failing
+        return self._registration.failing_since if failing is None else failing
 
     def _restart(self) -> None:
         if self._subscription is not None:
@@ -159,7 +148,7 @@ class FanOutPublisher(RecordsPublisher):
         if self._not_found is not None:
             error = self._not_found
             if await self._end_if_trimmed(self._not_found, rewinds):
-                self._parts.registration.not_found(self._consumer_arn)
+                self._registration.not_found(self._consumer_arn)
         return error
 
     def _last_known(self) -> str | None:
@@ -180,7 +169,7 @@ class FanOutPublisher(RecordsPublisher):
             )
         self._accepted_at = self._clock.monotonic()
         self._is_confirmed = not start.fits_any_stream
-        self._parts.registration.accepted()
+        self._registration.accepted()
         self._subscription = subscription
         any_came = False
         try:
@@ -201,7 +190,7 @@ class FanOutPublisher(RecordsPublisher):
         At LATEST the first subscription may have to wait for it, or be refused: what comes
         meanwhile is read by the time at which it was to begin.
         """
-        registration, position = self._parts.registration, self._position
+        registration, position = self._registration, self._position
         if position is None:
             raise RuntimeError("the publisher was not started")
         is_known = registration.is_known

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.polling import (
@@ -30,7 +28,6 @@ from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
     READING_FACTOR,
     FetchedBatch,
-    PublisherParts,
     Queued,
     RecordsPublisher,
 )
@@ -39,9 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.model.retrieval.record import Batch
-    from mld.model.streams.stream import Stream
     from mld.services.retrieval.byte_budget import Reservation
-    from mld.services.retrieval.records_publisher import PublisherFactory
+    from mld.services.retrieval.records_publisher import PublisherParts
 
 log = logging.getLogger(__name__)
 
@@ -50,28 +46,24 @@ async def _at_once() -> None:
     """Nothing comes before reading."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollingParts(PublisherParts):
-    """Of a stream that is polled."""
-
-    stream: Stream
-    #: Returns when leases are renewed in time: that comes before reading.
-    in_time: Callable[[], Awaitable[object]] = _at_once
-
-
-def polling_publishers(parts: PollingParts) -> PublisherFactory:
-    """The factory of a stream that is polled."""
-    return partial(PollingPublisher, parts=parts)
-
-
 class PollingPublisher(RecordsPublisher):
-    """One shard's answers, in order."""
+    """One shard's answers, in order.
 
-    def __init__(self, shard_id: str, parts: PollingParts) -> None:
+    Args:
+        in_time: returns when leases are renewed in time: that comes before reading.
+    """
+
+    def __init__(
+        self,
+        shard_id: str,
+        parts: PublisherParts,
+        in_time: Callable[[], Awaitable[object]] = _at_once,
+    ) -> None:
         runtime = parts.runtime
         self._fetches = FetchReport(shard_id, runtime.clock, runtime.metrics)
         super().__init__(shard_id, parts, self._fetches, self._drop_read_ahead)
         self._parts = parts
+        self._in_time = in_time
         self._iterator: str | None = None
         self._success_at: float | None = None
         self._behind_s: float | None = None
@@ -112,7 +104,7 @@ class PollingPublisher(RecordsPublisher):
             if self._existence.is_gone:
                 await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
-            await self._parts.in_time()
+            await self._in_time()
             self._success_at = self._behind_s = None
             await self._fetch_once()
 

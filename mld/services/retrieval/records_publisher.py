@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.ports.runtime import Runtime
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
@@ -83,6 +84,7 @@ class PublisherParts:
     """
 
     kinesis: Kinesis
+    stream: Stream
     existence: StreamExistence
     config: RetrievalConfig
     budget: ByteBudget

@@ -7,6 +7,7 @@ import base64
 import random
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.decide.children.lifecycle import ShutdownReason
@@ -32,7 +33,8 @@ from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
+from mld.services.retrieval.polling_publisher import PollingPublisher
+from mld.services.retrieval.records_publisher import PublisherParts
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
@@ -164,7 +166,7 @@ class World:
             metrics=self.metrics,
             offload=self.offload,
         )
-        self.polling = PollingParts(
+        self.polling = PublisherParts(
             kinesis=self.kinesis,
             stream=STREAM,
             existence=self.existence,
@@ -197,7 +199,7 @@ class World:
             StreamContext(
                 source=self.source,
                 syncer=ExpectedLeases(self.expected),  # type: ignore[arg-type] - nothing syncs here
-                publishers=polling_publishers(replace(self.polling, runtime=runtime)),
+                publishers=partial(PollingPublisher, parts=replace(self.polling, runtime=runtime)),
                 metrics=runtime.metrics,
             )
         )

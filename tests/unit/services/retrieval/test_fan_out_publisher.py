@@ -22,8 +22,10 @@ from mld.errors import (
 )
 from mld.model.config.config import RetrievalConfig
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import SLOW_S
-from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
+from mld.services.retrieval.fan_out_publisher import FanOutPublisher
+from mld.services.retrieval.records_publisher import PublisherParts
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
 from tests.unit.services.retrieval.publishing import (
@@ -134,14 +136,15 @@ class World(Publishing):
         self.position, self.since_s = position, since_s
         self.publisher = FanOutPublisher(
             "shard-1",
-            FanOutParts(
+            PublisherParts(
                 kinesis=self.kinesis,
-                registration=self.registration,
+                stream=Stream("orders"),
                 existence=self.existence,
                 config=RetrievalConfig(**config),
                 budget=self.budget,
                 runtime=self.runtime,
             ),
+            self.registration,
         )
 
     @property

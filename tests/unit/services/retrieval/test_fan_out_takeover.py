@@ -14,7 +14,8 @@ from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.consumer_registration import ConsumerRegistration
-from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
+from mld.services.retrieval.fan_out_publisher import FanOutPublisher
+from mld.services.retrieval.records_publisher import PublisherParts
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run
@@ -55,15 +56,15 @@ class Service:
             metrics=RecordedMetrics(),
             offload=Inline(),
         )
-        parts = FanOutParts(
+        parts = PublisherParts(
             kinesis=kinesis,
-            registration=registration,
+            stream=Stream("orders"),
             existence=ScriptedExistence(),
             config=RetrievalConfig(),
             budget=ByteBudget(48 << 20, self.clock),
             runtime=runtime,
         )
-        return FanOutPublisher(SHARD, parts)
+        return FanOutPublisher(SHARD, parts, registration)
 
 
 class Reading:

@@ -23,7 +23,8 @@ from mld.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import STUCK_S
-from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
+from mld.services.retrieval.polling_publisher import PollingPublisher
+from mld.services.retrieval.records_publisher import PublisherParts
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
 from tests.unit.services.retrieval.publishing import (
@@ -92,7 +93,7 @@ class Fetching(Publishing):
         super().__init__()
         self.kinesis = ScriptedKinesis(*answers)
         self.position = position
-        parts = PollingParts(
+        parts = PublisherParts(
             kinesis=self.kinesis,
             stream=stream or Stream(name="orders"),
             existence=self.existence,
