@@ -19,6 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.json
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.local.faultplan import FaultRule
+    from mld.local.kinesis.fan_out import LocalSubscription
+
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
 from mld.local.kinesis.faults import KinesisFault
 
 CONTENT_TYPE = b"application/vnd.amazon.eventstream"
@@ -90,15 +98,6 @@ def _event(kind: str, payload: bytes) -> bytes:
 def _header(name: str, value: bytes) -> bytes:
     encoded = name.encode("ascii")
     return b"%c%b%c%b%b" % (len(encoded), encoded, _TEXT, struct.pack(">H", len(value)), value)
-
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from mld.local.faultplan import FaultRule
-    from mld.local.kinesis.fan_out import LocalSubscription
-
-    Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 async def serve_events(

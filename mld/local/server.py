@@ -30,8 +30,14 @@ from mld.model.findings import nearest
 from mld.model.masking import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import random
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from mld.local.event_stream import Send
+    from mld.local.faultplan import FaultPlan
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 #: botocore's name of each service that is served, by the name with which requests are signed.
 _SERVICES = {"dynamodb": "dynamodb", "glue": "glue", "monitoring": "cloudwatch", "sts": "sts"}
@@ -42,6 +48,8 @@ _KNOWN_SERVICES = ("kinesis", *_SERVICES, "s3")
 _CUTOFF = 0.6
 #: Ten years; a clock does not go on for ever.
 _MOST_S = 3.2e8
+_PREFIX = b"Kinesis_20131202."
+_JSON_TYPE = b"application/x-amz-json-1.1"
 
 
 class ControlMistake(Exception):
@@ -140,20 +148,6 @@ def _unlike(word: str, known: Iterable[str]) -> str:
     """The word and what it resembles, whatever the case of its letters."""
     close = nearest(word, sorted(known), _CUTOFF)
     return f"{brief(word)!r}." + (f" Did you mean {close!r}?" if close else "")
-
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable
-
-    from mld.local.event_stream import Send
-    from mld.local.faultplan import FaultPlan
-
-    Scope = dict[str, Any]
-    Receive = Callable[[], Awaitable[dict[str, Any]]]
-
-_PREFIX = b"Kinesis_20131202."
-_JSON_TYPE = b"application/x-amz-json-1.1"
 
 
 class AdvancingClock:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: A time that has not come.
+_NEVER = float("inf")
+
 
 class Events:
     """Things that will happen; those of one moment in the order in which they were planned.
@@ -41,10 +44,6 @@ class Events:
             self.now, _, action = heapq.heappop(self._planned)
             action()
         self.now = until_s
-
-
-#: A time that has not come.
-_NEVER = float("inf")
 
 
 @dataclass(slots=True, eq=False)

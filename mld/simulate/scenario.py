@@ -16,7 +16,6 @@ from mld.model.masking import brief
 if TYPE_CHECKING:
     import random
 
-
 #: Units of a length of time, in seconds.
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|)")
@@ -27,6 +26,8 @@ MAX_GROUPS = len(ascii_uppercase)
 MAX_WORKERS = 1000
 #: Of a count of workers; what has more is refused unread.
 _MAX_DIGITS = 9
+#: Of a hot stream: this share of its records goes to a tenth of its shards.
+HOT_SHARE = 0.8
 
 
 class ChangeKind(StrEnum):
@@ -217,10 +218,6 @@ def _remove(live: Counter[str], change: MembershipChange) -> None:
     for _ in range(change.count):
         group = change.group or max(live, key=lambda name: live[name])
         live[group] -= 1
-
-
-#: Of a hot stream: this share of its records goes to a tenth of its shards.
-HOT_SHARE = 0.8
 
 
 def shares(load: Load, shards: int, rng: random.Random) -> list[float]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from mld.decide.fleet.leader_lock import LockTiming
 
-
 #: Size of a lease row with what DynamoDB adds, and of the other items of a 3.x table.
 LEASE_BYTES = 450
 #: Size of a key in the index by owner.
@@ -30,6 +29,8 @@ SECONDS_PER_HOUR = 3600.0
 #: Dollars per million request units on demand; the given rate where the user gives none.
 PRICE_READ = 0.125
 PRICE_WRITE = 0.625
+#: Units that a change of the owner costs in the index by owner: one entry goes, another comes.
+INDEX_UNITS = 2
 
 
 @dataclass(slots=True)
@@ -123,10 +124,6 @@ class Lock:
         if self.owner is None:
             return 0
         return int((min(now, self.owner.ended_at) - self._taken_at) / self._timing.heartbeat_s)
-
-
-#: Units that a change of the owner costs in the index by owner: one entry goes, another comes.
-INDEX_UNITS = 2
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 #: How long an interrupted call has to come to its end before its thread is given up, in s.
 GRACE_S = 5.0
 _here = threading.local()
+#: For a session that has to be made anew, in s; who answers at all does so in ten.
+SESSION_S = 60.0
 
 
 class Overdue(Exception):
@@ -110,10 +112,6 @@ def call_within(
     if late is not None:
         done.add_done_callback(lambda call: None if call.exception() else late(call.result()))
     raise Overdue(f"{name} did not end within {seconds:.3g} s", done)
-
-
-#: For a session that has to be made anew, in s; who answers at all does so in ten.
-SESSION_S = 60.0
 
 
 class JobCalls:

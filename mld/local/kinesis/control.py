@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from mld.local.kinesis.shard import LocalShard
     from mld.local.kinesis.state import KinesisState
 
-
 DEFAULT_PAGE = 1000
 MAX_PAGE = 10_000
 _PAGE_KIND = "shards"
+_STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+_MAX_SHARDS = 10_000
+_ON_DEMAND_SHARDS = 4
+_SUMMARY_FIELDS = frozenset(
+    {"StreamName", "StreamARN", "StreamStatus", "StreamModeDetails", "StreamCreationTimestamp"}
+)
+#: Of a stream; also of an answer (Kinesis API reference).
+_MOST_TAGS = 50
 
 
 def filtered_shards(
@@ -128,11 +135,6 @@ def read_page_token(token: object, now_ms: int) -> Page:
     if now_ms - int(made_ms) > TOKEN_LIFE_S * 1000:
         raise KinesisFault("ExpiredNextTokenException", "NextToken has expired.")
     return Page(name, int(created_ms), int(size), [shard_id_of(int(n)) for n in rest])
-
-
-_STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-_MAX_SHARDS = 10_000
-_ON_DEMAND_SHARDS = 4
 
 
 def create_stream(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,11 +245,6 @@ def list_streams(state: KinesisState, request: Mapping[str, Any]) -> dict[str, A
     return answer
 
 
-_SUMMARY_FIELDS = frozenset(
-    {"StreamName", "StreamARN", "StreamStatus", "StreamModeDetails", "StreamCreationTimestamp"}
-)
-
-
 def list_shards(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
     """ListShards: by stream with an optional filter, or by the token of the page before."""
     now_ms = state.now_ms()
@@ -281,10 +278,6 @@ def change_retention(state: KinesisState, request: Mapping[str, Any]) -> dict[st
         raise invalid("RetentionPeriodHours must be between 24 and 8760.")
     stream.retention_hours = hours
     return {}
-
-
-#: Of a stream; also of an answer (Kinesis API reference).
-_MOST_TAGS = 50
 
 
 def add_tags_to_stream(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mld.local.kinesis.state import KinesisState
     from mld.local.kinesis.stream import LocalStream
 
-
 MAX_CONSUMERS = 20
 #: Of all streams of the account together.
 MAX_CREATING = 5
@@ -36,6 +35,8 @@ _CONSUMER_ARN = re.compile(r"(?P<stream>arn:.+)/consumer/(?P<name>[^/:]+):(?P<cr
 _MAX_PAGE = 10_000
 _MOST_SHOWN = 100
 _KIND = "consumers"
+#: Most bytes of data and partition keys in one event; a longer record comes alone.
+MAX_EVENT_BYTES = 1024 * 1024
 
 
 def register_stream_consumer(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,10 +162,6 @@ def _shown(state: KinesisState, consumer: Consumer) -> dict[str, Any]:
         "ConsumerStatus": consumer.status(state.now_ms()),
         "ConsumerCreationTimestamp": consumer.created_ms / 1000,
     }
-
-
-#: Most bytes of data and partition keys in one event; a longer record comes alone.
-MAX_EVENT_BYTES = 1024 * 1024
 
 
 class LocalSubscription:

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from mld.local.kinesis.state import KinesisState
     from mld.local.kinesis.stream import LocalStream
 
+MAX_RECORDS_READ = 10_000
+#: Most bytes of data and partition keys in one answer.
+MAX_ANSWER_BYTES = 10 * 1024 * 1024
+_ITERATOR_KIND = "iterator"
+_MAX_RECORDS = 500
+_MAX_REQUEST_BYTES = 10 * 1024 * 1024
+_MAX_RECORD_BYTES = 10 * 1024 * 1024
+_MAX_KEY_CHARACTERS = 256
+
 
 def starting_position(
     stream: LocalStream,
@@ -70,12 +79,6 @@ def starting_position(
             return shard.position_at_time(timestamp * 1000)
         case other:
             raise malformed(f"Value '{other}' at 'type' is not a starting position.")
-
-
-MAX_RECORDS_READ = 10_000
-#: Most bytes of data and partition keys in one answer.
-MAX_ANSWER_BYTES = 10 * 1024 * 1024
-_ITERATOR_KIND = "iterator"
 
 
 def get_shard_iterator(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,12 +174,6 @@ def _end_or_next(
 def children_json(stream: LocalStream, shard: LocalShard) -> bytes:
     """``ChildShards`` of a closed shard as JSON text."""
     return msgspec.json.encode([stream.shards[child].as_child() for child in shard.children])
-
-
-_MAX_RECORDS = 500
-_MAX_REQUEST_BYTES = 10 * 1024 * 1024
-_MAX_RECORD_BYTES = 10 * 1024 * 1024
-_MAX_KEY_CHARACTERS = 256
 
 
 def put_record(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:

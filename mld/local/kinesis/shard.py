@@ -21,6 +21,11 @@ _SHARD_BITS = 32
 LAST_COUNT = (1 << 63) - 1
 
 
+#: Trimmed records are freed when there are this many, or when nothing else is left.
+_FREE_AT_ONCE = 4096
+MAX_HASH_KEY = (1 << 128) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceParts:
     """What a version-2 sequence number says."""
@@ -63,12 +68,6 @@ def parse_sequence_text(text: object) -> SequenceParts | None:
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 128:
         return None
     return parse_sequence(int(text))
-
-
-#: Trimmed records are freed when there are this many, or when nothing else is left.
-_FREE_AT_ONCE = 4096
-
-MAX_HASH_KEY = (1 << 128) - 1
 
 
 def shard_id_of(number: int) -> str:

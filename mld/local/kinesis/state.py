@@ -24,9 +24,30 @@ if TYPE_CHECKING:
 
     from mld.local.kinesis.stream import LocalStream
 
-
 #: Life of an iterator and of a page token (Kinesis API reference: 5 minutes).
 TOKEN_LIFE_S = 300
+#: Calls a second per shard (data operations) or per stream (control operations).
+SHARD_READS_PER_S = 5
+SHARD_ITERATORS_PER_S = 5
+SHARD_READ_BYTES_PER_S = 2 * 1024 * 1024
+SHARD_WRITES_PER_S = 1000
+SHARD_WRITE_BYTES_PER_S = 1024 * 1024
+STREAM_CALLS_PER_S = {
+    "AddTagsToStream": 5,
+    "ListStreams": 5,
+    "ListTagsForStream": 5,
+    "RemoveTagsFromStream": 5,
+    "ListShards": 1000,
+    "DescribeStreamSummary": 20,
+    "DescribeStream": 10,
+    "RegisterStreamConsumer": 5,
+    "DescribeStreamConsumer": 20,
+    "DeregisterStreamConsumer": 5,
+    "ListStreamConsumers": 5,
+}
+#: Of each consumer and shard.
+SUBSCRIBES_PER_S = 1
+PUSHED_BYTES_PER_S = 2 * 1024 * 1024
 
 
 def make_token(kind: str, *fields: object) -> str:
@@ -76,30 +97,6 @@ class TokenBucket:
             return False
         self.tokens -= amount
         return True
-
-
-#: Calls a second per shard (data operations) or per stream (control operations).
-SHARD_READS_PER_S = 5
-SHARD_ITERATORS_PER_S = 5
-SHARD_READ_BYTES_PER_S = 2 * 1024 * 1024
-SHARD_WRITES_PER_S = 1000
-SHARD_WRITE_BYTES_PER_S = 1024 * 1024
-STREAM_CALLS_PER_S = {
-    "AddTagsToStream": 5,
-    "ListStreams": 5,
-    "ListTagsForStream": 5,
-    "RemoveTagsFromStream": 5,
-    "ListShards": 1000,
-    "DescribeStreamSummary": 20,
-    "DescribeStream": 10,
-    "RegisterStreamConsumer": 5,
-    "DescribeStreamConsumer": 20,
-    "DeregisterStreamConsumer": 5,
-    "ListStreamConsumers": 5,
-}
-#: Of each consumer and shard.
-SUBSCRIBES_PER_S = 1
-PUSHED_BYTES_PER_S = 2 * 1024 * 1024
 
 
 class ServiceLimits:

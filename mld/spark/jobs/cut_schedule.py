@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from mld.spark.model import ShardBatch, ShardKey
 
+#: How long a delivery is expected to come, in s: much longer than one takes that is there already.
+GRANT_S = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -199,10 +202,6 @@ def fair_share(sizes: Iterable[int], cap_bytes: int) -> int:
             return level
         left -= size
     return cap_bytes
-
-
-#: How long a delivery is expected to come, in s: much longer than one takes that is there already.
-GRANT_S = 0.5
 
 
 class DeliveryBudget(Generic[S]):

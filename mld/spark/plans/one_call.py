@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     FunctionAnswer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 
+_log = logging.getLogger(__name__)
+
 
 class FunctionFailed(BatchFailed):
     """The user's function raised, or returned something that cannot be used."""
@@ -119,9 +121,6 @@ def require_usable(answer: Any, where: str, sink: str) -> None:
             f"{where} is a DataFrame, which spark.sink=foreach writes nowhere: write it in the "
             f"function and return None, or name another sink"
         )
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

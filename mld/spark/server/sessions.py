@@ -49,6 +49,9 @@ _PROBE_TIMEOUT_S = 3.0
 _CLOSE_TIMEOUT_S = 3.0
 _RETRIES = 4
 _REMOTE_VARIABLE = "SPARK_REMOTE"
+_LONGEST_MS = 2000
+#: Of all waits together; with pyspark's jitter of half a second each.
+_PATIENCE_S = 8.0
 
 
 def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
@@ -280,11 +283,6 @@ def _within_seconds(call: Callable[[], object], what: str) -> bool:
     except Exception as error:  # noqa: BLE001 - only the log is left to report it to
         _log.info("%s failed: %s", what, describe(error))
     return True
-
-
-_LONGEST_MS = 2000
-#: Of all waits together; with pyspark's jitter of half a second each.
-_PATIENCE_S = 8.0
 
 
 def retry_shortly(client: Any, retries: int) -> None:

@@ -43,10 +43,20 @@ _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 #: Up to here one thread collects as fast as several, and leaves the cores to the tasks.
 _SMALL_HEAP_BYTES = 2 * 1024**3
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC")
-
-
 #: The first of the variables that gRPC looks at; the second one is ``no_proxy``.
 _NO_GRPC_PROXY = "no_grpc_proxy"
+#: Variables by which pyspark or Spark would go to another server, or be another kind of process.
+NOT_OURS = frozenset(
+    {
+        *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"),
+        *("SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"),
+        *("PYSPARK_GATEWAY_SECRET", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR", "SPARK_TESTING"),
+        *("SPARK_CONNECT_LOCAL_URL", "SPARK_CONNECT_MODE", "SPARK_CONNECT_TESTING_REMOTE"),
+        *("PYSPARK_REMOTE_INIT_CONF_LEN", "SPARK_EXECUTOR_URI"),
+    }
+)
+#: Variables that name the locale, the first that is set decides.
+_LOCALES = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 class ServerFiles(NamedTuple):
@@ -216,20 +226,6 @@ def port_of(line: str) -> int | None:
     _, mark, address = line.partition(READY_MARK)
     port = address.strip().rpartition(":")[2]
     return int(port) if mark and port.isascii() and port.isdigit() and len(port) <= 5 else None
-
-
-#: Variables by which pyspark or Spark would go to another server, or be another kind of process.
-NOT_OURS = frozenset(
-    {
-        *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"),
-        *("SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"),
-        *("PYSPARK_GATEWAY_SECRET", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR", "SPARK_TESTING"),
-        *("SPARK_CONNECT_LOCAL_URL", "SPARK_CONNECT_MODE", "SPARK_CONNECT_TESTING_REMOTE"),
-        *("PYSPARK_REMOTE_INIT_CONF_LEN", "SPARK_EXECUTOR_URI"),
-    }
-)
-#: Variables that name the locale, the first that is set decides.
-_LOCALES = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def server_environment(environ: Mapping[str, str], **ours: str) -> dict[str, str]:

@@ -54,6 +54,47 @@ _OWN_OPTIONS = (
 )
 _log = logging.getLogger(__name__)
 _MIB = 1024 * 1024
+_PROBE_TIMEOUT_S = 3.0
+_LOG4J = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="console" target="SYSTEM_ERR">
+      <PatternLayout pattern="%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{8}}"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Root level="{level}"><AppenderRef ref="console"/></Root>
+    <Logger name="{server_class}" level="INFO"/>
+    <Logger name="org.apache.hadoop.util.NativeCodeLoader" level="ERROR"/>
+    <Logger name="org.apache.parquet.hadoop.MemoryManager" level="ERROR"/>
+    <Logger name="org.apache.spark.util.Utils" level="ERROR"/>
+{silenced}
+  </Loggers>
+</Configuration>
+"""
+#: Loggers that repeat the errors that clients get anyway, with values of the data in them.
+_TALKATIVE = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.connect.utils.ErrorUtils",
+)
+_IVY = """\
+<ivysettings>
+  <settings defaultResolver="{name}"/>
+  <resolvers>
+    <ibiblio name="{name}" m2compatible="true"{root}/>
+  </resolvers>
+</ivysettings>
+"""
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+_OWN_GROUP = Path("/proc/self/cgroup")
+#: Limit, use, and where the cache is that the kernel gives back; of versions 2 and 1.
+_FILES = (
+    ("memory.max", "memory.current", "inactive_file "),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +276,6 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-_PROBE_TIMEOUT_S = 3.0
-
-
 def require_master(
     master: str, connect: Callable[..., socket.socket] = socket.create_connection
 ) -> None:
@@ -267,40 +305,6 @@ def require_master(
             f"no Spark master answers at spark.master={master} ({'; '.join(failures)}): "
             f"start it, or correct the property"
         )
-
-
-_LOG4J = """\
-<?xml version="1.0" encoding="UTF-8"?>
-<Configuration status="WARN">
-  <Appenders>
-    <Console name="console" target="SYSTEM_ERR">
-      <PatternLayout pattern="%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{8}}"/>
-    </Console>
-  </Appenders>
-  <Loggers>
-    <Root level="{level}"><AppenderRef ref="console"/></Root>
-    <Logger name="{server_class}" level="INFO"/>
-    <Logger name="org.apache.hadoop.util.NativeCodeLoader" level="ERROR"/>
-    <Logger name="org.apache.parquet.hadoop.MemoryManager" level="ERROR"/>
-    <Logger name="org.apache.spark.util.Utils" level="ERROR"/>
-{silenced}
-  </Loggers>
-</Configuration>
-"""
-#: Loggers that repeat the errors that clients get anyway, with values of the data in them.
-_TALKATIVE = (
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.connect.utils.ErrorUtils",
-)
-_IVY = """\
-<ivysettings>
-  <settings defaultResolver="{name}"/>
-  <resolvers>
-    <ibiblio name="{name}" m2compatible="true"{root}/>
-  </resolvers>
-</ivysettings>
-"""
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
@@ -346,16 +350,6 @@ def ivy_text(repository: str | None) -> str:
         return _IVY.format(name="central", root="")
     escaped = repository.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     return _IVY.format(name="named", root=f' root="{escaped.rstrip("/")}/"')
-
-
-_CGROUPS = Path("/sys/fs/cgroup")
-_MEMINFO = Path("/proc/meminfo")
-_OWN_GROUP = Path("/proc/self/cgroup")
-#: Limit, use, and where the cache is that the kernel gives back; of versions 2 and 1.
-_FILES = (
-    ("memory.max", "memory.current", "inactive_file "),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
-)
 
 
 def free_bytes() -> int | None:

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from protocol import DaemonMessage
     from protocol.child import Readable, Writable
 
+_log = logging.getLogger(__name__)
+_LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
+#: How long a session that ends waits for a commit that has begun, in s.
+_LAST_COMMIT_S = 60.0
+
 
 class Pump:
     """The moves of one hold of a shard; used by the thread that serves it.
@@ -172,13 +177,6 @@ class Pump:
             self._wake.clear()
         elif not self._is_over():
             self._keep_alive()
-
-
-_log = logging.getLogger(__name__)
-
-_LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
-#: How long a session that ends waits for a commit that has begun, in s.
-_LAST_COMMIT_S = 60.0
 
 
 class ShardGate:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from protocol import ChildEvent, ChildMessage
     from protocol.child import Readable, Writable
 
+_log = logging.getLogger(__name__)
+#: The table is busy or out of reach: what was refused may be asked again.
+_PASSING = frozenset({THROTTLING, DEPENDENCY, UNREACHABLE})
+_ATTEMPTS = 6
+
 
 class ChildWire:
     """A child connection with its two files; used by one thread.
@@ -76,13 +81,6 @@ class ChildWire:
     def _write(self, line: bytes) -> None:
         self._stdout.write(line)
         self._stdout.flush()
-
-
-_log = logging.getLogger(__name__)
-
-#: The table is busy or out of reach: what was refused may be asked again.
-_PASSING = frozenset({THROTTLING, DEPENDENCY, UNREACHABLE})
-_ATTEMPTS = 6
 
 
 class LeaseStorage:

@@ -48,9 +48,19 @@ if TYPE_CHECKING:
 
     from mld.spark.table.store import Store
 
-
 _COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
 _HINT = "_last_checkpoint"
+_log = logging.getLogger(__name__)
+_LOG = "_delta_log"
+#: Commits between two log checkpoints of this process.
+CHECKPOINT_EVERY = 100
+#: Of a table that is made here. Each commit lists the log, which has one entry a commit, and some
+#: 30,000 a day: a month of them, which is Delta's default, would cost each commit seconds.
+_PROPERTIES = {"delta.logRetentionDuration": "interval 3 days"}
+#: A log line for each so many files more: delta-rs keeps 2 to 4 KB a file in memory.
+_MANY_FILES = 50_000
+#: How many of the latest entries a process syncs when it starts: older ones have been there for long.
+_SYNC_BACK = 1000
 
 
 def in_a_line(error: BaseException) -> str:
@@ -95,20 +105,6 @@ def _reads(path: Path) -> bool:
     except (OSError, pa.ArrowException):
         return False
     return True
-
-
-_log = logging.getLogger(__name__)
-
-_LOG = "_delta_log"
-#: Commits between two log checkpoints of this process.
-CHECKPOINT_EVERY = 100
-#: Of a table that is made here. Each commit lists the log, which has one entry a commit, and some
-#: 30,000 a day: a month of them, which is Delta's default, would cost each commit seconds.
-_PROPERTIES = {"delta.logRetentionDuration": "interval 3 days"}
-#: A log line for each so many files more: delta-rs keeps 2 to 4 KB a file in memory.
-_MANY_FILES = 50_000
-#: How many of the latest entries a process syncs when it starts: older ones have been there for long.
-_SYNC_BACK = 1000
 
 
 class DeltaLog:

@@ -35,6 +35,16 @@ _LAST_DAY = date.max.toordinal()
 _MICROS_A_DAY = 86_400_000_000
 #: Java's words for floats without digits.
 _FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+#: In footers: the schema as Spark writes it, and who wrote. From Spark 3 on days before 1582 are
+#: taken as they are; of a file without a version Spark does not know, and fails of them.
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+_SPARK_VERSION = {"org.apache.spark.version": "4.0.0"}
+#: Of the only file in its directory.
+_NAME = "part-0.parquet"
+#: As Spark's own, and what it calls those that others know.
+_CODEC = "snappy"
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
+_KNOWN = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
 
 class PartitionValue(NamedTuple):
@@ -203,18 +213,6 @@ _TEXTS: Mapping[str, Callable[[str, Any], PartitionValue]] = {
     "date": _date,
     "timestamp": _timestamp,
 }
-
-
-#: In footers: the schema as Spark writes it, and who wrote. From Spark 3 on days before 1582 are
-#: taken as they are; of a file without a version Spark does not know, and fails of them.
-_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
-_SPARK_VERSION = {"org.apache.spark.version": "4.0.0"}
-#: Of the only file in its directory.
-_NAME = "part-0.parquet"
-#: As Spark's own, and what it calls those that others know.
-_CODEC = "snappy"
-_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
-_KNOWN = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 
     from mld.spark.table.data_files import DataFile
 
+#: Beyond so many entries delta-rs is asked again, which reads a log checkpoint.
+MOST_ENTRIES = 50
+_log = logging.getLogger(__name__)
+#: What may follow a commit is done apart from it.
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
 
 def actions_in(text: str) -> list[dict[str, Any]]:
     """The lines of an entry.
@@ -82,10 +88,6 @@ def is_restore(text: str) -> bool:
     return information_in(text).get("operation") == "RESTORE"
 
 
-#: Beyond so many entries delta-rs is asked again, which reads a log checkpoint.
-MOST_ENTRIES = 50
-
-
 class AppNumbers:
     """Numbers of one table as of one version; used by one thread."""
 
@@ -122,12 +124,6 @@ class AppNumbers:
                 return
             known |= found
         self._known = known
-
-
-_log = logging.getLogger(__name__)
-
-#: What may follow a commit is done apart from it.
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class Snapshot:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mld.spark.table.manifest import Step
     from mld.spark.table.store import Store
 
+_SUFFIX = ".json"
+
 
 class SteppedTable(MarkedTable):
     """See the module; safe to use from any thread."""
@@ -137,9 +139,6 @@ class SteppedTable(MarkedTable):
                     self._known[shard] = Mark(ends[shard], identity)
                 else:
                     self._known.pop(shard, None)
-
-
-_SUFFIX = ".json"
 
 
 class Manifests:

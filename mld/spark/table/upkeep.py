@@ -38,12 +38,28 @@ from mld.spark.table.snapshot import NO_HOOKS, Snapshot, numbers_in, writer_prop
 from mld.spark.table.store import open_store
 from mld.spark.table.upkeep_options import UNNAMED_H, parse
 
+try:
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+except ImportError as missing:  # pragma: no cover - the tests have it
+    raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from deltalake import DeltaTable
 
     from mld.spark.table.store import Store
 
 _LOG, _TRANSACTION = "_delta_log", "txn"
+_MIB = 1024 * 1024
+#: A worker changes the table's properties once in a hundred commits.
+_MOST_TRIES = 10
+#: What was merged for so long is committed, so that no conflict costs more.
+_COMMIT_INTERVAL = timedelta(minutes=1)
+#: Names of a commit's custom metadata, and of what it says of files.
+_RUN, _FILES = "kcl-mld.optimize", ("numFilesAdded", "numFilesRemoved")
 
 
 def new_epoch(store: Store, word: str, application: str | None, version: int | None) -> list[str]:
@@ -181,29 +197,6 @@ def _at(store: Store, version: int) -> Snapshot:
 
 def _guard(table: Snapshot, shard: ShardKey) -> int | None:
     return table.number_of(guard_id(shard))
-
-
-try:
-    from deltalake import CommitProperties
-    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-except ImportError as missing:  # pragma: no cover - the tests have it
-    raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from deltalake import DeltaTable
-
-    from mld.spark.table.store import Store
-
-_MIB = 1024 * 1024
-#: A worker changes the table's properties once in a hundred commits.
-_MOST_TRIES = 10
-#: What was merged for so long is committed, so that no conflict costs more.
-_COMMIT_INTERVAL = timedelta(minutes=1)
-#: Names of a commit's custom metadata, and of what it says of files.
-_RUN, _FILES = "kcl-mld.optimize", ("numFilesAdded", "numFilesRemoved")
 
 
 def main(argv: Sequence[str]) -> int:
