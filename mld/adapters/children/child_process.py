@@ -19,7 +19,7 @@ import shutil
 import signal
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from mld.adapters.calls import CallPool
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
@@ -31,6 +31,7 @@ from mld.errors import ThreadRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from mld.adapters.children.guardian import Guardian
     from mld.adapters.children.spawning import Descriptors, Started
 
 #: Seconds after the leader's exit until what it left in its process group gets SIGTERM, then
@@ -63,28 +64,16 @@ SHIM = Path(__file__).resolve().parents[2] / "shim"
 Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
 
 
-class SessionKeeper(Protocol):
-    """Learns which sessions to end when the daemon dies; see :class:`mld.adapters.children.guardian`."""
-
-    def watch(self, session_id: int) -> None:
-        """A child was started."""
-        ...
-
-    def forget(self, session_id: int) -> None:
-        """The child has been reaped."""
-        ...
-
-
 class ChildProcess:
     """A running child; satisfies :class:`mld.ports.consuming.Child`. Made by the launchers only.
 
     Args:
         reaped: has its exit status as soon as it is reaped, negative = signal number.
-        keeper: was told of it.
+        keeper: watches its session.
     """
 
     def __init__(
-        self, pid: int, reaped: asyncio.Future[int], pipes: Pipes, keeper: SessionKeeper | None
+        self, pid: int, reaped: asyncio.Future[int], pipes: Pipes, keeper: Guardian | None
     ) -> None:
         self._pid = pid
         self._stdin, self._stdout, self._stderr = pipes
@@ -218,11 +207,11 @@ class ProcessLauncher:
     keeps Ctrl-C away.
 
     Args:
-        keeper: learns of every session; None = nobody ends the children of a killed daemon.
+        keeper: ends the children of a killed daemon; None = nothing does.
         shim: folder appended to PYTHONPATH, or None.
     """
 
-    def __init__(self, keeper: SessionKeeper | None = None, shim: Path | None = SHIM) -> None:
+    def __init__(self, keeper: Guardian | None = None, shim: Path | None = SHIM) -> None:
         self._keeper = keeper
         self._shim = None if shim is None else str(shim)
 
@@ -232,14 +221,7 @@ class ProcessLauncher:
         env: Mapping[str, str],
         on_stderr: Callable[[bytes], None],
     ) -> ChildProcess:
-        """Start a program, found by PATH, without a shell; a file without ``#!`` runs in one.
-
-        Args:
-            env: added to (and overriding) the daemon's own environment.
-            on_stderr: called with each line of its stderr, without the line end, from birth on.
-
-        Raises:
-            OSError: the program cannot be started (missing, not executable, no memory).
+        """See the port; a file without ``#!`` runs in a shell.
 
         Cancellation: comes into force when it is started; then it is ended.
         """

@@ -32,12 +32,11 @@ _REST_S = 5.0
 
 
 class Guardian:
-    """Starts the process, tells it of sessions; satisfies ``SessionKeeper`` of the launcher.
+    """Starts the process, and tells it which sessions to end when the daemon dies.
 
-    The process starts with the first session. If somebody ends it, a running event loop notices at
-    once, or the next session does if it comes first; another one is started and gets the whole state.
-    Whoever notices, one that ends all the time is started only once in ``_REST_S``. Without it the
-    daemon works on, with one warning.
+    The process starts with the first session. If it ends, another one is started as soon as a running
+    event loop or the next session notices, and gets the whole state; not more often than once in
+    ``_REST_S``. Without it the daemon works on, with one warning.
     """
 
     def __init__(self, python: str = sys.executable) -> None:

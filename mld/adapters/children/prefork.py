@@ -42,7 +42,8 @@ from mld.model.masking import mask, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.adapters.children.child_process import Pipes, SessionKeeper
+    from mld.adapters.children.child_process import Pipes
+    from mld.adapters.children.guardian import Guardian
     from mld.adapters.children.spawning import Descriptors
 
 _log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class _ForkedChild(ChildProcess):
     """A child of a template; few of them end at a time."""
 
     def __init__(
-        self, child: _Forked, pipes: Pipes, keeper: SessionKeeper | None, ends: asyncio.Semaphore
+        self, child: _Forked, pipes: Pipes, keeper: Guardian | None, ends: asyncio.Semaphore
     ) -> None:
         super().__init__(child.pid, child.reaped, pipes, keeper)
         self._reaped = child.reaped
@@ -120,7 +121,7 @@ class PreforkLauncher:
 
     def __init__(
         self,
-        keeper: SessionKeeper | None = None,
+        keeper: Guardian | None = None,
         preload: Sequence[str] = (),
         shim: Path | None = SHIM,
     ) -> None:
@@ -197,7 +198,7 @@ class _Template:
         command: PythonCommand,
         environment: Mapping[bytes, bytes],
         preload: Sequence[str],
-        keeper: SessionKeeper | None,
+        keeper: Guardian | None,
     ) -> None:
         self._command = command
         self._environment = environment

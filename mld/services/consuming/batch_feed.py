@@ -72,7 +72,6 @@ class BatchFeed:
     """
 
     def __init__(self, context: ConsumerContext, containment: Containment | None) -> None:
-        """Nothing is fetched before :meth:`start`."""
         self._context = context
         self._containment = containment
         self._failed: tuple[FailedLine, RecordProcessor] | None = None

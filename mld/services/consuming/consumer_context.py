@@ -40,14 +40,12 @@ class ConsumerShutdown:
     The worker asks for a stop, or a leader for a hand-over to another worker; any task that finds the
     lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the
     ranks of :class:`~mld.decide.children.lifecycle.ShutdownReason`.
+
+    Args:
+        on_request: called after every request, so that waits for data or parents end.
     """
 
     def __init__(self, on_request: Callable[[], None]) -> None:
-        """No reason yet.
-
-        Args:
-            on_request: called after every request, so that waits for data or parents end.
-        """
         self._on_request = on_request
         self._reason: ShutdownReason | None = None
         self._is_stop_requested = False

@@ -49,14 +49,12 @@ class ChildStarts:
     renewals would come too late. A lease whose child waits here is held and renewed like any other.
 
     Use: ``async with starts.place(position): ...``.
+
+    Args:
+        in_time: cleared while renewals are late; no child starts then.
     """
 
     def __init__(self, in_time: asyncio.Event) -> None:
-        """All places are free.
-
-        Args:
-            in_time: cleared while renewals are late; no child starts then.
-        """
         self._in_time = in_time
         self._numbers = itertools.count()
         self._waiting: list[

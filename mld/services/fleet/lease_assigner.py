@@ -100,7 +100,14 @@ class AssignmentOutcome:
 
 
 class LeaseAssigner:
-    """What only the leader of a 3.x fleet does; nobody leads who does not assign."""
+    """What only the leader of a 3.x fleet does; nobody leads who does not assign.
+
+    Args:
+        renewer: of this worker; informed at once when a lease of its own is to be handed over.
+        runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
+        expect: called with the key of each lease that was given to this worker.
+        is_read: leases for which it is False are no leases here: of streams that are gone.
+    """
 
     def __init__(  # noqa: PLR0913 - what surrounds it
         self,
@@ -115,14 +122,6 @@ class LeaseAssigner:
         *,
         conditions: Conditions | None = None,
     ) -> None:
-        """Know nothing of the fleet yet.
-
-        Args:
-            renewer: of this worker; informed at once when a lease of its own is to be handed over.
-            runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
-            expect: called with the key of each lease that was given to this worker.
-            is_read: leases for which it is False are no leases here: of streams that are gone.
-        """
         self._store = store
         self._renewer = renewer
         self._workers = metrics
@@ -374,6 +373,11 @@ class StandbyLeader:
     leader that begins without having looked needs that time once more, so a few followers look as
     often as the leader shows that it lives. There are few, whatever the size of the fleet: each
     knows from the table whether it is one.
+
+    Args:
+        lock: whether this worker leads.
+        assigner: is shown each scan.
+        config: section ``fleet``.
     """
 
     def __init__(
@@ -386,13 +390,6 @@ class StandbyLeader:
         config: FleetConfig,
         runtime: Runtime,
     ) -> None:
-        """Look at nothing yet.
-
-        Args:
-            lock: whether this worker leads.
-            assigner: is shown each scan.
-            config: section ``fleet``.
-        """
         self._store = store
         self._items = items
         self._lock = lock
