@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark import host_socket
 from mld.spark.errors import SparkChildError
+from mld.spark.host_socket import start_time
 from mld.spark.server.failure import ending
 from mld.spark.worker.host_stubs import ExitNotice, Start, Stub, serve, start_thread
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from mld.spark.server.launcher import EmbeddedServer
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
-    from mld.spark.worker.processes import DaemonWatch
 
 _log = logging.getLogger("mld.spark.host")
 
@@ -55,6 +55,54 @@ class End:
     def because(cls, why: str, *, is_urgent: bool = False) -> End:
         """An end that is a failure for the stubs that are still there."""
         return cls(ExitNotice(SparkChildError.exit_code, why), is_urgent)
+
+
+class DaemonWatch:
+    """Watches one process, by a descriptor of the kernel where there is one.
+
+    Attributes:
+        descriptor: becomes readable when it ends; None: :meth:`has_ended` must be asked.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._start_time = start_time(pid)
+        self.descriptor: int | None = None
+        self._has_ended = False
+        try:
+            self.descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._has_ended = True
+        except (AttributeError, OSError):
+            pass  # no such call here, or not allowed: it is asked for
+
+    def has_ended(self) -> bool:
+        """True once it is gone; a zombie is."""
+        self._has_ended = (
+            self._has_ended
+            or is_gone(self._pid)
+            or self._start_time != start_time(self._pid)
+            or is_zombie(self._pid)
+        )
+        return self._has_ended
+
+
+def is_gone(pid: int) -> bool:
+    """True if there is no process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def is_zombie(pid: int) -> bool:
+    """True for one that has ended and waits for its parent; False where that can't be known."""
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] in {b"Z", b"X"}
+    return False
 
 
 class HostLoop:

@@ -17,6 +17,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -27,13 +28,12 @@ from mld.spark.config import Facts, SparkConfig, gather_properties, read_propert
 from mld.spark.errors import SparkChildError
 from mld.spark.parts import address_of
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
-from mld.spark.worker.host_loop import End, HostLoop
+from mld.spark.worker.host_loop import DaemonWatch, End, HostLoop, is_gone, is_zombie
 from mld.spark.worker.host_stubs import ExitNotice, Start, start_thread
-from mld.spark.worker.processes import DaemonWatch, end_leftovers, is_gone
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mld.spark.parts import SparkParts, SparkService
     from mld.spark.ports import Address
@@ -51,6 +51,7 @@ _SIGNAL_S = 0.5
 _CLOSE_S = 1.5
 _PUMP_S = 0.5
 _LEFTOVERS_S = 0.5
+_LOOK_S = 0.02
 _DEFAULT_LINGER_S = 30.0
 
 
@@ -218,3 +219,36 @@ def sweep_scratch(directory: Path) -> None:
             is_ours = path.lstat().st_uid == os.getuid() and not path.is_symlink()
             if is_ours and pid.isdecimal() and is_gone(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def end_leftovers(patience_s: float) -> None:
+    """Kill everything else in this process's session, if it leads one; return once that is empty.
+
+    That is, above all, Spark's Python workers. They end when the server's end reaches them, by SIGHUP.
+    One that was just being forked ignores that signal, goes on in vain, and the daemon does not know
+    it. Only Linux shows what a session has.
+
+    Args:
+        patience_s: how long to look, in s: what forks may slip through a look.
+    """
+    if os.getsid(0) != os.getpid():
+        return  # the session is somebody else's, and so are its processes
+    until = time.monotonic() + patience_s
+    while left := list(_others_in_session()):
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() >= until:
+            return
+        time.sleep(_LOOK_S)
+
+
+def _others_in_session() -> Iterator[int]:
+    """Living processes of our session, zombies left out."""
+    own = os.getpid()
+    with contextlib.suppress(OSError):
+        for name in filter(str.isdecimal, os.listdir("/proc")):
+            pid = int(name)
+            with contextlib.suppress(OSError):
+                if pid != own and os.getsid(pid) == own and not is_zombie(pid):
+                    yield pid
