@@ -53,7 +53,7 @@ _UNREAD_EXIT = 128 + signal.SIGPIPE
 COMMANDS = {
     "run": ("mld.cli.options", "run the daemon; the default"),
     "validate": ("mld.cli.validate", "check a properties file and show effective values"),
-    "properties": ("mld.cli.properties", "list every property, its default and its effect"),
+    "properties": ("mld.cli.validate", "list every property, its default and its effect"),
     "print-command": (
         "mld.cli.print_command",
         "print the daemon's command line, like kclpy's launcher",

@@ -1,4 +1,4 @@
-"""``kcl-mld validate``: the effective configuration of a file, and everything wrong with it."""
+"""``kcl-mld validate`` and ``properties``: what a file says, what is wrong with it, what it could say."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
 from mld.decide.streams.stream_identity import check_regions, stream_to_read
 from mld.errors import ConfigError
-from mld.model.config.config import CREDENTIAL_KEYS
-from mld.model.config.keys import Effect
+from mld.model.config.config import CREDENTIAL_KEYS, KEYS
+from mld.model.config.keys import Effect, Key
 from mld.model.credentials import REGION, parse_chain
 from mld.model.findings import Finding, Severity
 from mld.model.masking import mask, printable
+from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,24 @@ _FROM_ENVIRONMENT = {
     "cloudWatchEndpoint": ("AWS_ENDPOINT_URL_CLOUDWATCH", "AWS_ENDPOINT_URL"),
 }
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_HEAD = """# Properties
+
+Printed by `kcl-mld properties`. Defaults are in the unit of the name. Numbers and booleans are read
+as Java reads them: "0 = unset" and "false = unset" mean that such a value, and a malformed one,
+leaves the default. Names are case-sensitive; everything else in a file is ignored with a warning.
+
+| property | read as | default | effect | meaning |
+|---|---|---|---|---|"""
+
+_SPARK_HEAD = f"""
+## For children that run Spark
+
+kcl-mld checks these and hands them to its children in `KCL_MLD_SPARK`; the Java daemon ignores them.
+Keys below {" and ".join(f"`{prefix}`" for prefix in FREE_PREFIXES)} are handed on as they are, others
+with a warning.
+
+| property | read as | default | meaning |
+|---|---|---|---|"""
 
 
 @click.command("validate")
@@ -183,3 +202,32 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         remark = "" if row["effect"] == Effect.EFFECTIVE else f"; {row['effect']}"
         value = printable(row["value"])
         click.echo(f"{row['key']:<{width}}  {value:<{value_width}}  {row['origin']}{remark}")
+
+
+@click.command("properties")
+def properties() -> None:
+    """Print every property with its default and effect, as a Markdown table."""
+    click.echo(_HEAD)
+    for key in KEYS.values():
+        click.echo(_property_row(key))
+    click.echo(_SPARK_HEAD)
+    for spark_key in SPARK_KEYS:
+        click.echo(_spark_property_row(spark_key))
+
+
+def _property_row(key: Key) -> str:
+    kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
+    limit = f", at least {key.least}" if key.least is not None else ""
+    default = "" if key.default is None else f"`{str(key.default).replace('True', 'true')}`"
+    default = default.replace("False", "false")
+    effect = "effective; kcl-mld only" if key.own and key.effect is Effect.EFFECTIVE else key.effect
+    return f"| `{key.name}` | {kind}{limit} | {default} | {effect} | {key.doc} |"
+
+
+def _spark_property_row(key: Key) -> str:
+    kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
+    least = key.least or 0
+    shown = f"{least / 2**20:g}m" if least >= 2**20 else f"{least:g}"
+    limit = f", at least {shown}" if least else ""
+    default = "" if key.default is None else f"`{key.default}`"
+    return f"| `{key.name}` | {kind}{limit} | {default} | {key.doc} |"

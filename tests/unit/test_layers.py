@@ -73,7 +73,7 @@ VIOLATIONS = [
     ("mld.simulate.fleet", "mld.services.concurrency", "mld.simulate", "mld.services"),
     ("mld.simulate.fleet", "time", "mld.simulate", "time"),
     ("mld.app.wiring", "mld.spark.host", "mld.app", "mld.spark"),
-    ("mld.cli.properties", "mld.spark.config", "mld.cli", "mld.spark"),
+    ("mld.cli.validate", "mld.spark.config", "mld.cli", "mld.spark"),
     ("mld.spark.config", "mld.services.concurrency", "mld.spark", "mld.services"),
     ("protocol.codec", "socket", "protocol.codec", "socket"),
     ("protocol.child", "mld.errors", "protocol", "mld"),
