@@ -1,9 +1,9 @@
-"""From several looks at a fleet to a verdict for each shard and for the fleet.
+"""From several snapshots of a fleet to a verdict for each shard and for the fleet.
 
 Pure, and without memory: its arguments are all that it knows. A verdict is true of a moment between
-the first look and the last; what looks can't show it says.
+the first snapshot and the last; what snapshots can't show it says.
 
-Sources of the rules: status by a window of looks as in Burrow; the failover time is KCL's own.
+Sources of the rules: status by a window of snapshots as in Burrow; the failover time is KCL's own.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
 
 
-def explain(looks: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
+def explain(snapshots: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
     """Judge what was seen.
 
     Args:
-        looks: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
+        snapshots: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
     """
-    watch = Snapshots(tuple(looks))
+    watch = Snapshots(tuple(snapshots))
     shards = _Shards(watch, rules).judged()
     fleet = [*_streams(watch), *_not_ready(watch), *_fleet(watch, rules)]
     return Explanation(
-        looks=len(watch.looks),
+        looks=len(watch.snapshots),
         span_s=watch.span_s,
         facts=tuple(_facts(watch, rules)),
         fleet=_sorted(fleet),
@@ -182,13 +182,13 @@ def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
 def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterator[Conclusion]:
     lock = items.lock
 
-    def is_same(look: FleetSnapshot) -> bool:
-        return look.items is not None and look.items.lock == lock
+    def is_same(snapshot: FleetSnapshot) -> bool:
+        return snapshot.items is not None and snapshot.items.lock == lock
 
     since_s = watch.holds_s(is_same)
     is_free = lock is None or lock.is_released
     bound_s = rules.failover_s if lock is None or is_free else lock.duration_s
-    if since_s < bound_s or len(watch.looks) == 1:
+    if since_s < bound_s or len(watch.snapshots) == 1:
         return
     if lock is None or is_free:
         cause = "nobody leads, so no lease gets an owner"
@@ -211,10 +211,10 @@ def _without_metrics(
     watch: Snapshots, rules: ExplainRules, items: FleetItems
 ) -> Iterator[Conclusion]:
     """Living owners that the leader gives nothing: it can't see them."""
-    if len(watch.looks) == 1:
+    if len(watch.snapshots) == 1:
         return
     written = items.written_at_s
-    before = watch.looks[0].items
+    before = watch.snapshots[0].items
     old = set() if before is None else {(one.worker_id, one.updated_at_s) for one in before.metrics}
     alive = {
         owner
@@ -251,7 +251,7 @@ def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
             yield f"Leader: {items.lock.owner} (its lock is good for {items.lock.duration_s:g} s)"
             if items.lock.duration_s > watch.span_s:
                 yield f"Whether the leader lives takes longer looks: --for {items.lock.duration_s:g}"
-    if len(watch.looks) == 1:
+    if len(watch.snapshots) == 1:
         yield "One look can't tell who lives and what moves: the table has no times"
     elif watch.span_s < rules.window_s:
         yield f"Gaps and trends take longer looks: --for {rules.window_s:g}"
@@ -268,7 +268,7 @@ def missing(explained: Explanation, awaited: Awaited, within_s: float) -> Explan
     """What is still to come.
 
     Args:
-        explained: by looks in the order of time.
+        explained: by snapshots in the order of time.
         within_s: a checkpoint that is so far behind is caught up.
 
     Returns:

@@ -1,6 +1,6 @@
-"""What happened between the last two looks at a fleet: who took, released or finished what.
+"""What happened between the last two snapshots of a fleet: who took, released or finished what.
 
-Two looks show the difference, not the way: of two changes of one row between them only the sum is
+Two snapshots show the difference, not the way: of two changes of one row between them only the sum is
 seen. A row that can't be read, and a part of the fleet that was not known, are no events.
 """
 
@@ -55,7 +55,7 @@ class FleetEvent:
     """One thing that happened.
 
     Attributes:
-        time_s: epoch seconds of the look that shows it, by the clock of the service where known.
+        time_s: epoch seconds of the snapshot that shows it, by the clock of the service where known.
         subject: lease key, worker id or ``fleet``, see the kinds.
         before: owner or checkpoint before; None = none.
         after: the same after it.
@@ -68,42 +68,42 @@ class FleetEvent:
     after: str | None = None
 
 
-def fleet_events(looks: Sequence[FleetSnapshot], failover_s: float) -> tuple[FleetEvent, ...]:
-    """What the last look shows that the one before it does not.
+def fleet_events(snapshots: Sequence[FleetSnapshot], failover_s: float) -> tuple[FleetEvent, ...]:
+    """What the last snapshot shows that the one before it does not.
 
     Args:
-        looks: in the order of time, at least one. Those before the last two tell which workers
+        snapshots: in the order of time, at least one. Those before the last two tell which workers
             are silent, so they should span more than the failover time.
         failover_s: a living owner moves its counters within it.
 
     Returns:
-        By subject, in the order of the kinds; nothing of the first look.
+        By subject, in the order of the kinds; nothing of the first snapshot.
     """
-    if len(looks) < 2:
+    if len(snapshots) < 2:
         return ()
-    before, after = looks[-2], looks[-1]
+    before, after = snapshots[-2], snapshots[-1]
     found = chain(
         _rows(before, after),
         _shards(before, after),
-        _workers(looks, failover_s),
+        _workers(snapshots, failover_s),
         _leader(before, after),
     )
     order = {kind: number for number, kind in enumerate(FleetEventKind)}
     return tuple(sorted(found, key=lambda one: (one.subject, order[one.kind])))
 
 
-def silent_workers(looks: Sequence[FleetSnapshot], failover_s: float) -> frozenset[str]:
+def silent_workers(snapshots: Sequence[FleetSnapshot], failover_s: float) -> frozenset[str]:
     """Workers that seem to be dead, stand still, or can't write the table.
 
     Args:
-        looks: in the order of time, at least one.
+        snapshots: in the order of time, at least one.
         failover_s: see above.
 
     Returns:
         Owners that have renewed no lease for the failover time, and workers without leases whose
         metrics are older than a leader accepts.
     """
-    watch = Snapshots(tuple(looks))
+    watch = Snapshots(tuple(snapshots))
     last = watch.last
     still_s: dict[str, float] = {}
     for key, lease in last.leases.items():
@@ -178,13 +178,13 @@ def _shards(before: FleetSnapshot, after: FleetSnapshot) -> Iterator[FleetEvent]
                 )
 
 
-def _workers(looks: Sequence[FleetSnapshot], failover_s: float) -> Iterator[FleetEvent]:
-    before, after = looks[-2], looks[-1]
+def _workers(snapshots: Sequence[FleetSnapshot], failover_s: float) -> Iterator[FleetEvent]:
+    before, after = snapshots[-2], snapshots[-1]
     if before.items is None or after.items is None:  # what is not known did not change
-        looks = [replace(look, items=None) for look in looks]
-        before, after = looks[-2], looks[-1]
-    was_silent = silent_workers(looks[:-1], failover_s)
-    is_silent = silent_workers(looks, failover_s)
+        snapshots = [replace(snapshot, items=None) for snapshot in snapshots]
+        before, after = snapshots[-2], snapshots[-1]
+    was_silent = silent_workers(snapshots[:-1], failover_s)
+    is_silent = silent_workers(snapshots, failover_s)
     known = _named(before)
     now = _named(after)
     appeared = (now - known - is_silent) | ((was_silent & now) - is_silent)
@@ -196,10 +196,12 @@ def _workers(looks: Sequence[FleetSnapshot], failover_s: float) -> Iterator[Flee
             yield FleetEvent(time_s=after.wall_s, kind=kind, subject=worker)
 
 
-def _named(look: FleetSnapshot) -> set[str]:
+def _named(snapshot: FleetSnapshot) -> set[str]:
     """Workers that own leases, are to own one, or write metrics."""
-    names = {name for row in look.leases.values() for name in (row.actual_owner, row.lease_owner)}
-    metrics = () if look.items is None else look.items.metrics
+    names = {
+        name for row in snapshot.leases.values() for name in (row.actual_owner, row.lease_owner)
+    }
+    metrics = () if snapshot.items is None else snapshot.items.metrics
     return {name for name in names if name is not None} | {one.worker_id for one in metrics}
 
 

@@ -32,7 +32,7 @@ FORMER_SHARDS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPoint:
-    """The fleet at one look, or at two and more that became one.
+    """The fleet at one snapshot, or at two and more that became one.
 
     Attributes:
         at_s: epoch seconds of the last of them.
@@ -54,14 +54,14 @@ class FleetPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardChange:
-    """From this look on a shard's verdict or owner was this.
+    """From this snapshot on a shard's verdict or owner was this.
 
     Attributes:
-        at_s: epoch seconds of the look.
+        at_s: epoch seconds of the snapshot.
         verdict: its word.
         severity: its word.
         owner: who may checkpoint; None = nobody.
-        checkpoint: the position at that look.
+        checkpoint: the position at that snapshot.
     """
 
     at_s: float
@@ -73,7 +73,7 @@ class ShardChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSample:
-    """Numbers of a shard at one look; None = not known."""
+    """Numbers of a shard at one snapshot; None = not known."""
 
     at_s: float
     lag_s: float | None
@@ -91,7 +91,7 @@ class LineageShard:
         parents: lease keys.
         hash_range: first and last key, decimal; None = neither Kinesis nor the row says it.
         is_open: None = not listed, so not known.
-        seen_at_s: epoch seconds of the first look that showed it; None = it was there before.
+        seen_at_s: epoch seconds of the first snapshot that showed it; None = it was there before.
         is_former: neither listed nor in the table any more.
     """
 
@@ -114,7 +114,7 @@ class _ShardHistory:
 
 
 class FleetHistory:
-    """Takes look after look."""
+    """Takes one snapshot after the other."""
 
     def __init__(self) -> None:
         self._points: list[FleetPoint] = []
@@ -123,8 +123,8 @@ class FleetHistory:
         self._lineage: dict[str, LineageShard] = {}
         self._former: dict[str, LineageShard] = {}
 
-    def add(self, look: FleetSnapshot, explained: Explanation) -> None:
-        """Take one look.
+    def add(self, snapshot: FleetSnapshot, explained: Explanation) -> None:
+        """Take one snapshot.
 
         Args:
             explained: what it and those before it show.
@@ -132,13 +132,13 @@ class FleetHistory:
         is_first = not self._points
         if len(self._points) >= POINTS:
             self._points = [_joined(*two) for two in _pairs(self._points)]
-        self._points.append(self._point(look, explained))
+        self._points.append(self._point(snapshot, explained))
         before = self._shards
         self._shards = {}
         for one in explained.shards:
             history = self._shards[one.subject] = before.get(one.subject) or _ShardHistory()
-            _add(history, look.wall_s, one)
-        self._add_lineage(look, is_first=is_first)
+            _add(history, snapshot.wall_s, one)
+        self._add_lineage(snapshot, is_first=is_first)
 
     @property
     def points(self) -> tuple[FleetPoint, ...]:
@@ -157,20 +157,20 @@ class FleetHistory:
         found = self._shards.get(subject)
         return None if found is None else (tuple(found.changes), tuple(found.samples))
 
-    def _point(self, look: FleetSnapshot, explained: Explanation) -> FleetPoint:
+    def _point(self, snapshot: FleetSnapshot, explained: Explanation) -> FleetPoint:
         owners = {
-            key: lease.actual_owner for key, lease in look.leases.items() if lease.actual_owner
+            key: lease.actual_owner for key, lease in snapshot.leases.items() if lease.actual_owner
         }
         moved = sum(self._owners.get(key, owner) != owner for key, owner in owners.items())
         # Who owned a lease that nobody owns now is kept, until somebody else does.
-        self._owners = {key: self._owners[key] for key in look.leases if key in self._owners}
+        self._owners = {key: self._owners[key] for key in snapshot.leases if key in self._owners}
         self._owners |= owners
         counts = dict.fromkeys(VerdictSeverity, 0)
         for one in explained.shards:
             counts[one.severity] += 1
         lags = [one.lag_s for one in explained.shards if one.lag_s is not None]
         return FleetPoint(
-            at_s=look.wall_s,
+            at_s=snapshot.wall_s,
             critical=counts[VerdictSeverity.CRITICAL],
             warning=counts[VerdictSeverity.WARNING],
             info=counts[VerdictSeverity.INFO],
@@ -180,8 +180,8 @@ class FleetHistory:
             moved=moved,
         )
 
-    def _add_lineage(self, look: FleetSnapshot, *, is_first: bool) -> None:
-        seen_at_s = None if is_first else look.wall_s
+    def _add_lineage(self, snapshot: FleetSnapshot, *, is_first: bool) -> None:
+        seen_at_s = None if is_first else snapshot.wall_s
         found: dict[str, LineageShard] = {}
         known = {**self._former, **self._lineage}
 
@@ -207,14 +207,14 @@ class FleetHistory:
                 seen_at_s=seen_at_s if before is None else before.seen_at_s,
             )
 
-        for stream in look.streams:
+        for stream in snapshot.streams:
             for shard in stream.shards or ():
                 key = stream.lease_key(shard.shard_id)
                 parents = map(stream.lease_key, shard.parent_shard_ids)
                 id_ = stream.identifier
                 is_open = shard.is_open
                 place(key, id_, shard.shard_id, parents, shard.hash_range, is_open=is_open)
-        for lease in _unlisted(look.leases, found):
+        for lease in _unlisted(snapshot.leases, found):
             parents = map(lease.key_of, lease.parent_shard_ids)
             id_, key = lease.stream_identifier, lease.lease_key
             place(key, id_, lease.shard_id, parents, lease.hash_range, is_open=None)

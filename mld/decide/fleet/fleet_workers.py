@@ -29,7 +29,7 @@ class WorkerState:
         leases: unfinished ones that it owns; a hand-off counts for the old owner.
         silent: of them, those that it does not renew.
         lives: it was seen to renew a lease, or, owning none, has written metrics within a minute;
-            False = it does not; None = not known, as by one look.
+            False = it does not; None = not known, as by one snapshot.
         leads: it owns the leader lock.
         group: of 3.x workers of kcl-mld that have one.
         cpu_percent: its newest sample; None = it reports none.
@@ -48,7 +48,7 @@ class WorkerState:
     metrics_age_s: float | None = None
 
 
-def fleet_workers(look: FleetSnapshot, explained: Explanation) -> tuple[WorkerState, ...]:
+def fleet_workers(snapshot: FleetSnapshot, explained: Explanation) -> tuple[WorkerState, ...]:
     """All that own a lease, write metrics or lead; the silent first, then by their names.
 
     Args:
@@ -56,19 +56,19 @@ def fleet_workers(look: FleetSnapshot, explained: Explanation) -> tuple[WorkerSt
     """
     metrics: dict[str, WorkerMetrics] = {}
     leader = None
-    if look.items is not None:
-        for one in look.items.metrics:
+    if snapshot.items is not None:
+        for one in snapshot.items.metrics:
             before = metrics.get(one.worker_id)
             if before is None or before.updated_at_s < one.updated_at_s:
                 metrics[one.worker_id] = one
-        leader = look.items.leader
+        leader = snapshot.items.leader
     owned: dict[str, list[Conclusion]] = {}
     for shard in explained.shards:
         if shard.lease is not None and shard.lease.actual_owner and not shard.lease.is_finished:
             owned.setdefault(shard.lease.actual_owner, []).append(shard)
     names = {*owned, *metrics, *([leader] if leader else [])}
     found = [
-        _worker(name, owned.get(name, []), metrics.get(name), look.wall_s, leads=name == leader)
+        _worker(name, owned.get(name, []), metrics.get(name), snapshot.wall_s, leads=name == leader)
         for name in names
     ]
     return tuple(sorted(found, key=lambda one: (one.lives is not False, one.worker)))

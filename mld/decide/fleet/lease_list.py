@@ -1,4 +1,4 @@
-"""The rows of a lease table with what several looks show of each: for lists, not for judging."""
+"""The rows of a lease table with what several snapshots show of each: for lists, not for judging."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ListedLease:
         state: a ``LeaseState``, or ``expired``.
         renewed_within_s: its counter was seen to move: the renewal is not longer ago than this.
             None = it was not.
-        still_s: for so long its counter stood still in the last looks; None after one look.
+        still_s: for so long its counter stood still in the last snapshots; None after one snapshot.
         group: ``workerGroup`` of its owner; None = none, or not known.
         host: of its owner, where its id or the address of its page says so.
         records_per_s: that the child got, by two pages; None = not known.
@@ -60,16 +60,16 @@ class ListedLease:
 
 
 def list_leases(
-    looks: Sequence[FleetSnapshot], explained: Explanation, failover_s: float
+    snapshots: Sequence[FleetSnapshot], explained: Explanation, failover_s: float
 ) -> tuple[ListedLease, ...]:
-    """Each row of the last look, by key.
+    """Each row of the last snapshot, by key.
 
     Args:
-        looks: in the order of time, at least one.
+        snapshots: in the order of time, at least one.
         explained: what they show.
         failover_s: after it a counter that stands still has expired.
     """
-    watch = Snapshots(tuple(looks))
+    watch = Snapshots(tuple(snapshots))
     names = {stream.identifier: stream.name for stream in watch.last.streams}
     groups = {}
     if watch.last.items is not None:
@@ -97,7 +97,7 @@ def list_leases(
                 still_s=still_s,
                 group=None if owner is None else groups.get(owner),
                 host=host_of(owner, watch.last),
-                records_per_s=records_per_s(watch.looks, lease),
+                records_per_s=records_per_s(watch.snapshots, lease),
                 page=shard_on_page(watch.last, lease),
             )
         )
@@ -105,20 +105,20 @@ def list_leases(
 
 
 def _renewed_within_s(watch: Snapshots, lease: Lease) -> float | None:
-    """From the beginning of the last look that shows another counter to the end of the last one."""
+    """From the beginning of the last snapshot that shows another counter to the end of the last one."""
     if lease.actual_owner is None:
         return None
-    for look, row in reversed(watch.rows(lease.lease_key)):
+    for snapshot, row in reversed(watch.rows(lease.lease_key)):
         if row.lease_counter != lease.lease_counter:
-            return watch.last.at - look.began_at
+            return watch.last.at - snapshot.began_at
     return None
 
 
-def host_of(worker: str | None, look: FleetSnapshot) -> str | None:
+def host_of(worker: str | None, snapshot: FleetSnapshot) -> str | None:
     """Where a worker runs, by the address of its page, else by an id ``host:uuid``."""
     if worker is None:
         return None
-    page = page_of(look, worker)
+    page = page_of(snapshot, worker)
     if page is not None:
         return page.host
     found = _HOST_AND_UUID.match(worker)

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 SLOW_CALL_S = 10.0
 
 
-def page_of(look: FleetSnapshot, worker: str | None) -> WorkerPage | None:
-    """The page of a worker in one look; None = it was not asked, or did not answer."""
-    return next((page for page in look.pages if page.worker == worker and worker), None)
+def page_of(snapshot: FleetSnapshot, worker: str | None) -> WorkerPage | None:
+    """The page of a worker in one snapshot; None = it was not asked, or did not answer."""
+    return next((page for page in snapshot.pages if page.worker == worker and worker), None)
 
 
-def shard_on_page(look: FleetSnapshot, lease: Lease) -> ShardOnPage | None:
+def shard_on_page(snapshot: FleetSnapshot, lease: Lease) -> ShardOnPage | None:
     """What the owner of a lease says of it; None = nothing, or it does not hold it."""
-    page = page_of(look, lease.actual_owner)
+    page = page_of(snapshot, lease.actual_owner)
     return None if page is None else page.shards.get(lease.lease_key)
 
 
-def records_per_s(looks: Sequence[FleetSnapshot], lease: Lease) -> float | None:
+def records_per_s(snapshots: Sequence[FleetSnapshot], lease: Lease) -> float | None:
     """Records a second that the owner gave to the child, from the first to the last of its pages.
 
     Args:
-        looks: in the order of time.
+        snapshots: in the order of time.
         lease: a row.
 
     Returns:
@@ -41,8 +41,8 @@ def records_per_s(looks: Sequence[FleetSnapshot], lease: Lease) -> float | None:
     """
     counts: list[tuple[float, int]] = []
     is_busy = False
-    for look in looks:
-        page = page_of(look, lease.actual_owner)
+    for snapshot in snapshots:
+        page = page_of(snapshot, lease.actual_owner)
         shard = None if page is None else page.shards.get(lease.lease_key)
         if page is None or shard is None or shard.records is None:
             continue

@@ -1,4 +1,4 @@
-"""What is to be said of one row of the lease table, from several looks.
+"""What is to be said of one row of the lease table, from several snapshots.
 
 First the state of the lease: unowned, silent, waiting, read. Then what may be wrong besides. The
 gravest counts; of two that are equally grave, what is nearer to the cause.
@@ -54,7 +54,7 @@ class ShardJudge:
         self._limited = frozenset(free)
 
     def judge(self, lease: Lease) -> Conclusion:
-        """The gravest that is to be said of a row of the last look."""
+        """The gravest that is to be said of a row of the last snapshot."""
         if lease.is_finished:
             found = [*self._stream(lease), self._finished(lease)]
         else:
@@ -97,7 +97,9 @@ class ShardJudge:
 
     def _row_holds_s(self, lease: Lease, holds: Callable[[Lease], bool]) -> float:
         key = lease.lease_key
-        return self._watch.holds_s(lambda look: key in look.leases and holds(look.leases[key]))
+        return self._watch.holds_s(
+            lambda snapshot: key in snapshot.leases and holds(snapshot.leases[key])
+        )
 
     def _lives(self, lease: Lease) -> bool:
         """Whether its owner was seen to renew it, and not too long ago."""
@@ -323,15 +325,15 @@ class ShardJudge:
         """Lag by the time at which it was known: of the tips, else as the owner reports it."""
         of_tips = {
             tip.asked_at: tip.behind_s
-            for look in self._watch.looks
-            if (tip := look.tips.get(lease.lease_key)) and tip.behind_s is not None
+            for snapshot in self._watch.snapshots
+            if (tip := snapshot.tips.get(lease.lease_key)) and tip.behind_s is not None
         }
         if len(of_tips) > 1:
             return of_tips
         return {
-            look.at: page.lag_s
-            for look in self._watch.looks
-            if (page := shard_on_page(look, lease)) and page.lag_s is not None
+            snapshot.at: page.lag_s
+            for snapshot in self._watch.snapshots
+            if (page := shard_on_page(snapshot, lease)) and page.lag_s is not None
         }
 
     # -- what may be besides -----------------------------------------------------------------------
@@ -408,7 +410,7 @@ class ShardJudge:
     def _rewound(self, lease: Lease) -> Iterator[Conclusion]:
         now = lease.checkpoint
         rows = self._watch.rows(lease.lease_key)
-        for (_, earlier), (look, later) in reversed(list(pairwise(rows))):
+        for (_, earlier), (snapshot, later) in reversed(list(pairwise(rows))):
             if later.steered != earlier.steered:
                 continue  # kcl-mld leases reset did it
             if (
@@ -426,7 +428,7 @@ class ShardJudge:
                     "no worker does by itself",
                     "ask who changed the row, with kcl-mld leases reset or by hand: records come again once "
                     "another child starts before the next checkpoint",
-                    self._watch.since_s(look),
+                    self._watch.since_s(snapshot),
                 )
                 return
 
@@ -496,4 +498,8 @@ def gap_severity(since_s: float, watch: Snapshots, rules: ExplainRules) -> Verdi
     """
     if since_s >= rules.window_s:
         return VerdictSeverity.CRITICAL
-    return VerdictSeverity.WARNING if since_s > 0 and len(watch.looks) > 1 else VerdictSeverity.INFO
+    return (
+        VerdictSeverity.WARNING
+        if since_s > 0 and len(watch.snapshots) > 1
+        else VerdictSeverity.INFO
+    )

@@ -1,7 +1,7 @@
-"""What several looks at a fleet show together: since when something is so, and which keys lack a row.
+"""What several snapshots of a fleet show together: since when something is so, and which keys lack a row.
 
 The table has no times. So "since" always means since this watcher looked, and is never more than
-that: it counts from the end of the first look that showed it to the beginning of the last one.
+that: it counts from the end of the first snapshot that showed it to the beginning of the last one.
 """
 
 from __future__ import annotations
@@ -60,51 +60,57 @@ class ExplainRules:
 class Snapshots:
     """Snapshots in the order of time, at least one."""
 
-    looks: tuple[FleetSnapshot, ...]
+    snapshots: tuple[FleetSnapshot, ...]
 
     @property
     def last(self) -> FleetSnapshot:
-        """The newest look."""
-        return self.looks[-1]
+        """The newest snapshot."""
+        return self.snapshots[-1]
 
     @property
     def span_s(self) -> float:
-        """From the end of the first look to the beginning of the last."""
-        return self.since_s(self.looks[0])
+        """From the end of the first snapshot to the beginning of the last."""
+        return self.since_s(self.snapshots[0])
 
-    def since_s(self, look: FleetSnapshot) -> float:
-        """From the end of a look to the beginning of the last."""
-        return max(0.0, self.last.began_at - look.at)
+    def since_s(self, snapshot: FleetSnapshot) -> float:
+        """From the end of a snapshot to the beginning of the last."""
+        return max(0.0, self.last.began_at - snapshot.at)
 
     def holds_s(self, holds: Callable[[FleetSnapshot], bool]) -> float:
-        """For how long something that holds in the last look has held in all looks before it."""
+        """For how long something that holds in the last snapshot has held in all snapshots before it."""
         first = self.last
-        for look in reversed(self.looks):
-            if not holds(look):
+        for snapshot in reversed(self.snapshots):
+            if not holds(snapshot):
                 break
-            first = look
+            first = snapshot
         return self.since_s(first)
 
     def still_s(self, key: str) -> float:
-        """For how long the counter of a row has stood still that is in the last look."""
+        """For how long the counter of a row has stood still that is in the last snapshot."""
         counter = self.last.leases[key].lease_counter
         return self.holds_s(
-            lambda look: key in look.leases and look.leases[key].lease_counter == counter
+            lambda snapshot: (
+                key in snapshot.leases and snapshot.leases[key].lease_counter == counter
+            )
         )
 
     def rows(self, key: str) -> list[tuple[FleetSnapshot, Lease]]:
-        """A row in the looks that show it."""
-        return [(look, look.leases[key]) for look in self.looks if key in look.leases]
+        """A row in the snapshots that show it."""
+        return [
+            (snapshot, snapshot.leases[key])
+            for snapshot in self.snapshots
+            if key in snapshot.leases
+        ]
 
     @cached_property
     def uncovered(self) -> tuple[Mapping[str, Shard], ...]:
-        """For each look: shards that are listed, and have neither a row nor a lease of their keys."""
-        return tuple(_uncovered(look) for look in self.looks)
+        """For each snapshot: shards that are listed, and have neither a row nor a lease of their keys."""
+        return tuple(_uncovered(snapshot) for snapshot in self.snapshots)
 
     def uncovered_s(self, key: str) -> float:
-        """For how long a shard has been uncovered that is so in the last look."""
-        by_look = dict(zip(map(id, self.looks), self.uncovered, strict=True))
-        return self.holds_s(lambda look: key in by_look[id(look)])
+        """For how long a shard has been uncovered that is so in the last snapshot."""
+        by_snapshot = dict(zip(map(id, self.snapshots), self.uncovered, strict=True))
+        return self.holds_s(lambda snapshot: key in by_snapshot[id(snapshot)])
 
     def missing_children(self, lease: Lease) -> tuple[str, ...]:
         """Keys of uncovered shards that follow a finished lease."""
@@ -124,7 +130,7 @@ class Snapshots:
 
     @cached_property
     def listed(self) -> Mapping[str | None, Mapping[str, Shard]]:
-        """Shards by id, of each stream whose shards the last look knows; by its identifier."""
+        """Shards by id, of each stream whose shards the last snapshot knows; by its identifier."""
         return {
             stream.identifier: {shard.shard_id: shard for shard in stream.shards}
             for stream in self.last.streams
@@ -133,17 +139,17 @@ class Snapshots:
 
     @cached_property
     def streams(self) -> Mapping[str | None, StreamSnapshot]:
-        """Streams of the last look, by identifier."""
+        """Streams of the last snapshot, by identifier."""
         return {stream.identifier: stream for stream in self.last.streams}
 
 
-def _uncovered(look: FleetSnapshot) -> dict[str, Shard]:
+def _uncovered(snapshot: FleetSnapshot) -> dict[str, Shard]:
     found: dict[str, Shard] = {}
     by_stream: dict[str | None, list[Lease]] = {}
-    for lease in look.leases.values():
+    for lease in snapshot.leases.values():
         by_stream.setdefault(lease.stream_identifier, []).append(lease)
-    known = {*look.leases, *(key for key, _why in look.broken)}
-    for stream in look.streams:
+    known = {*snapshot.leases, *(key for key, _why in snapshot.broken)}
+    for stream in snapshot.streams:
         if stream.shards is None or stream.gone is not None or not stream.is_listed:
             continue
         rows = by_stream.get(stream.identifier, [])
