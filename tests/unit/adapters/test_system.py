@@ -1,13 +1,17 @@
-"""Names of files and arguments of programs in a locale that lacks their letters."""
+"""The system's clocks and ids; texts for it in a locale that lacks their letters."""
+
+from __future__ import annotations
 
 import json
 import os
 import subprocess
 import sys
+import time
+import uuid
 
 import pytest
 
-from mld.adapters.system import system_text
+from mld.adapters.system import RandomIds, SystemClock, system_text
 
 #: Python takes the locale C for one of UTF-8, unless it is told not to.
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -94,3 +98,20 @@ def test_the_place_of_a_table_may_have_other_letters(tmp_path):
     done = run(["-m", "mld", "validate", file], tmp_path)
     assert "Traceback" not in done.stderr
     assert done.returncode in {0, 2}
+
+
+def test_ages_are_measured_by_the_clock_that_counts_suspension_too() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= SystemClock().monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_the_wall_clock_counts_epoch_seconds() -> None:
+    before = time.time()
+    assert before <= SystemClock().wall() <= time.time()
+
+
+def test_ids_are_uuids_and_differ() -> None:
+    ids = RandomIds()
+    first, second = ids.new_id(), ids.new_id()
+    assert first != second
+    assert str(uuid.UUID(first)) == first
