@@ -62,9 +62,12 @@ def test_any_life_of_a_client_version_is_read_as_it_was_stored(changes, key_name
 
 
 @given(IDS, st.integers(1, 10**9), IDS, st.sampled_from(["leaseKey", "key"]), st.booleans())
-def test_any_lock_is_read_as_it_was_stored(owner, duration_ms, version, key_name, with_entity):
+def test_any_lock_is_read_as_it_was_stored(owner, duration_ms, version, key_name, has_entity):
     lock = LockItem(owner, duration_ms / 1000, version)
-    assert lock_from_item(lock_to_item(lock, key_name, with_entity=with_entity)) == lock
+    item = lock_to_item(lock, key_name)
+    if not has_entity:  # as 3.0 to 3.4 write it
+        del item["entityType"]
+    assert lock_from_item(item) == lock
 
 
 WORKERS = st.sampled_from(["a", "b", "c"])

@@ -132,19 +132,16 @@ def heartbeat_attributes(lock: LockItem) -> dict[str, dict[str, Any]]:
     }
 
 
-def lock_to_item(
-    lock: LockItem, key_name: str, *, with_entity: bool = True
-) -> dict[str, dict[str, Any]]:
+def lock_to_item(lock: LockItem, key_name: str) -> dict[str, dict[str, Any]]:
     """The complete item.
 
     Args:
         lock: as it is to be; a released one can't be written, it is deleted.
         key_name: ``leaseKey`` or ``key``.
-        with_entity: 3.5 and later write ``entityType``.
     """
-    item: dict[str, dict[str, Any]] = {
+    return {
         key_name: {"S": LEADER_KEY},
+        ENTITY_TYPE: {"S": Entity.LEADER.value},
         OWNER_NAME: {"S": lock.owner},
         **heartbeat_attributes(lock),
     }
-    return item | ({ENTITY_TYPE: {"S": Entity.LEADER.value}} if with_entity else {})

@@ -84,11 +84,6 @@ class BudgetShare:
         self._served_at = now
 
     @property
-    def unspent_bytes(self) -> int:
-        """What may come without another :meth:`refill`."""
-        return self._unspent
-
-    @property
     def held_bytes(self) -> int:
         """What is unspent, and all reservations made of it."""
         return self._held

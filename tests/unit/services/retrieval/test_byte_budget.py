@@ -242,7 +242,7 @@ async def test_credit_that_was_not_spent_is_given_back():
     share = budget.share(is_awaited=lambda: True)
     await share.refill(80)
     answer = share.spend(30)
-    assert (share.unspent_bytes, budget.used_bytes) == (50, 80)
+    assert (share._unspent, budget.used_bytes) == (50, 80)
     share.give_back()
     share.give_back()
     assert budget.used_bytes == 30
@@ -256,7 +256,7 @@ async def test_what_came_beyond_the_credit_is_accounted_for():
     share = budget.share(is_awaited=lambda: True)
     await share.refill(80)
     event = share.spend(130)
-    assert (share.unspent_bytes, budget.used_bytes) == (0, 130)
+    assert (share._unspent, budget.used_bytes) == (0, 130)
     event.release()
     assert budget.used_bytes == 0
 
@@ -321,7 +321,7 @@ async def test_a_cancelled_refill_leaves_the_credit_empty():
         refilling = group.create_task(share.refill(70))
         assert not await is_granted(refilling)
         refilling.cancel()
-    assert (share.unspent_bytes, budget.used_bytes) == (0, 40)
+    assert (share._unspent, budget.used_bytes) == (0, 40)
     holding.release()
 
 
