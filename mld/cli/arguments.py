@@ -6,6 +6,7 @@ float can hold, a time-out beyond what the system can wait for. So both bounds a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -29,6 +30,7 @@ GONE = "the working directory is gone"
 ELSEWHERE = "start again where there is one"
 #: The longest time that options take.
 DAY_S = 86_400.0
+_YEAR_5138_S = 1e11
 _DURATION = re.compile(
     r"(?:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?)\Z", re.IGNORECASE
 )
@@ -104,10 +106,11 @@ class PointInTime(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The epoch seconds; a failure is an error of usage."""
-        try:
-            return float(value)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            seconds = float(value)
+            if not abs(seconds) < _YEAR_5138_S:  # of this year, milliseconds are more
+                self.fail(f"{value!r} is no time in epoch seconds; milliseconds?", param, ctx)
+            return seconds
         try:
             found = datetime.fromisoformat(str(value))
         except ValueError:

@@ -257,10 +257,17 @@ async def take_snapshot(
     try:
         return await reader.look(fresh=fresh)
     except NotFound:
-        raise ResourceMissing(
-            f"the lease table {config.leases.table_name} does not exist; it is created when the "
-            "application starts for the first time"
-        ) from None
+        raise table_missing(config) from None
+
+
+def table_missing(config: Config) -> ResourceMissing:
+    """What a command says where there is no lease table: mostly it looked in the wrong region."""
+    region = resolve_region(clients.dynamodb_settings(config).region)
+    return ResourceMissing(
+        f"the lease table {config.leases.table_name} does not exist in {region}; it is created when "
+        "the application starts for the first time: if it has run, correct applicationName, "
+        "regionName or the credentials"
+    )
 
 
 async def pause_with_progress(pause_s: float, leases: int, left_s: float) -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.fleet_access import open_access
+from mld.cli.fleet_access import open_access, table_missing
 from mld.cli.fleet_documents import VERSION
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.steer_leases import position_as_json
 from mld.cli.tables import print_json
 from mld.decide.streams.stream_identity import created_at_s
-from mld.errors import ConfigError, MalformedData, MoveRefused
+from mld.errors import ConfigError, MalformedData, MoveRefused, NotFound
 from mld.model.sequence import ExtendedSequenceNumber, Sentinel
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ def export(file: str) -> int:
 
 async def _export(config: Config) -> dict[str, Any]:
     with open_access(config) as access:
-        scan = await access.store.scan()
+        try:
+            scan = await access.store.scan()
+        except NotFound:
+            raise table_missing(config) from None
         streams = await _streams_of(access, scan.leases)
         return {
             "version": VERSION,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.arguments import SuggestingGroup, WholeNumber, is_named
-from mld.cli.fleet_access import open_access
+from mld.cli.fleet_access import open_access, table_missing
 from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds
 from mld.cli.loading import read_config
@@ -117,7 +117,7 @@ async def _row(access: FleetAccess, config: Config, name: str) -> Lease:
     try:
         scan = await access.store.scan()
     except NotFound:
-        raise ResourceMissing(f"the lease table {table} does not exist") from None
+        raise table_missing(config) from None
     for key, why in scan.broken:
         if is_named(key, name):
             raise ConfigError(f"the row {key} of {table} can't be read: {why}")

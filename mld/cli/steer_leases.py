@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.adapters.system import RandomIds
-from mld.cli.arguments import DAY_S, Duration, Finite, is_named
+from mld.cli.arguments import DAY_S, Duration, is_named
 from mld.cli.fleet_access import observe, open_access
 from mld.cli.fleet_documents import VERSION
 from mld.cli.lease_tables import seconds, shown_time
@@ -243,7 +243,9 @@ class LeaseSteerer:
             rows.append(TableRow(tuple(cells), "red" if is_bad else None))
         head = f"{printable(self._config.leases.table_name)}: {self._verb}, a dry run"
         table = as_table(columns, [Section("", tuple(rows))], terminal())
-        return f"{head}\n\n{table}\n\nNothing was written. --execute does it."
+        is_refused = any(one.way is SteerWay.REFUSED for one in steps)
+        hint = "" if is_refused else " --execute does it."
+        return f"{head}\n\n{table}\n\nNothing was written.{hint}"
 
 
 def _shown_fact(name: str, facts: dict[str, Any]) -> str:
@@ -370,7 +372,8 @@ def pause(file: str, *, names: tuple[str, ...], for_s: float, **options: Any) ->
     Refused while a worker that is not kcl-mld lives, because it would read the shard if it got the
     lease. Without --execute nothing is changed.
     """
-    Finite(0, _MOST_PAUSE_S, least_open=True).convert(for_s, None, None)
+    if not 0 < for_s <= _MOST_PAUSE_S:
+        raise click.UsageError("--for is to be longer than PT0S, and at most P7D")
     return _steer(SteerVerb.PAUSE, file, names, for_s=for_s, **options)
 
 
@@ -383,8 +386,10 @@ def delete(file: str, *, names: tuple[str, ...], **options: Any) -> int:
     Only of a shard that is past the retention of its stream, or of a stream that the file does not
     name, and only while nobody renews it. Without --execute nothing is changed.
     """
-    if options["is_all"] or not names:
+    if options["is_all"]:
         raise click.UsageError("--all is not for delete: name the leases")
+    if not names:
+        raise click.UsageError("Name the leases behind the properties file")
     return _steer(SteerVerb.DELETE, file, names, **options)
 
 

@@ -258,7 +258,9 @@ def test_what_cannot_be_peeked_at_is_said(new_app: Callable[..., Application]) -
     file = str(properties_of(app))
     done = typed(app, "records", "peek", file, shard_id(0))
     assert done.returncode == 4
-    assert "does not exist" in done.stderr
+    assert "does not exist in us-east-1" in done.stderr
+    copied = typed(app, "leases", "export", str(properties_of(app)))
+    assert (copied.returncode, copied.stderr) == (4, done.stderr)
     app.create_table()
     row(app, 0)
     for words, why in (

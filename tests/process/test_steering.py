@@ -347,6 +347,8 @@ def test_only_the_row_of_a_shard_past_retention_is_deleted(
     assert {one["why"] for one in answer["leases"]} == {
         "the stream still has its shard, or never had it"
     }
+    said = typed(app, "leases", "delete", str(properties_of(app, **FAST)), shard_id(0), "--execute")
+    assert said.stdout.endswith("Nothing was written.\n")  # --execute would not do it, either
     done = only(steered(app, "delete", "shardId-000000000000-", "--execute"))
     assert done["done"]
     assert set(app.items()) == {shard_id(0), shard_id(1)}

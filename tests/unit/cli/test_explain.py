@@ -140,7 +140,7 @@ def test_shards_that_are_named_are_the_only_ones(properties, opened, capsys):
 def test_no_table(properties, opened, capsys):
     opened()
     assert dispatch(["explain", properties]) == 4
-    assert "the lease table app does not exist" in capsys.readouterr().err
+    assert "the lease table app does not exist in us-east-1; it is " in capsys.readouterr().err
 
 
 def test_waiting_ends_when_it_is_so(properties, opened, capsys):
