@@ -97,9 +97,7 @@ class ShardJudge:
 
     def _row_holds_s(self, lease: Lease, holds: Callable[[Lease], bool]) -> float:
         key = lease.lease_key
-        return self._watch.holds_s(
-            lambda snapshot: key in snapshot.leases and holds(snapshot.leases[key])
-        )
+        return self._watch.holds_s(lambda at: key in at.leases and holds(at.leases[key]))
 
     def _lives(self, lease: Lease) -> bool:
         """Whether its owner was seen to renew it, and not too long ago."""
@@ -498,8 +496,5 @@ def gap_severity(since_s: float, watch: Snapshots, rules: ExplainRules) -> Verdi
     """
     if since_s >= rules.window_s:
         return VerdictSeverity.CRITICAL
-    return (
-        VerdictSeverity.WARNING
-        if since_s > 0 and len(watch.snapshots) > 1
-        else VerdictSeverity.INFO
-    )
+    is_known = since_s > 0 and len(watch.snapshots) > 1
+    return VerdictSeverity.WARNING if is_known else VerdictSeverity.INFO
