@@ -245,13 +245,17 @@ def _fail_os(error: OSError) -> int:
     return 1
 
 
+#: The message of the second is a whole help text, with the usage.
+_WITHOUT_USAGE = (RepeatedOptionError, click.exceptions.NoArgsIsHelpError)
+
+
 def _fail_usage(error: click.UsageError, args: list[str]) -> int:
     """Report in the Java daemon's words, where other programs may look for them."""
     message, path = error.format_message(), None
     if isinstance(error, click.BadOptionUsage) and "requires an argument" in message:
         message = f"Expected a value after parameter {error.option_name}"
         path = _path_of(args)  # click's parser does not say
-    elif error.ctx is not None and not isinstance(error, RepeatedOptionError):
+    elif error.ctx is not None and not isinstance(error, _WITHOUT_USAGE):
         click.echo(error.ctx.get_usage())
     click.echo(message, err=True)
     if path is None:

@@ -258,6 +258,14 @@ def test_an_error_of_usage_points_to_the_help_of_its_own_command(capsys, args, c
     assert invoke(capsys, *command.split(), "--help")[0] == 0
 
 
+@pytest.mark.parametrize("group", ["leases", "workers", "conform"])
+def test_a_group_without_a_command_prints_its_help_once(capsys, group):
+    code, out, err = invoke(capsys, group)
+    assert (code, out) == (2, "")
+    assert err.count("Usage:") == 1
+    assert err.endswith(more(group))
+
+
 @pytest.mark.parametrize("kind", ["child", "daemon"])
 def test_where_a_report_cannot_be_written_no_conformance_is_tested(capsys, tmp_path, kind):
     for place, why in (
