@@ -36,7 +36,7 @@ import click
 from mld import __version__
 from mld.cli.arguments import CUTOFF
 from mld.cli.options import RepeatedOptionError, check_protocol_package, run_command
-from mld.errors import MldError
+from mld.errors import Denied, MldError
 from mld.model.findings import nearest
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ def dispatch(args: list[str]) -> int:
     except MldError as error:
         # Help on usage would not help here.
         click.echo(str(error), err=True)
+        if isinstance(error, Denied):
+            click.echo(_WHEN_DENIED, err=True)
         return error.exit_code
     except OSError as error:
         # Commands turn what they expect of files and sockets into errors of their own.
@@ -245,6 +247,10 @@ def _fail_os(error: OSError) -> int:
     return 1
 
 
+_WHEN_DENIED = (
+    "kcl-mld doctor FILE says whose credentials these are; kcl-mld iam FILE --role viewer, or "
+    "--role operator, prints what to allow"
+)
 #: The message of the second is a whole help text, with the usage.
 _WITHOUT_USAGE = (RepeatedOptionError, click.exceptions.NoArgsIsHelpError)
 

@@ -285,6 +285,11 @@ def test_what_is_denied_is_said(new_app: Callable[..., Application]) -> None:
     with renewed(app, 0):
         answer = told(app)
     assert [one["verdict"] for one in answer["fleet"]] == ["UNKNOWN"]
+    app.aws.control(faults=[{**denied, "service": "dynamodb", "operation": "Scan"}])
+    refused = typed(app, "explain", str(properties_of(app)))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Scan: AccessDeniedException")
+    assert "kcl-mld iam FILE --role viewer" in refused.stderr
 
 
 def test_lag_against_the_retention(tmp_path: Path) -> None:
