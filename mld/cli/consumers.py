@@ -110,7 +110,9 @@ def _chosen(found: list[Registration], names: tuple[str, ...]) -> list[Registrat
     for name in names:
         meant = [one for one in found if name in (one.name, one.arn)]
         if not meant:
-            raise ConfigError(f"{name} is no consumer of these streams; kcl-mld consumers list")
+            raise ConfigError(
+                f"{name} is no consumer of these streams; kcl-mld consumers list shows them"
+            )
         if len(meant) > 1:
             arns = ", ".join(one.arn for one in meant)
             raise ConfigError(f"{name} is a consumer of several streams; name one of {arns}")

@@ -119,7 +119,8 @@ def _opened(file: str) -> tuple[Config, Letters]:
     config = read_config(file)
     if config.contain is None:
         raise ConfigError(
-            "the file has no childFailurePolicy = deadletter, so nothing was set aside",
+            "the file has no childFailurePolicy = deadletter; dead letters of an earlier version "
+            "of the file are shown with that version",
             key="childFailurePolicy",
         )
     region: str | None = None

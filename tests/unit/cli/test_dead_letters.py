@@ -154,7 +154,7 @@ def test_a_program_that_is_not_there_is_refused(place):
 def test_a_file_with_another_policy_has_no_letters(place):
     text = place.file.read_text().replace("= deadletter", "= restart")
     place.file.write_text(text)
-    with pytest.raises(ConfigError, match="nothing was set aside"):
+    with pytest.raises(ConfigError, match="dead letters of an earlier version of the file"):
         place.call("list")
 
 
