@@ -251,8 +251,11 @@ _WHEN_DENIED = (
     "kcl-mld doctor FILE says whose credentials these are; kcl-mld iam FILE --role viewer, or "
     "--role operator, prints what to allow"
 )
-#: The message of the second is a whole help text, with the usage.
-_WITHOUT_USAGE = (RepeatedOptionError, click.exceptions.NoArgsIsHelpError)
+#: The message of the second is a whole help text, with the usage; click has it since 8.2.
+_WITHOUT_USAGE = (
+    RepeatedOptionError,
+    getattr(click.exceptions, "NoArgsIsHelpError", RepeatedOptionError),
+)
 
 
 def _fail_usage(error: click.UsageError, args: list[str]) -> int:

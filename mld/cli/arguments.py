@@ -81,7 +81,7 @@ class WholeNumber(click.IntRange):
         return number
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
     """An ISO 8601 duration of days, hours, minutes and seconds, such as ``PT1H``; in seconds."""
 
     name = "duration"
@@ -97,7 +97,7 @@ class Duration(click.ParamType[float]):
         return days * DAY_S + hours * 3600 + minutes * 60 + seconds
 
 
-class PointInTime(click.ParamType[float]):
+class PointInTime(click.ParamType):  # type: ignore[type-arg]
     """An ISO 8601 time with its offset, or epoch seconds; in epoch seconds."""
 
     name = "time"

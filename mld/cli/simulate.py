@@ -206,7 +206,7 @@ def _group_of(worker: str) -> str:
     return worker.partition("-")[0]
 
 
-class Seconds(click.ParamType[float]):
+class Seconds(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
     """A length of time such as 10s, 5m or 1h."""
 
     name = "TIME"

@@ -12,7 +12,6 @@ from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.rows.decode import decoder_conf
 from mld.spark.server.settings import around_proxies
-from mld.spark.shard.session import ShardGate
 from mld.spark.table.s3_access import require_buckets
 
 if TYPE_CHECKING:
@@ -109,6 +108,7 @@ class SparkService:
         from mld.spark.rows.app_decoder import AppDecoder  # noqa: PLC0415
         from mld.spark.rows.handoff import HandOff  # noqa: PLC0415
         from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
+        from mld.spark.shard.session import ShardGate  # noqa: PLC0415
         from mld.spark.sinks import make_sink  # noqa: PLC0415
 
         self._config = config

@@ -605,6 +605,22 @@ def test_the_daemons_command_line_is_parsed_without_botocore():
     assert done.returncode == 0
 
 
+def test_every_command_loads_with_the_oldest_click_that_setup_cfg_allows():
+    """click 8.1 has no generic ``ParamType`` and no ``NoArgsIsHelpError``; apps may bring it."""
+    program = (
+        "import importlib, click\n"
+        "click.ParamType.__class_getitem__ = None\n"
+        "vars(click.exceptions).pop('NoArgsIsHelpError', None)\n"
+        "from mld.cli import COMMANDS, dispatch\n"
+        "for module, _ in COMMANDS.values(): importlib.import_module(module)\n"
+        "dispatch(['leases', 'nonsense'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "No such command" in done.stderr) == (0, True), done.stderr
+
+
 def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
     """Each module costs the start; what the file does not ask for is imported when it is needed."""
     others = (

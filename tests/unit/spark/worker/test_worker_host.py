@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,14 @@ def folder():
     """With a short path, as the path of a socket has to be."""
     with tempfile.TemporaryDirectory() as path:
         yield Path(path)
+
+
+def test_a_host_starts_without_the_packages_of_the_extra_so_that_it_can_name_them():
+    missing = ("pyspark", "pyarrow", "pandas", "deltalake")
+    program = (
+        f"import sys; sys.modules |= dict.fromkeys({missing}); import mld.spark.worker.worker_host"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def leave(directory, pid):
