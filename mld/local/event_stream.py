@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.json
 
+from mld.local.kinesis.faults import KinesisFault
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from mld.local.kinesis.fan_out import LocalSubscription
 
     Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-from mld.local.kinesis.faults import KinesisFault
 
 CONTENT_TYPE = b"application/vnd.amazon.eventstream"
 _PAYLOAD_TYPE = "application/x-amz-json-1.1"
