@@ -77,9 +77,13 @@ def _look_after(arguments: Sequence[str]) -> int:
     try:
         from mld.spark.table import upkeep  # noqa: PLC0415 - it needs deltalake
     except MissingPart as error:
-        sys.stderr.write(f"kcl-mld-spark {arguments[0]}: {error}\n")
-        return error.exit_code
-    return upkeep.main(arguments)
+        why = str(error)
+    except ModuleNotFoundError as error:  # pyarrow, of the same extra
+        why = f"{error.name} is missing: pip install 'kcl-mld[spark]'"
+    else:
+        return upkeep.main(arguments)
+    sys.stderr.write(f"kcl-mld-spark {arguments[0]}: {why}\n")
+    return MissingPart.exit_code
 
 
 def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:

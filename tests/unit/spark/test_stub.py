@@ -62,6 +62,16 @@ def test_looking_after_a_table_without_deltalake_says_what_to_install(
     assert (code, "unrecognized arguments: --wrong" in errors) == (2, True)
 
 
+def test_looking_after_a_table_without_any_package_of_the_extra_says_the_same(
+    tmp_path, monkeypatch
+):
+    missing = "raise ModuleNotFoundError(name='pyarrow')\n"
+    (tmp_path / "pyarrow.py").write_text(missing)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = "kcl-mld-spark history: pyarrow is missing: pip install 'kcl-mld[spark]'\n"
+    assert run_stub("history", "table") == (3, said)
+
+
 @pytest.mark.parametrize("command", stub.UPKEEP)
 def test_the_help_of_looking_after_a_table_needs_no_deltalake(command, tmp_path, monkeypatch):
     (tmp_path / "deltalake.py").write_text("raise ImportError\n")
