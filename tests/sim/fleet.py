@@ -472,6 +472,8 @@ class Fleet:
         self.trace.add("", "CALM")
         self.manners = _POLITE
         await self.roll_out()
+        if self.operations is not None:
+            await self.operations.finish()
         await asyncio.sleep(10 + (LOSS_S if self.deletions else 0))
         self.producing = False
         await asyncio.sleep(self.leases.failover_s + 16)

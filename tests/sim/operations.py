@@ -36,8 +36,10 @@ _DEPLOYED, _COMPLETE = "TABLE_MIGRATION_STATUS_DEPLOYED", "TABLE_MIGRATION_STATU
 _PENDING = "TABLE_MIGRATION_STATUS_PENDING"
 #: From the rollback to the deletion of the index.
 INDEX_S = 120.0
-#: Workers that can't move their tables by then never will.
+#: So long people wait while workers fail and die; once all is calm they wait :data:`CALM_S` more.
 PATIENCE_S = 2000.0
+#: Workers that can't move their tables by then never will.
+CALM_S = 600.0
 #: Workers have to be able to move for so long.
 HOUR_S = 3600.0
 _KEYS = {TABLE: "leaseKey", STATE_TABLE: "key", METRICS_TABLE: "wid"}
@@ -225,14 +227,8 @@ class Operations:
         fleet = self._fleet
         if self._changes.old_worker_s:
             await self._old_worker(self._changes.old_worker_s)
-        while self._status(STATE_TABLE) not in {_DEPLOYED, _COMPLETE}:
-            await asyncio.sleep(10)
-            self._date_back()
-            if fleet.court.violations or fleet.now() > PATIENCE_S:
-                return
-        fleet.trace.add("", "FILES SAY migrateAllEntitiesToLeaseTable")
-        self._migrates = True
-        await self._roll_out()
+        if not await self._start_move(PATIENCE_S):
+            return
         if self._changes.returns_s:
             while self._status(STATE_TABLE) != _PENDING:
                 await asyncio.sleep(5)
@@ -240,6 +236,24 @@ class Operations:
                     return
             fleet.trace.add("", "A WORKER OF 3.1 STARTS AGAIN")
             await self._old_worker(self._changes.returns_s)
+
+    async def finish(self) -> None:
+        """Faults are off: the move of tables that workers have not been ready for begins now."""
+        if self._changes.moves_from is not None and not self._migrates:
+            await self._start_move(self._fleet.now() + CALM_S)
+
+    async def _start_move(self, until_s: float) -> bool:
+        """Wait until all workers can move; False = they could not in time."""
+        fleet = self._fleet
+        while self._status(STATE_TABLE) not in {_DEPLOYED, _COMPLETE}:
+            await asyncio.sleep(10)
+            self._date_back()
+            if fleet.court.violations or fleet.now() > until_s:
+                return False
+        fleet.trace.add("", "FILES SAY migrateAllEntitiesToLeaseTable")
+        self._migrates = True
+        await self._roll_out()
+        return True
 
     async def _old_worker(self, lasts_s: float) -> None:
         self._fleet.new_peer(is_legacy=True)
