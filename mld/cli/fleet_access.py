@@ -260,11 +260,16 @@ async def take_snapshot(
         raise table_missing(config) from None
 
 
+def table_region(config: Config) -> str:
+    """The region of the lease table; where nothing names it, the daemon takes that of Kinesis."""
+    aws = config.aws
+    return resolve_region(aws.dynamodb_region or config.stream.region or aws.kinesis_region)
+
+
 def table_missing(config: Config) -> ResourceMissing:
     """What a command says where there is no lease table: mostly it looked in the wrong region."""
-    region = resolve_region(clients.dynamodb_settings(config).region)
     return ResourceMissing(
-        f"the lease table {config.leases.table_name} does not exist in {region}; it is created when "
+        f"the lease table {config.leases.table_name} does not exist in {table_region(config)}; it is created when "
         "the application starts for the first time: if it has run, correct applicationName, "
         "regionName or the credentials"
     )

@@ -19,6 +19,7 @@ from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.cli.arguments import WholeNumber
+from mld.cli.fleet_access import table_region
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
@@ -230,7 +231,7 @@ async def _migrate(
     # Nothing is renewed here, so a slow answer is waited for, whatever failoverTimeMillis is.
     settings = clients.patient_dynamodb_settings(config)
     session = make_session(
-        aws.dynamodb_credentials or aws.kinesis_credentials, resolve_region(settings.region)
+        aws.dynamodb_credentials or aws.kinesis_credentials, table_region(config)
     )
     require_credentials(session, "AwsCredentialsProvider")
     with closing(CallPool("leases", 1)) as pool:

@@ -3,12 +3,16 @@
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import mld.cli.explain
+from mld.adapters.aws import clients
+from mld.adapters.aws.credentials import AwsSessions
 from mld.cli import dispatch
-from mld.cli.fleet_access import pause_with_progress
+from mld.cli.fleet_access import pause_with_progress, table_region
+from mld.cli.loading import read_config
 from mld.errors import NotFound
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from tests.fakes.lease_world import lease
@@ -135,6 +139,27 @@ def test_shards_that_are_named_are_the_only_ones(properties, opened, capsys):
     assert DEAD.shard_id not in capsys.readouterr().out
     assert dispatch(["explain", properties, "shardId-9"]) == 2
     assert "shardId-9 is neither" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "region"),
+    [
+        ("kinesisClient.region=eu-west-1", "eu-west-1"),
+        ("kinesisClient.region=eu-west-1\nregionName=us-east-2", "us-east-2"),
+        ("regionName=us-east-2\ndynamoDbClient.region=ap-south-1", "ap-south-1"),
+    ],
+)
+def test_the_table_is_sought_where_the_client_seeks_it(properties, lines, region, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    path = Path(properties)
+    path.write_text(path.read_text().replace("regionName=us-east-1", lines))
+    config = read_config(properties)
+    session = AwsSessions(config.aws.kinesis_region or config.stream.region)
+    client = clients.make_client(
+        session.of(config.aws.kinesis_credentials), clients.dynamodb_settings(config)
+    )
+    assert table_region(config) == client.meta.region_name == region
 
 
 def test_no_table(properties, opened, capsys):

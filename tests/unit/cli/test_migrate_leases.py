@@ -136,6 +136,15 @@ def test_without_apply_the_plan_is_printed_and_nothing_written(migrate, aws, cap
     assert aws.items() == Rows(TABLE_ROWS).items
 
 
+def test_a_table_that_only_the_region_of_kinesis_places_is_found(migrate, aws, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    migrate.path.write_text(PROPERTIES.replace("regionName", "kinesisClient.region"))
+    aws.fill(*TABLE_ROWS)
+    assert migrate() == 0
+
+
 def test_a_plan_as_json_has_every_item_that_would_be_written(migrate, aws, capsys):
     aws.fill(*TABLE_ROWS)
     assert migrate("multi-stream", "--json") == 0
