@@ -170,7 +170,7 @@ def takes_file_and_names(what: str) -> Callable[[Callable[..., Any]], Callable[.
             multiple=True,
             metavar="FILE",
             type=click.Path(),
-            help=f"Properties file; every other word is a {what.strip('[].').lower()} then.",
+            help=f"Properties file; every other word is one {what.strip('[].').lower()} then.",
         )
         @functools.wraps(command)
         def with_names(

@@ -19,6 +19,7 @@ from mld.cli.options import takes_execute, takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.steering import SteerWay, plan_step
+from mld.decide.summary import counted
 from mld.errors import ConfigError, MldError, MoveRefused
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.masking import printable
@@ -188,11 +189,11 @@ class LeaseSteerer:
             click.echo(self._text(steps))
         refused = [one for one in steps if one.way is SteerWay.REFUSED]
         if refused and not is_done:
-            raise MoveRefused(f"{len(refused)} of {len(steps)} leases are refused; none is changed")
+            none = "it is not changed" if len(steps) == 1 else "none is changed"
+            raise MoveRefused(f"{_share(len(refused), len(steps))} refused; {none}")
         if self._failures:
-            raise MoveRefused(
-                f"{len(self._failures)} of {len(steps)} leases are not changed; run the command again"
-            )
+            share = _share(len(self._failures), len(steps))
+            raise MoveRefused(f"{share} not changed; run the command again")
 
     def _document(self, steps: Sequence[SteerStep], *, is_done: bool) -> dict[str, Any]:
         return {
@@ -246,6 +247,10 @@ class LeaseSteerer:
         is_refused = any(one.way is SteerWay.REFUSED for one in steps)
         hint = "" if is_refused else " --execute does it."
         return f"{head}\n\n{table}\n\nNothing was written.{hint}"
+
+
+def _share(number: int, of: int) -> str:
+    return f"{number} of {counted(of, 'lease', 'leases')} {'is' if number == 1 else 'are'}"
 
 
 def _shown_fact(name: str, facts: dict[str, Any]) -> str:

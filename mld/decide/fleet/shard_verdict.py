@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.scraped import is_failing, owner_says, shard_on_page
 from mld.decide.leases.lease_report import left_free, told_free
+from mld.decide.leases.steering import paused_by
 from mld.decide.shards.audit import signs_of_recreation
 from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
@@ -162,8 +163,7 @@ class ShardJudge:
             lease,
             Verdict.PAUSED,
             VerdictSeverity.INFO,
-            f"{lease.actual_owner} owns it and does not read it for another {left_s:.0f} s, because "
-            "somebody paused it",
+            f"{lease.actual_owner} does not read it for another {left_s:.0f} s: {paused_by(lease)}",
             "kcl-mld leases resume ends it",
         )
 
@@ -352,7 +352,7 @@ class ShardJudge:
                 Verdict.STREAM_GONE,
                 VerdictSeverity.INFO,
                 f"the file does not name stream {stream.name}",
-                "name it in streams, or let formerStreamsLeasesDeletionWaitPeriodMillis clear it",
+                "name it in streams, or set formerStreamsLeasesDeletionStrategy, which deletes its leases",
             )
 
     def _foreign(self, lease: Lease) -> str | None:

@@ -82,6 +82,14 @@ def is_paused(lease: Lease, now_s: float) -> bool:
     return lease.paused_until_s is not None and now_s < lease.paused_until_s
 
 
+def paused_by(lease: Lease) -> str:
+    """Who paused a lease, and why, as far as its row says it."""
+    note = lease.steered
+    if note is None or note.verb != SteerVerb.PAUSE or not note.by:
+        return "it is paused"
+    return f"paused by {note.by}" + (f" ({note.reason})" if note.reason else "")
+
+
 def plan_step(
     watch: Snapshots,
     lease: Lease,
@@ -107,7 +115,7 @@ def plan_step(
             case SteerVerb.RELEASE if lease.lease_owner is None:
                 way, why = SteerWay.NONE, "it has no owner"
             case SteerVerb.PAUSE if way is SteerWay.WRITE:
-                way, why = SteerWay.REFUSED, "no living worker owns it, so nobody reads it"
+                way, why = SteerWay.REFUSED, _unread(lease)
             case SteerVerb.PAUSE:
                 way, why = _pause(watch, way)
             case SteerVerb.RESUME if lease.paused_until_s is None:
@@ -182,6 +190,16 @@ def _delete(watch: Snapshots, lease: Lease, way: SteerWay) -> tuple[SteerWay, st
     if shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED:
         return way, ""
     return SteerWay.REFUSED, "the stream still has its shard, or never had it"
+
+
+def _unread(lease: Lease) -> str:
+    owner = lease.actual_owner
+    if owner is None:
+        return "no worker owns it, so there is nothing to pause"
+    return (
+        f"{owner} has not renewed it for failoverTimeMillis, so it can't be asked: it is dead, stands "
+        "still, or can't write the table; kcl-mld explain says what to do"
+    )
 
 
 def _pause(watch: Snapshots, way: SteerWay) -> tuple[SteerWay, str]:

@@ -17,6 +17,7 @@ from mld.decide.leases.discovery import (
     vanished,
     watch,
 )
+from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.model.metrics import DISCOVERY, NUM_LEASES
 from mld.services.concurrency import for_each
@@ -57,7 +58,8 @@ class DiscoveryOutcome:
     def __str__(self) -> str:
         if self.error is not None:
             return f"Could not find out which leases are assigned to this worker: {self.error}"
-        return f"Took over {len(self.gained)} assigned leases, waiting for {len(self.coming)}"
+        gained = counted(len(self.gained), "assigned lease", "assigned leases")
+        return f"Took over {gained}, waiting for {len(self.coming)}"
 
 
 class LeaseDiscoverer(LeaseAcquisition):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
 from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
+from mld.decide.summary import counted
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.model.metrics import (
     EXPIRED_LEASES,
@@ -74,9 +75,9 @@ class TakeOutcome:
         share = f"{plan.mine} of {plan.total}, target: {plan.target}, workers: {plan.workers}"
         if not plan.leases:
             return f"Took no leases: {plan.reason} (held: {share})"
-        is_part = self.missed or self.left
-        count = f"{len(self.taken)} of {len(plan.leases)}" if is_part else f"{len(self.taken)}"
-        return f"Took {count} leases: {plan.reason} (held before: {share})"
+        wanted = counted(len(plan.leases), "lease", "leases")
+        count = f"{len(self.taken)} of {wanted}" if self.missed or self.left else wanted
+        return f"Took {count}: {plan.reason} (held before: {share})"
 
 
 def _level(outcome: TakeOutcome) -> int:

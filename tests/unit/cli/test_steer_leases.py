@@ -6,13 +6,17 @@ import pytest
 
 from mld.cli import dispatch
 from mld.cli.lease_copies import LeaseCopy
-from mld.cli.steer_leases import chosen_leases
+from mld.cli.loading import read_config
+from mld.cli.steer_leases import _FACTS, LeaseSteerer, chosen_leases
 from mld.decide.fleet.watching import Snapshots
-from mld.errors import ConfigError
+from mld.decide.leases.steering import SteerStep, SteerWay
+from mld.errors import ConfigError, MoveRefused
+from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import SHARD_END
 from tests.fakes.fleet_looks import PROPERTIES, snapshot
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease
+from tests.markdown_pages import ROOT
 
 SHARD = "shardId-000000000000"
 PAYMENTS = "123456789012:payments:1700000000"
@@ -60,6 +64,27 @@ def many(stream, number):
     identifier = stream if isinstance(stream, str) else stream.identifier
     shard = f"shardId-{number:012d}"
     return lease(number, lease_key=f"{identifier}:{shard}", stream_identifier=identifier)
+
+
+def refused(properties, *ways):
+    steerer = LeaseSteerer(read_config(properties), SteerVerb.RELEASE, "")
+    steps = [SteerStep(lease=lease(number), way=way) for number, way in enumerate(ways)]
+    with pytest.raises(MoveRefused) as error:
+        steerer.report(steps, is_done=False, output="json")
+    return str(error.value)
+
+
+def test_what_is_refused_is_counted_and_its_keys_are_in_the_page(properties, capsys):
+    assert refused(properties, SteerWay.REFUSED) == "1 of 1 lease is refused; it is not changed"
+    (change,) = json.loads(capsys.readouterr().out)["leases"]
+    two = refused(properties, SteerWay.REFUSED, SteerWay.WRITE)
+    assert two == "1 of 2 leases is refused; none is changed"
+    both = refused(properties, SteerWay.REFUSED, SteerWay.REFUSED)
+    assert both == "2 of 2 leases are refused; none is changed"
+    text = (ROOT / "docs/fleet-commands.md").read_text("utf-8")
+    table = text.partition("| key of a change | meaning |\n")[2].partition("\n\n")[0]
+    for word in [*change, *_FACTS, *SteerWay]:
+        assert f"`{word}`" in table
 
 
 def test_which_leases_are_meant():

@@ -1,5 +1,6 @@
 """Every verdict, from looks that were made to show it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.model.streams.stream_list import STRATEGY_KEY
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 from tests.markdown_pages import page
@@ -249,7 +251,10 @@ def test_a_lease_that_is_paused_ends_its_pause():
     ours = {"holder": owned().lease_owner, "paused_until_s": 1030.0}
     looks = [look(s, owned(counter=s, **ours)) for s in (0, 11)]
     assert said(*looks) == {KEY: (Verdict.PAUSED, INFO)}
-    assert "for another 19 s" in first(*looks).cause
+    assert "for another 19 s: it is paused" in first(*looks).cause
+    note = LeaseRequest(request_id="r", verb="pause", by="ann@host", reason="upgrade")
+    known = [look(s, owned(counter=s, steered=note, **ours)) for s in (0, 11)]
+    assert first(*known).cause.endswith("for another 19 s: paused by ann@host (upgrade)")
     over = [look(s, owned(counter=s, **ours)) for s in (31, 42)]
     assert said(*over)[KEY][0] is Verdict.NO_PROGRESS
     java = [look(s, owned(counter=s, **ours | {"holder": "before"})) for s in (0, 11)]
@@ -302,6 +307,8 @@ def test_a_shard_past_retention_that_was_not_finished():
 def test_stream_gone(streams, severity):
     found = first(*moving(streams=(streams,)))
     assert (found.verdict, found.severity) == (Verdict.STREAM_GONE, severity)
+    named = set(re.findall(r"\bformer\w+", found.todo))  # properties that exist
+    assert named == ({STRATEGY_KEY} if severity is INFO else set())
 
 
 def test_a_list_from_before_the_rows_convicts_no_row():

@@ -10,6 +10,7 @@ from mld.decide.leases.steering import (
     due_request,
     foreign_owners,
     is_paused,
+    paused_by,
     plan_step,
 )
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
@@ -54,6 +55,21 @@ def test_a_request_is_due_unless_it_is_void(fields):
     row = replace(OURS, request=REQUEST)
     assert due_request(row, 50.0) is REQUEST
     assert due_request(replace(row, **fields), 50.0) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (None, "it is paused"),
+        ({"verb": "reset", "by": "ann@host"}, "it is paused"),
+        ({"verb": "pause"}, "it is paused"),
+        ({"verb": "pause", "by": "ann@host"}, "paused by ann@host"),
+        ({"verb": "pause", "by": "ann@host", "reason": "upgrade"}, "paused by ann@host (upgrade)"),
+    ],
+)
+def test_who_paused_it_is_said_as_far_as_the_row_knows(fields, said):
+    note = fields and LeaseRequest(request_id="r", **fields)
+    assert paused_by(replace(OURS, paused_until_s=100.0, steered=note)) == said
 
 
 def test_a_pause_ends():
@@ -106,7 +122,9 @@ def test_an_owner_that_changed_between_the_looks_is_not_at_rest():
         (FREE, SteerVerb.RELEASE, {}, SteerWay.NONE, "no owner"),
         (OURS, SteerVerb.RELEASE, {}, SteerWay.WRITE, ""),
         (OURS, SteerVerb.RELEASE, {"living": ("me",)}, SteerWay.ASK, ""),
-        (OURS, SteerVerb.PAUSE, {}, SteerWay.REFUSED, "nobody reads it"),
+        (FREE, SteerVerb.PAUSE, {}, SteerWay.REFUSED, "no worker owns it"),
+        (OURS, SteerVerb.PAUSE, {}, SteerWay.REFUSED, "me has not renewed it for"),
+        (OURS, SteerVerb.PAUSE, {}, SteerWay.REFUSED, "or can't write the table"),
         (OURS, SteerVerb.PAUSE, {"living": ("me",)}, SteerWay.ASK, ""),
         (OURS, SteerVerb.RESUME, {"living": ("me",)}, SteerWay.NONE, "not paused"),
         (replace(OURS, paused_until_s=1.0), SteerVerb.RESUME, {}, SteerWay.WRITE, ""),

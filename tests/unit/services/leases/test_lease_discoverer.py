@@ -61,7 +61,7 @@ def test_an_assigned_lease_is_held_and_renewed_at_once():
         world.put(lease(0, lease_owner="me", lease_counter=4), lease(1, lease_owner="other"))
         outcome = await finder.discoverer.look_once()
         assert outcome.gained == (A,)
-        assert str(outcome) == "Took over 1 assigned leases, waiting for 0"
+        assert str(outcome) == "Took over 1 assigned lease, waiting for 0"
         assert finder.keys() == [A]
         assert world.row(A)["leaseCounter"] == {"N": "5"}
         assert world.row(B)["leaseCounter"] == {"N": "0"}

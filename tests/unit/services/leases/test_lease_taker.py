@@ -152,7 +152,7 @@ def test_a_throttled_take_is_tried_three_times():
         world.fault("throttle", times=3)
         outcome = await me.taker.take_once()
         assert outcome.missed == (lease(1).lease_key,)
-        assert str(outcome).startswith("Took 0 of 1 leases: they have no owner")
+        assert str(outcome).startswith("Took 0 of 1 lease: they have no owner")
 
     on_table(test, lease())
 
