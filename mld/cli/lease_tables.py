@@ -231,7 +231,7 @@ def number(value: float | None) -> str:
 
 #: Heading, how a cell is made of a row, and rank: see :class:`Column`.
 _CELLS: tuple[tuple[Column, Callable[[ListedLease], str]], ...] = (
-    (Column("stream", least=10, rank=1), lambda one: one.stream or "-"),
+    (Column("stream", least=6), lambda one: one.stream or "-"),
     (Column("shard"), lambda one: one.lease.shard_id),
     (Column("owner", least=10, rank=2), owners_of),
     (Column("verdict"), lambda one: str(one.said.verdict)),

@@ -231,7 +231,8 @@ class SchemaRegistry:
             self._tell(version_id, failure, f"{count.detail}; {record}" if count.detail else record)
 
     def _tell(self, version_id: str, failure: SchemaFailure, detail: str) -> None:
-        key = ("" if failure in _OF_ALL else version_id, failure)
+        is_of_all = failure in _OF_ALL
+        key = ("" if is_of_all else version_id, failure)
         now = self._clock.monotonic()
         told_at = self._told.get(key)
         if told_at is not None and now - told_at < _TOLD_S:
@@ -240,8 +241,10 @@ class SchemaRegistry:
         self._told.move_to_end(key)
         if len(self._told) > _MOST_TOLD:
             self._told.popitem(last=False)
+        others = "; other versions are not logged for an hour" if is_of_all else ""
         log.warning(
-            "schema version %s: %s, so its records stay framed (%s)", version_id, failure, detail
+            "schema version %s: %s, so its records stay framed (%s%s)",
+            *(version_id, failure, detail, others),
         )
 
 

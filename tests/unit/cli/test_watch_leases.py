@@ -14,6 +14,7 @@ from mld.cli import dispatch
 from mld.errors import Throttled
 from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.fleet_looks import BEGINS_S, Looks
+from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease
 
 FIRST = lease(0, lease_owner="a")
@@ -138,6 +139,22 @@ def test_shards_and_owners_have_room_on_a_narrow_screen(
     _before, after, *_ = screens(capsys.readouterr().out)
     (marked,) = [line.split() for line in after if line.startswith("*")]
     assert marked[:3] == ["*", FIRST.shard_id, "b"]
+
+
+def test_of_many_streams_the_stream_stays_on_a_narrow_screen(
+    properties, opened, capsys, on_terminal, monkeypatch
+):
+    on_terminal()
+    monkeypatch.setenv("COLUMNS", "44")
+    rows = tuple(
+        lease(0, lease_key=f"{one}:{FIRST.shard_id}", stream_identifier=one, lease_owner="a")
+        for one in (ORDERS.identifier, "123456789012:payments:1700000000")
+    )
+    opened(rows, rows, living="a")
+    assert dispatch(watched(properties)) == 0
+    shown = [line.split()[:2] for line in screens(capsys.readouterr().out)[0]]
+    streams = [words[0] for words in shown if words[1:] == [FIRST.shard_id]]
+    assert [one[:6] for one in streams] == ["orders", "paymen"]
 
 
 def test_a_screen_has_what_matters_most_first(properties, opened, capsys, on_terminal):

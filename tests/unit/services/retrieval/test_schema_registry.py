@@ -159,6 +159,7 @@ async def test_a_dead_registry_is_waited_for_once_and_then_left_alone(caplog):
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
     assert "the registry cannot be reached" in told[0]
+    assert "other versions are not logged for an hour" in told[0]
     assert "no answer within 5 s" in told[0]
 
 
