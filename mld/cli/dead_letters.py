@@ -141,6 +141,10 @@ def _opened(file: str) -> tuple[Config, Letters]:
     return config, letters
 
 
+class _NoLetter(LetterRefused):
+    """A file among the letters that is none."""
+
+
 def _all(letters: Letters) -> list[dict[str, Any]]:
     """All letters with their outcomes, the oldest first."""
     names = letters.names()
@@ -149,7 +153,12 @@ def _all(letters: Letters) -> list[dict[str, Any]]:
         for name in names
         if name.endswith(_SUFFIX) and not name.endswith(_OUTCOME_SUFFIX) and name[0] != "."
     ]
-    found = [_letter(letters, one, names) for one in ids]
+    found = []
+    for one in ids:
+        try:
+            found.append(_letter(letters, one, names))
+        except _NoLetter as error:
+            click.echo(str(error), err=True)
     return sorted(found, key=lambda one: (one.get("deadLetteredAtMillis", 0), one["id"]))
 
 
@@ -166,7 +175,7 @@ def _document(letters: Letters, name: str) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict) or "id" not in document:
-        raise LetterRefused(f"{name} is no dead letter: move it elsewhere")
+        raise _NoLetter(f"{name} is no dead letter: move it elsewhere")
     return document
 
 

@@ -241,10 +241,10 @@ class SchemaRegistry:
         self._told.move_to_end(key)
         if len(self._told) > _MOST_TOLD:
             self._told.popitem(last=False)
-        others = "; other versions are not logged for an hour" if is_of_all else ""
+        if is_of_all:
+            detail += "; other versions are not logged for an hour"
         log.warning(
-            "schema version %s: %s, so its records stay framed (%s%s)",
-            *(version_id, failure, detail, others),
+            "schema version %s: %s, so its records stay framed (%s)", version_id, failure, detail
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -165,11 +166,14 @@ def test_a_queue_is_not_listed(tmp_path):
 
 
 def test_what_is_no_letter_is_named(place):
+    place.put(letter(SECOND, "bad", 1))
     (place.letters / f"{FIRST}.json").write_text("junk")
+    code, out, errors = place.call("list", "-o", "jsonl")
+    assert (code, json.loads(out)["id"]) == (0, SECOND)
+    assert errors == f"{FIRST}.json is no dead letter: move it elsewhere\n"
     with pytest.raises(LetterRefused, match="is no dead letter"):
-        place.call("list")
-    place.letters.joinpath(f"{FIRST}.json").unlink()
-    place.letters.rmdir()
+        place.call("show", FIRST)
+    shutil.rmtree(place.letters)
     with pytest.raises(LetterRefused, match="No such file"):
         place.call("list")
 
