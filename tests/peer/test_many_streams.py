@@ -145,4 +145,6 @@ def test_kcl_rs_beside_streams_that_come_and_go(new_fleet):
     ours.leave()
     assert verdict.faults == []
     assert verdict.edges == 2
-    assert programs(ours) == {s: [s.rpartition("-")[2], s] for s in (orders, clicks, views, added)}
+    ran = programs(ours)
+    assert ran.keys() - {views} == {orders, clicks, added}  # kcl-rs may have held that of views
+    assert ran == {stream: [stream.rpartition("-")[2], stream] for stream in ran}
