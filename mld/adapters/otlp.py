@@ -38,15 +38,15 @@ from opentelemetry.sdk.resources import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from mld import __version__
-from mld.decide.metric_readings import Distribution
+from mld.model.metric_values import Distribution
 from mld.model.metrics import BUCKETS, FamilyKind, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mld.adapters.calls import CallPool
-    from mld.decide.metric_readings import FamilyValues
     from mld.model.config.config import Config
+    from mld.model.metric_values import FamilyValues
     from mld.model.metrics import Family
     from mld.ports.runtime import Clock
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
-from mld.decide.metric_readings import Distribution
+from mld.model.metric_values import Distribution
 from mld.model.metrics import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.decide.metric_readings import FamilyValues
+    from mld.model.metric_values import FamilyValues
     from mld.ports.runtime import Clock, Offload
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
-from mld.decide.readiness import Reason
+from mld.model.reasons import Reason
 from mld.services.conditions import FailingCondition
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices

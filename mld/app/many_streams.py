@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mld.app.ports import Ports
     from mld.model.config.config import Config
-    from mld.model.streams.stream_list import FormerPolicy, ListedStream, StreamList
+    from mld.model.config.stream_list import FormerPolicy, ListedStream, StreamList
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

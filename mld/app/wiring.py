@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.app.ports import Ports, SchemaPorts
-    from mld.decide.metric_readings import FamilyValues
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
+    from mld.model.metric_values import FamilyValues
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.services.retrieval.records_publisher import PublisherFactory

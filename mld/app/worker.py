@@ -17,9 +17,9 @@ from mld.decide.readiness import (
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports
-    from mld.decide.metric_readings import FamilyValues
     from mld.model.children.consumer_status import ConsumerStatus
     from mld.model.config.config import Config
+    from mld.model.metric_values import FamilyValues
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

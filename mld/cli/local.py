@@ -21,12 +21,12 @@ import mld
 from mld.cli.arguments import WholeNumber
 from mld.cli.loading import read_properties
 from mld.cli.options import takes_properties_file
-from mld.decide.summary import counted
 from mld.errors import ConfigError
 from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
 from mld.model.config.properties import Entry, last_of_each, parse
-from mld.model.streams.stream_list import parse_streams
+from mld.model.config.stream_list import parse_streams
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,9 +25,10 @@ from mld.adapters.system import system_text
 from mld.cli.arguments import ELSEWHERE, GONE, working_directory
 from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
-from mld.model.children.child_command import SPARK_PROGRAM, spark_command, split_command
+from mld.model.config.child_command import SPARK_PROGRAM, spark_command, split_command
 from mld.model.config.config import CREDENTIAL_KEYS
 from mld.model.config.properties import last_of_each, parse
+from mld.model.config.stream_list import ListedStream
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
@@ -45,13 +46,12 @@ from mld.model.spark.places import (
     token_fault,
 )
 from mld.model.spark.settings import problem_of
-from mld.model.streams.stream_list import ListedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mld.model.children.child_command import SparkCommand
     from mld.model.config.build import Built
+    from mld.model.config.child_command import SparkCommand
     from mld.model.config.properties import Entry
     from mld.model.config.settings import Setting
 

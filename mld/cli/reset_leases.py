@@ -19,7 +19,7 @@ from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
-from mld.model.children.child_command import spark_command
+from mld.model.config.child_command import spark_command
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.concurrency import for_each

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
     from mld.model.config.config import Config
+    from mld.model.config.stream_list import StreamList
     from mld.model.streams.stream import Stream
-    from mld.model.streams.stream_list import StreamList
 
 #: So many names of tasks with one stack are shown.
 _NAMES = 8
@@ -154,7 +154,7 @@ async def _main(
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
     """Run the worker to its end and say how it ended; the exit code."""
-    from mld.decide.summary import counted
+    from mld.model.text import counted
 
     try:
         async with _status_server(worker, options):

@@ -19,10 +19,10 @@ from mld.cli.options import takes_execute, takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.steering import SteerWay, plan_step
-from mld.decide.summary import counted
 from mld.errors import ConfigError, MldError, MoveRefused
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.masking import printable
+from mld.model.text import counted
 from mld.services.concurrency import for_each
 from mld.services.leases.lease_steering import LeaseSteering
 

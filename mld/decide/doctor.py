@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.summary import counted
 from mld.errors import CredentialsRefused, Denied, NotFound, ServiceError, Throttled
 from mld.model.leases.lease_item import LEASE_KEY
 from mld.model.leases.table_layout import LEASE_OWNER_INDEX, index_status
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

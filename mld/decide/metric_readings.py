@@ -6,65 +6,22 @@ of the worker says is read by :func:`observed`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mld.decide.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
 from mld.model import metrics as catalogue
-from mld.model.metrics import BUCKETS, Over
+from mld.model.metric_values import FamilyValues, shard_labels
+from mld.model.metrics import Over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.children.consumer_status import ConsumerStatus
+    from mld.model.metric_values import Labels
     from mld.model.metrics import Family
-
-#: (name, value) pairs.
-Labels: TypeAlias = tuple[tuple[str, str], ...]
-
-
-@dataclass(slots=True)
-class Distribution:
-    """Values by bucket.
-
-    Attributes:
-        counts: of values up to each bound of :data:`~mld.model.metrics.BUCKETS`, and above the last.
-        total: of the values.
-        least: of them; 0 without any.
-        greatest: likewise.
-    """
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    total: float = 0.0
-    least: float = 0.0
-    greatest: float = 0.0
-
-    @property
-    def count(self) -> int:
-        """Number of the values."""
-        return sum(self.counts)
-
-    def add(self, value: float) -> None:
-        """One more value."""
-        self.least = min(self.least, value) if self.count else value
-        self.greatest = max(self.greatest, value)
-        self.counts[bisect_left(BUCKETS, value)] += 1
-        self.total += value
-
-    def copy(self) -> Distribution:
-        """As it is now."""
-        return replace(self, counts=list(self.counts))
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyValues:
-    """A family with its values; a histogram has one :class:`Distribution`, others have numbers."""
-
-    family: Family
-    samples: tuple[tuple[Labels, float | Distribution], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +48,6 @@ def stream_and_shard(shard: ConsumerStatus) -> tuple[str, str]:
     """How series name a shard; one of several streams by its ``account:name:epoch``."""
     stream, colon, _ = shard.lease_key.rpartition(":")
     return (stream if colon else shard.stream, shard.shard_id)
-
-
-def shard_labels(stream: str, shard: str) -> Labels:
-    """Labels of a series of one shard."""
-    return (("stream", stream), ("shard", shard))
 
 
 def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:

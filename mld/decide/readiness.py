@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.children.lifecycle import ConsumerState
+from mld.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
     from mld.model.children.consumer_status import ConsumerStatus
@@ -33,25 +34,6 @@ READING_FAILS_S = 30.0
 TABLE_SILENT_INTERVALS = 3
 #: but not before that.
 TABLE_SILENT_S = 30.0
-
-
-class Reason(StrEnum):
-    """Why a worker is not ready; shown as ``reason`` by ``/readyz``."""
-
-    NOT_RUNNING = "not_running"  #: it starts, stops or has stopped
-    STREAM_DELETED = "stream_deleted"
-    TABLE_DELETED = "table_deleted"
-    TABLE_SILENT = "table_silent"  #: no answer of the lease table for long
-    UNREADABLE_ROWS = "unreadable_rows"
-    FOREIGN_ROWS = "foreign_rows"  #: of another stream or stream mode, or on their way
-    LEASE_WRITES_FAIL = "lease_writes_fail"  #: leases can't be renewed or taken
-    START_FAILS = "start_fails"  #: the last attempt to start
-    NO_CONSUMER = "no_consumer"  #: of enhanced fan-out
-    LOCK_FAILS = "leader_lock_fails"  #: of a 3.x fleet
-    METRICS_FAIL = "worker_metrics_fail"  #: of this worker, for the leader of a 3.x fleet
-    ASSIGNING_FAILS = "assigning_fails"  #: of this worker, which leads
-    ALL_SHARDS_FAIL = "all_shards_fail"
-    TOO_OLD = "too_old"  #: a shard exceeds the age that was asked for
 
 
 class ShardHealth(StrEnum):
@@ -79,18 +61,6 @@ DUE = frozenset(
     }
 )
 _FAILING = frozenset({ShardHealth.CHILD_FAILS, ShardHealth.READING_FAILS})
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One reason, said to people.
-
-    Attributes:
-        message: one sentence: what is wrong, where, and what to do.
-    """
-
-    reason: Reason
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

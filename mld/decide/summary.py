@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import ConsumerState
 from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +26,6 @@ _WORDS = {
 }
 #: A shard without a finished batch for longer is named: its child may hang.
 _LONG_S = 60.0
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun, e.g. ``1 shard``, ``2 shards``."""
-    return f"{number} {one if number == 1 else many}"
 
 
 def summary(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from mld.decide.metric_readings import FamilyValues
+    from mld.model.metric_values import FamilyValues
     from mld.model.metrics import CallMetrics, Metric
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.readiness import Condition, Reason
 from mld.errors import CredentialsRefused, Denied, MalformedData, NotFound
+from mld.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
     from mld.ports.runtime import Clock

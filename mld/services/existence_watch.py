@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.decide.readiness import Reason
+    from mld.model.reasons import Reason
     from mld.ports.runtime import Clock
     from mld.services.concurrency import Wakeup
     from mld.services.conditions import Conditions

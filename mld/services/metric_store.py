@@ -10,14 +10,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.decide.metric_readings import Distribution, FamilyValues, shard_labels
+from mld.model.metric_values import Distribution, FamilyValues, shard_labels
 from mld.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
 from mld.ports.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from mld.decide.metric_readings import Labels
+    from mld.model.metric_values import Labels
     from mld.model.metrics import Family, Metric
     from mld.ports.metrics import MetricSender
     from mld.ports.runtime import Clock

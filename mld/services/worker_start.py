@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mld.decide.backoff import backoff_s
-from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -35,6 +34,7 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.model.metrics import START
+from mld.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random

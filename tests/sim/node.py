@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld import app
 from mld.errors import LetterRefused, MldError
-from mld.model.children.contain_config import ContainConfig
 from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
@@ -24,11 +23,9 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
+from mld.model.config.contain_config import ContainConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
-from mld.model.credentials import CredentialChain
-from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import (
+from mld.model.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
@@ -36,6 +33,9 @@ from mld.model.streams.stream_list import (
     StreamList,
     StreamSelection,
 )
+from mld.model.credentials import CredentialChain
+from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.streams.stream import Stream
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis

@@ -14,7 +14,6 @@ import pytest
 from mld import app
 from mld.adapters.aws import clients
 from mld.adapters.aws.clients import BotocoreCloudWatch
-from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
     ConfigError,
@@ -25,6 +24,7 @@ from mld.errors import (
 )
 from mld.local.kinesis.model import KinesisModel
 from mld.model.config.build import build_config
+from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock

@@ -13,12 +13,12 @@ import mld.errors
 from mld import spark
 from mld.cli import COMMANDS, cli
 from mld.cli.options import run_command
-from mld.decide.readiness import Reason
 from mld.local.kinesis.model import OPERATIONS
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.config.settings import resolve
+from mld.model.config.stream_list import parse_option
+from mld.model.reasons import Reason
 from mld.model.spark import keys
-from mld.model.streams.stream_list import parse_option
 from mld.spark import errors
 from mld.spark.batch_context import BatchContext
 from tests.generated_docs import SECTIONS, section

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from tests import rooms
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -137,3 +139,25 @@ def test_leases_name_nothing_of_the_fleet_for_type_checkers_either(imported):
     for name, others in imported.items():
         if name.startswith("mld.services.leases"):
             assert not [one for one in others if one.startswith("mld.services.fleet")], name
+
+
+# --- the rooms by domain
+
+#: Imports that run upward between rooms. It falls, and never rises.
+UPWARD = 35
+
+
+def test_no_more_imports_run_upward_between_rooms():
+    found = rooms.upward(rooms.imports(rooms.modules()))
+    assert len(found) <= UPWARD, "\n".join(f"{one} -> {other}" for one, other in found)
+
+
+def test_an_import_upward_is_seen():
+    planted = ("mld.model.leases.lease", "mld.services.scheduler")
+    edges = {planted, ("mld.services.scheduler", "mld.model.leases.lease")}
+    assert rooms.upward(edges) == [planted]
+
+
+def test_a_module_without_a_room_is_refused():
+    with pytest.raises(KeyError):
+        rooms.room_of("mld.services.new_idea")

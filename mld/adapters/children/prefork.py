@@ -36,7 +36,7 @@ from mld.adapters.children.pipes import StderrDrain
 from mld.adapters.children.template_main import UNKNOWN_STATUS
 from mld.adapters.system import system_text
 from mld.decide.children.child_environment import environment_of_child
-from mld.model.children.child_command import SHARD_VARIABLES, PythonCommand, python_command
+from mld.model.config.child_command import SHARD_VARIABLES, PythonCommand, python_command
 from mld.model.masking import mask, printable
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.system import system_text
-from mld.model.children.child_command import SPARK_PROGRAM, spark_command
+from mld.model.config.child_command import SPARK_PROGRAM, spark_command
 from mld.model.findings import Problem, Severity
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
 from mld.decide.backoff import backoff_s
-from mld.model.children.child_command import spark_command
+from mld.model.config.child_command import spark_command
 from mld.model.config.config import ChildFailurePolicy
 from mld.model.sequence import Sentinel
 

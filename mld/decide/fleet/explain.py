@@ -17,9 +17,9 @@ from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
-from mld.decide.readiness import Reason
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
+from mld.model.reasons import Reason
 from mld.model.sequence import LATEST
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.summary import counted
 from mld.errors import UnservableFleet
 from mld.model.leases.lease_item import (
     STREAM_MARK,
@@ -19,6 +18,7 @@ from mld.model.leases.lease_item import (
     is_multi_stream_item,
     item_key,
 )
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

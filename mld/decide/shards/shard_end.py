@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.decide.summary import counted
 from mld.model.sequence import Sentinel
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     import random

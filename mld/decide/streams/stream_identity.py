@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.model.config.config import StreamConfig
-    from mld.model.streams.stream_list import ListedStream
+    from mld.model.config.stream_list import ListedStream
 
 #: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
 _LEAST_MILLIS = 10**11

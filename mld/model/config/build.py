@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
-from mld.model.children.child_command import command_problems, split_command
+from mld.model.config.child_command import command_problems, split_command
 from mld.model.config.config import (
     KEYS,
     POLLING_KEYS,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.model.children.contain_config import ContainConfig
+from mld.model.config.contain_config import ContainConfig
 from mld.model.config.fleet import AssignmentConfig, FleetConfig
 from mld.model.config.keys import (
     INT32_MAX,
@@ -36,8 +36,8 @@ from mld.model.config.keys import (
     text,
     word,
 )
+from mld.model.config.stream_list import FormerPolicy, StreamList, StreamSelection
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.stream_list import FormerPolicy, StreamList, StreamSelection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

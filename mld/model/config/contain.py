@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.model.children.child_command import spark_command, split_command
-from mld.model.children.contain_config import DESTINATION, ContainConfig
+from mld.model.config.child_command import spark_command, split_command
+from mld.model.config.contain_config import DESTINATION, ContainConfig
 from mld.model.config.keys import keys_of
 from mld.model.findings import nearest
 from mld.model.masking import mask

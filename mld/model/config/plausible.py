@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mld.model.config.config import RetrievalMode
+from mld.model.config.stream_list import is_regular
 from mld.model.credentials import CredentialSource
 from mld.model.fleet.entities import key_taken_by_others
 from mld.model.masking import mask
 from mld.model.streams.stream import StreamArn, partition_of
-from mld.model.streams.stream_list import is_regular
 
 if TYPE_CHECKING:
     from mld.model.config.config import Config

@@ -6,14 +6,11 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 from mld.errors import ConfigError, MalformedData
-from mld.model.children.child_command import command_problems
+from mld.model.config.child_command import command_problems
 from mld.model.config.config import StreamConfig
 from mld.model.config.keys import keys_of
 from mld.model.config.properties import last_of_each, parse
-from mld.model.masking import mask
-from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.stream import StreamArn
-from mld.model.streams.stream_list import (
+from mld.model.config.stream_list import (
     NAMED_KEY,
     STRATEGY_KEY,
     WAIT_KEY,
@@ -26,12 +23,15 @@ from mld.model.streams.stream_list import (
     parse_streams,
     parse_tags,
 )
+from mld.model.masking import mask
+from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.streams.stream import StreamArn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.model.config.settings import Settings
-    from mld.model.streams.stream_list import StreamOption
+    from mld.model.config.stream_list import StreamOption
 
 T = TypeVar("T")
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.children.containment import FailedLine
 from mld.decide.children.lifecycle import TaskOutcome
-from mld.decide.summary import counted
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.model.config.config import ChildExceptionPolicy
 from mld.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
 from mld.model.retrieval.wire import first_arrival_s
 from mld.model.sequence import Sentinel
+from mld.model.text import counted
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
 from protocol import Action
 

@@ -27,7 +27,6 @@ from mld.decide.children.containment import (
     letter,
 )
 from mld.decide.children.lifecycle import CAP_S
-from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost, LetterRefused, ThreadRefused
 from mld.model.leases.containment import (
     MOST_SKIPPED,
@@ -36,12 +35,13 @@ from mld.model.leases.containment import (
     skipped_behind,
 )
 from mld.model.metrics import DEAD_LETTERED, SHARD_HELD
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.decide.retrieval.delivery import Delivery
-    from mld.model.children.contain_config import ContainConfig
+    from mld.model.config.contain_config import ContainConfig
     from mld.ports.consuming import LetterStore
     from mld.services.consuming.consumer_context import ConsumerContext
 

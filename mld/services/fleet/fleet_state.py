@@ -33,10 +33,10 @@ from mld.decide.fleet.client_version import (
 )
 from mld.decide.fleet.foreign_rows import refuse_two_fleets, refuse_unreadable
 from mld.decide.fleet.table_migration import COMPLETE, INIT, PENDING, status_at_start
-from mld.decide.readiness import Reason
 from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
 from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.fleet.state_history import ClientVersion, StateChange, StateItem, migration_from_item
+from mld.model.reasons import Reason
 from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:

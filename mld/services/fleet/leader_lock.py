@@ -27,7 +27,6 @@ from mld.decide.fleet.leader_lock import (
     next_phase,
     sight,
 )
-from mld.decide.readiness import Reason
 from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome, UnservableFleet
 from mld.model.fleet.entities import (
     IS_RELEASED,
@@ -39,6 +38,7 @@ from mld.model.fleet.entities import (
     lock_from_item,
     lock_to_item,
 )
+from mld.model.reasons import Reason
 from mld.services.conditions import Conditions, FailingCondition
 
 if TYPE_CHECKING:

@@ -25,8 +25,6 @@ from mld.decide.fleet.assignment.looks import (
 )
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.fleet.leader_lock import is_standby
-from mld.decide.readiness import Reason
-from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost
 from mld.model.fleet.worker_metrics import metrics_in
 from mld.model.metrics import (
@@ -36,6 +34,8 @@ from mld.model.metrics import (
     ASSIGNMENT_WORKERS,
     FAILED_ASSIGNMENTS,
 )
+from mld.model.reasons import Reason
+from mld.model.text import counted
 from mld.services.concurrency import Wakeup, for_each
 from mld.services.conditions import Conditions, remedy
 from mld.services.leases.lease_scan import every

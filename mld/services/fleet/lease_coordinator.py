@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from mld.decide.readiness import Reason
+from mld.model.reasons import Reason
 from mld.services.existence_watch import ExistenceWatch
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from mld.decide.backoff import backoff_s
 from mld.decide.fleet.assignment.fleet import REPORTS_MISSED
 from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
 from mld.decide.fleet.worker_sightings import OtherFigures
-from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
 from mld.model.fleet.worker_metrics import (
@@ -24,6 +23,7 @@ from mld.model.fleet.worker_metrics import (
     WorkerMetrics,
     metrics_in,
 )
+from mld.model.reasons import Reason
 from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions, FailingCondition
 

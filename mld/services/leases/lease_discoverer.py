@@ -17,9 +17,9 @@ from mld.decide.leases.discovery import (
     vanished,
     watch,
 )
-from mld.decide.summary import counted
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.model.metrics import DISCOVERY, NUM_LEASES
+from mld.model.text import counted
 from mld.services.concurrency import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every

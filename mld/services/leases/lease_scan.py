@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.readiness import Reason
 from mld.errors import MalformedData
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.masking import printable
 from mld.model.metrics import UNREADABLE_LEASES
+from mld.model.reasons import Reason
 from mld.services.pages import all_items
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
 from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
-from mld.decide.summary import counted
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.model.metrics import (
     EXPIRED_LEASES,
@@ -25,6 +24,7 @@ from mld.model.metrics import (
     UNTAKEN_LEASES,
     VERY_OLD_LEASES,
 )
+from mld.model.text import counted
 from mld.services.concurrency import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every

@@ -13,9 +13,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
-from mld.decide.readiness import Reason
 from mld.decide.retrieval.fan_out import ConsumerStep, consumer_step
 from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
+from mld.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random

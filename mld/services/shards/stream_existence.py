@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.readiness import Reason
 from mld.decide.streams.existence import (
     ShardExistence,
     beginnings,
@@ -33,6 +32,7 @@ from mld.errors import (
     ResourceMissing,
     StreamNotReady,
 )
+from mld.model.reasons import Reason
 from mld.model.streams.stream import StreamArn
 from mld.services.concurrency import Wakeup
 from mld.services.existence_watch import ExistenceWatch

@@ -19,10 +19,10 @@ from mld.decide.shards.shardsync import (
     shard_filter,
     unexpected_children,
 )
-from mld.decide.summary import counted
 from mld.errors import InconsistentShards, MalformedData
 from mld.model.metrics import CREATE_LEASE_IN_SYNC
 from mld.model.sequence import LATEST
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

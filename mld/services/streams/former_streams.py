@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from mld.decide.streams.stream_identity import arn_of
 from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
-from mld.decide.summary import counted
 from mld.errors import MalformedData, MldError, NotFound
+from mld.model.config.stream_list import FormerStrategy, may_be
 from mld.model.metrics import (
     ACTIVE_STREAMS,
     DELETED_STREAMS,
@@ -23,12 +23,12 @@ from mld.model.metrics import (
     STREAMS_PENDING_DELETION,
 )
 from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import FormerStrategy, may_be
+from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.model.streams.stream_list import ListedStream
+    from mld.model.config.stream_list import ListedStream
     from mld.ports.metrics import Metrics
     from mld.ports.runtime import Clock
     from mld.services.streams.stream_context import TrackerParts

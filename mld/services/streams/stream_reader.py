@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
+from mld.model.config.stream_list import may_be
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import may_be
 from mld.services.concurrency import for_each
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.streams.stream_names import StreamResolver
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.model.config.config import Config
-    from mld.model.streams.stream_list import ListedStream
+    from mld.model.config.stream_list import ListedStream
     from mld.ports.aws import Kinesis
     from mld.ports.runtime import Clock
     from mld.services.streams.stream_names import StreamNames

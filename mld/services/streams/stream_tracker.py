@@ -18,19 +18,19 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.readiness import Reason
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
+from mld.model.config.stream_list import may_be
+from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import may_be
 from mld.services.concurrency import Wakeup, for_each
 from mld.services.streams.stream_context import ContextLoops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.model.config.stream_list import ListedStream
     from mld.model.leases.lease import Lease
-    from mld.model.streams.stream_list import ListedStream
     from mld.services.streams.stream_context import Loop, StreamContext, TrackerParts
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ import pytest
 
 from mld.adapters.calls import CallPool
 from mld.adapters.system import SystemClock
-from mld.decide.metric_readings import Distribution, FamilyValues
 from mld.model.config.build import build_config
+from mld.model.metric_values import Distribution, FamilyValues
 from mld.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
 
 otlp = pytest.importorskip("mld.adapters.otlp")

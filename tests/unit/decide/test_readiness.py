@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from mld.decide.readiness import (
-    Condition,
-    Reason,
-    ShardHealth,
-    WorkerSnapshot,
-    health_of,
-    readiness,
-)
+from mld.decide.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
 from mld.model.children.consumer_status import ConsumerStatus
+from mld.model.reasons import Condition, Reason
 
 DELETED = Condition(Reason.STREAM_DELETED, "stream orders was deleted")
 

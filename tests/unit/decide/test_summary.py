@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from mld.decide.readiness import Condition, Reason, WorkerSnapshot
-from mld.decide.summary import counted, summary
+from mld.decide.readiness import WorkerSnapshot
+from mld.decide.summary import summary
 from mld.model.children.consumer_status import ConsumerStatus
+from mld.model.reasons import Condition, Reason
+from mld.model.text import counted
 
 
 def shard(number: int, state: str = "PROCESSING", **facts: Any) -> ConsumerStatus:

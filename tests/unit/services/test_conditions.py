@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.readiness import Condition, Reason
 from mld.errors import CredentialsRefused, Denied, MldError, Throttled
+from mld.model.reasons import Condition, Reason
 from mld.services.conditions import Conditions, FailingCondition, remedy
 from tests.fakes.clock import FakeClock
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.decide.readiness import Reason
 from mld.errors import LimitExceeded, MalformedData, ResourceMissing
+from mld.model.reasons import Reason
 from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch

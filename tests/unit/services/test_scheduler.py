@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.decide.readiness import Reason
 from mld.errors import (
     ChildFailed,
     LeaseLost,
@@ -29,6 +28,7 @@ from mld.model.config.config import (
 from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease
 from mld.model.leases.lease_request import LeaseRequest
+from mld.model.reasons import Reason
 from mld.model.sequence import SHARD_END
 from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions

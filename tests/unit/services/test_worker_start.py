@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -23,6 +22,7 @@ from mld.errors import (
 from mld.model.config.config import (
     ShardConfig,
 )
+from mld.model.reasons import Reason
 from mld.services.conditions import Conditions
 from mld.services.worker_start import THROTTLED_S, StartCalls
 from tests.fakes.clock import LoopClock

@@ -20,7 +20,7 @@ from mld.decide.children.containment import (
     reason_of,
 )
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut, ProcessorRaised
-from mld.model.children.contain_config import ContainConfig
+from mld.model.config.contain_config import ContainConfig
 from mld.model.leases.containment import (
     NO_FAILURE,
     FailureNote,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.children.child_command import PythonCommand, python_command
+from mld.model.config.child_command import PythonCommand, python_command
 
 PLAIN = b"import sys\n"
 

@@ -15,8 +15,8 @@ from mld.decide.streams.stream_identity import (
     resolved_stream,
 )
 from mld.errors import ConfigError, MalformedData
+from mld.model.config.stream_list import ListedStream
 from mld.model.streams.stream import Stream, StreamArn
-from mld.model.streams.stream_list import ListedStream
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/s"

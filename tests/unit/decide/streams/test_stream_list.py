@@ -15,7 +15,7 @@ from mld.decide.streams.stream_list import (
     judge_former,
     tags_to_ask,
 )
-from mld.model.streams.stream_list import FormerStrategy, StreamSelection
+from mld.model.config.stream_list import FormerStrategy, StreamSelection
 
 ALL = frozenset("abcdefy")
 NAMES = st.sets(st.sampled_from("abcdef"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.children.contain_config import ContainConfig
+from mld.model.config.contain_config import ContainConfig
 from mld.model.findings import Severity
 from tests.unit.model.config.test_config_build import built, config, warnings
 

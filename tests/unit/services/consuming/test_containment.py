@@ -10,8 +10,8 @@ import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
-from mld.model.children.contain_config import ContainConfig
 from mld.model.config.config import ChildFailurePolicy
+from mld.model.config.contain_config import ContainConfig
 from mld.model.leases.containment import NO_FAILURE
 from mld.model.sequence import ExtendedSequenceNumber as At
 from tests.fakes.children import ScriptedChildren

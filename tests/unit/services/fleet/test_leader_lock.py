@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.decide.fleet.leader_lock import REST_S, LockTiming, Phase
-from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
 from mld.model.leases.table_layout import Layout
+from mld.model.reasons import Reason
 from mld.services.conditions import Conditions
 from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
 from tests.fakes.lease_world import TABLE, World

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled
 from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.reasons import Reason
 from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import LeaseAssigner

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mld.decide.readiness import Reason
 from mld.errors import ConfigError, Denied
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.model.reasons import Reason
 from mld.services.conditions import Conditions
 from mld.services.fleet.worker_metrics import WorkerMetricsReader, WorkerMetricsReporter
 from tests.fakes.lease_world import TABLE, on_table_with

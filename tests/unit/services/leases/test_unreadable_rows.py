@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from mld.decide.readiness import Reason
+from mld.model.reasons import Reason
 from mld.services.leases.lease_scan import REPEAT_S
 from mld.services.leases.lease_store import LeaseStore
 from tests.fakes.lease_world import TABLE, World, lease

@@ -8,7 +8,7 @@ import pytest
 
 from mld.model.config.config import RetrievalMode
 from tests.unit.model.config.test_config_build import config
-from tests.unit.model.streams.test_stream_list import ARN, many
+from tests.unit.model.config.test_stream_list import ARN, many
 
 FANOUT, POLLING = RetrievalMode.FANOUT, RetrievalMode.POLLING
 CONSUMER = f"{ARN}/consumer/c:1"

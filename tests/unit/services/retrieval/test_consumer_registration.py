@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from mld.decide.readiness import Reason
 from mld.errors import Denied, InUse, LimitExceeded, NotFound, Throttled, Unreachable
 from mld.model.config.config import FanOutConfig
+from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
 from mld.services.conditions import Conditions
 from mld.services.retrieval.consumer_registration import ConsumerRegistration

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import Denied, Throttled, UnknownOutcome
+from mld.model.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
 from mld.model.streams.stream import Stream
-from mld.model.streams.stream_list import FormerPolicy, FormerStrategy, ListedStream
 from mld.services.streams.former_streams import FormerStreams
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics

@@ -7,7 +7,6 @@ import logging
 
 import pytest
 
-from mld.decide.readiness import Reason
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -19,6 +18,7 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.local.kinesis.faults import KinesisFault
+from mld.model.reasons import Reason
 from mld.services.streams import stream_names
 from tests.fakes.shard_world import simulated
 from tests.unit.services.streams.streams_world import (

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.errors import MalformedData
-from mld.model.children.child_command import split_command
+from mld.model.config.child_command import split_command
 from mld.model.config.keys import (
     Key,
     Kind,

@@ -4,11 +4,7 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config.config import KEYS
-from mld.model.config.streams import named_in
-from mld.model.findings import Severity
-from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.streams.stream import Stream, StreamArn
-from mld.model.streams.stream_list import (
+from mld.model.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
@@ -17,6 +13,10 @@ from mld.model.streams.stream_list import (
     parse_option,
     parse_streams,
 )
+from mld.model.config.streams import named_in
+from mld.model.findings import Severity
+from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.streams.stream import Stream, StreamArn
 from tests.unit.model.config.test_config_build import built, config, errors, warnings
 
 ACCOUNT = "123456789012"

@@ -3,7 +3,7 @@
 import pytest
 
 from mld.errors import MalformedData
-from mld.model.streams.stream_list import NamePattern, StreamSelection, parse_tags
+from mld.model.config.stream_list import NamePattern, StreamSelection, parse_tags
 
 
 @pytest.mark.parametrize(
