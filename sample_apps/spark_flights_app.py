@@ -8,9 +8,9 @@ DataFrame; when it runs, where its rows go and that each gets there once is not 
     executableName  = kcl-mld-spark spark_flights_app.py
     spark.sink.path = /data/flights
 
-``process`` is called once for each shard and batch, to *plan*: it returns a DataFrame and does not
-run it. The plans of many shards become one Spark job. So keep it free of actions (``count``,
-``collect``), and make everything that does not depend on the batch once, like the airlines below.
+``process`` is called once for a batch of all shards, as a function of ``foreachBatch`` is: it may
+count, collect and make views. Make everything that does not depend on the batch once, like the
+airlines below.
 """
 
 import functools

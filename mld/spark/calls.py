@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,6 +61,30 @@ def raise_if_abandoned() -> None:
         raise GivenUp("the call was given up before its next step")
 
 
+class CallThread:
+    """A thread that makes one call after the other: what pyspark keeps for a thread is there for all.
+
+    It does not keep the process alive.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Have it called once what was given before is over; it raises nothing."""
+        self._calls.put(work)
+
+    def end(self) -> None:
+        """Make no further call; one that has begun goes on."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (work := self._calls.get()) is not None:
+            work()
+            del work  # nor keep what it held until the next one
+
+
 def call_within(
     seconds: float,
     work: Callable[[], _T],
@@ -69,6 +94,7 @@ def call_within(
     grace_s: float = GRACE_S,
     is_wanted: Callable[[], bool] | None = None,
     late: Callable[[_T], None] | None = None,
+    start: Callable[[Callable[[], None]], object] | None = None,
 ) -> _T:
     """Call ``work`` in a thread of its own, and wait for it only so long.
 
@@ -84,6 +110,7 @@ def call_within(
         grace_s: how long to wait after the interrupt.
         is_wanted: what ``raise_if_abandoned`` asks inside ``work``, beside the time.
         late: gets a result that came too late, in whichever thread.
+        start: has something called in another thread; None = in a new one.
 
     Raises:
         Overdue: time is up.
@@ -98,7 +125,10 @@ def call_within(
         except BaseException as error:  # noqa: BLE001 - it is raised where it was called
             done.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    if start is None:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    else:
+        start(run)
     wait([done], max(0.0, seconds))
     if done.done():
         return done.result()
@@ -143,24 +173,41 @@ class JobCalls:
     def renew_if_lost(self, session: SparkSession, error: Exception) -> None:
         """After a failure: another session, if the server no longer knows this one."""
         if is_session_lost(error):
-            with contextlib.suppress(Overdue):  # the next attempt asks for a session again
-                call_within(
-                    SESSION_S, lambda: self._sessions.renew(session), name=f"{self._tag}-renewal"
-                )
+            self._renew(session)
+
+    def _renew(self, session: SparkSession) -> None:
+        with contextlib.suppress(Overdue):  # the next attempt asks for a session again
+            call_within(
+                SESSION_S, lambda: self._sessions.renew(session), name=f"{self._tag}-renewal"
+            )
 
     def within(
         self, seconds: float, session: SparkSession, work: Callable[[], Any], **more: Any
     ) -> Any:
-        """Call in a thread whose Spark operations carry the job's tag; see ``call_within``."""
+        """Call in the session's thread, where Spark's operations carry the job's tag.
+
+        A call that never returns keeps that thread, so the session is given up with it.
+
+        See ``call_within`` for arguments and errors.
+        """
 
         def tagged() -> Any:
             session.addTag(self._tag)
-            return work()
+            try:
+                return work()
+            finally:
+                session.clearTags()  # the function's own, too: the next call is another one's
 
-        return call_within(
-            seconds,
-            tagged,
-            name=self._tag,
-            interrupt=lambda: self._sessions.interrupt(self._tag),
-            **more,
-        )
+        try:
+            return call_within(
+                seconds,
+                tagged,
+                name=self._tag,
+                interrupt=lambda: self._sessions.interrupt(self._tag),
+                start=lambda run: self._sessions.start(session, run),
+                **more,
+            )
+        except Overdue as late:
+            if not late.call.done():
+                self._renew(session)
+            raise

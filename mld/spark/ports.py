@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -32,6 +32,13 @@ class Sessions(Protocol):
 
     def renew(self, lost: SparkSession | None = None) -> None:
         """Have ``get`` make a new session, unless another one than ``lost`` is live; None = any."""
+
+    def start(self, session: SparkSession, work: Callable[[], None]) -> None:
+        """Have something called in the thread whose active session it is; returns at once.
+
+        Args:
+            work: raises nothing.
+        """
 
     def interrupt(self, tag: str) -> None:
         """End the operations that carry a tag; quiet if there are none."""

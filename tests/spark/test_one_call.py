@@ -2,11 +2,13 @@
 
 import threading
 from pickle import PicklingError
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions as f
 
+from mld.spark.calls import JobCalls, Overdue
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_deterministic
 from mld.spark.model import MicroBatch
@@ -18,6 +20,7 @@ from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
 
+WAIT_S = 120
 WHOLE = MicroBatch(
     (
         batch("shard-1", b'{"id":1,"amount":2.5}', b'{"id":2,"amount":-1}'),
@@ -80,29 +83,62 @@ def test_an_action_of_the_functions_that_fails_for_its_rows_fails_the_batch_at_o
         call(spark, acting)
 
 
-def test_a_function_that_makes_or_ends_a_session_gets_the_one_there_is_or_an_error(
-    spark_server, monkeypatch
-):
+@pytest.fixture
+def own(spark_server, monkeypatch):
+    """Sessions as a host has them, beside those of other tests; and a call as a host makes it."""
     monkeypatch.setenv("SPARK_REMOTE", "")  # and as it was at the end
     sessions = ConnectSessions(spark_server.url, spark_server.token, spark_config(), "own")
-    session = sessions.get()
     sessions.offer()
+
+    def within(function):
+        session = sessions.get()
+        return JobCalls(sessions, "job").within(
+            WAIT_S, session, lambda: call(session, function).count()
+        )
+
+    yield SimpleNamespace(sessions=sessions, call=within)
+    sessions.close()
+
+
+def test_a_function_that_makes_or_ends_a_session_gets_the_one_there_is_or_an_error(own):
     got = []
 
     def process(df, ctx):
         got.append(SparkSession.builder.appName("mine").getOrCreate())
         return got[0].createDataFrame(df.toArrow())
 
-    try:
-        # Other tests had sessions before, in this thread and in this process; a host has one.
-        monkeypatch.setattr(type(session), "_default_session", session)
-        monkeypatch.setattr(type(session)._active_session, "session", session, raising=False)
-        assert call(session, process).count() == 3
-        assert got == [session]
-        with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
-            call(session, lambda df, ctx: ctx.spark.stop() or df)
-        session = sessions.get()
-        with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
-            call(session, lambda df, ctx: ctx.spark.stop() or df.count())
-    finally:
-        sessions.close()
+    session = own.sessions.get()
+    assert own.call(process) == 3
+    assert got == [session]
+    with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
+        own.call(lambda df, ctx: ctx.spark.stop() or df)
+    with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
+        own.call(lambda df, ctx: ctx.spark.stop() or df.count())
+    assert own.sessions.get() is not session
+
+
+def test_the_active_session_is_that_of_the_function_also_after_a_call_that_hung(own):
+    """Libraries that are shared with classic programs ask for it."""
+    asked = []
+
+    def process(df, ctx):
+        asked.append((SparkSession.getActiveSession(), ctx.spark, ctx.spark.getTags()))
+        return df
+
+    hangs = threading.Event()
+    own.call(process)
+    own.call(process)
+    session = own.sessions.get()
+    with pytest.raises(Overdue):
+        JobCalls(own.sessions, "stuck").within(0, session, hangs.wait, grace_s=0)
+    own.call(process)
+    hangs.set()
+    assert [active is given for active, given, _ in asked] == [True] * 3
+    assert [tags for _, _, tags in asked] == [{"job"}] * 3
+    assert asked[0][0] is asked[1][0] is session is not asked[2][0]
+
+
+def test_other_tests_still_have_a_session_after_one_that_was_closed(spark, own):
+    own.call(lambda df, ctx: df)
+    own.sessions.close()
+    assert spark.range(2).select(f.udf(lambda n: n + 1, "long")("id")).count() == 2

@@ -19,6 +19,7 @@ from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
 from mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
 from mld.spark.jobs.host_run import HostRun
+from mld.spark.jobs.part_size import PartSize
 from mld.spark.jobs.rescue import Rescue
 from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
 
@@ -76,6 +77,7 @@ class Engine:
         self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
         progress = Progress(self._clock)
+        part_size = PartSize()
         rescue = None
         if keep_letters is not None:
             rescue = Rescue(caller, keep_letters, self._clock, config.batch_timeout_s)
@@ -89,6 +91,7 @@ class Engine:
             progress=progress,
             stop=self._closed,
             pause_s=pause_s,
+            part_size=part_size,
             rescue=rescue,
             after=self._runs[-1].is_over if self._runs else None,
         )

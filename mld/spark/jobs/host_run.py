@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mld.spark.config import SparkConfig
+    from mld.spark.jobs.part_size import PartSize
     from mld.spark.jobs.rescue import Rescue
     from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
     from mld.spark.model import DeadLetter, ShardKey
@@ -61,6 +62,7 @@ class HostRun:
         submitted: at least one, each of another shard.
         stop: set when the process ends.
         pause_s: before the second try, in s; doubles.
+        part_size: of all jobs of the process.
         rescue: sets records aside of which a row-wise function fails; None = they fail the batch.
         after: set when the job before is over; None = there is none.
 
@@ -82,6 +84,7 @@ class HostRun:
         progress: Progress,
         stop: threading.Event,
         pause_s: float,
+        part_size: PartSize,
         rescue: Rescue | None = None,
         after: threading.Event | None = None,
     ) -> None:
@@ -99,7 +102,7 @@ class HostRun:
         self._pause_s = pause_s
         self._rescue = rescue
         self._letters: list[DeadLetter] = []
-        self._most_records: int | None = None
+        self._part_size = part_size
         self._after = after
         self.is_over = threading.Event()
         self._lock = threading.Lock()
@@ -134,7 +137,9 @@ class HostRun:
         packed = None
         try:
             if self._after is not None:
-                packed = self._pack(whole)
+                most = self._part_size.records
+                if most is None or whole.count <= most:  # else it will be divided
+                    packed = self._pack(whole)
                 self._after.wait()
             with self._lock:
                 self._has_begun = True
@@ -167,6 +172,7 @@ class HostRun:
             try:
                 ready, packed = packed, None  # let go of with the try
                 self._try(group, whole, ready)
+                self._part_size.went_well(whole.count)
                 tried = 0
             except ResultTooLarge as error:
                 if (one := self._halve(whole, error)) is not None:
@@ -201,20 +207,19 @@ class HostRun:
                 f"{whole}: what the function returns for {what} is more than {bound}: raise it "
                 f"and spark.driver.memory, of which it takes a quarter at most, or return less"
             )
-        if self._most_records is None:
+        if self._part_size.too_large(whole.count):
             _log.warning(
                 "%s: the function returns more than %s, so it is called for halves of the batch: "
                 "lower spark.batch.maxRecords or spark.batch.maxBytes, or raise that",
                 whole,
                 bound,
             )
-        self._most_records = whole.count // 2
         return None
 
     def _group(self) -> list[SubmittedBatch]:
         """What the next try is for; none: all are answered."""
         group = [each for each in self.submitted if each.is_wanted()]
-        most = self._most_records
+        most = self._part_size.records
         return group if most is None else first_records(group, most)
 
     def _set_aside(

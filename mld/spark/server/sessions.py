@@ -11,6 +11,8 @@ What pyspark does by itself, and what is done about it here:
 * Made from the Connect class directly, ``pyspark.sql.functions`` stays in classic mode: the
   session comes from ``pyspark.sql.SparkSession.builder``.
 * A server drops a session that was idle for an hour, and a restarted one knows none.
+* The active session is one of the thread that has made it, and nothing public makes it that of
+  another thread. So each session has a thread, which makes it and then all calls of the function.
 
 A call that failed because its session was lost is not repeated here: whether a write may be
 repeated is for the sink to know.
@@ -30,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.model.spark import addresses as spark_addresses
 from mld.model.spark.places import token_fault
-from mld.spark.calls import Overdue, call_within
+from mld.spark.calls import CallThread, Overdue, call_within
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 
@@ -47,6 +49,7 @@ _log = logging.getLogger(__name__)
 _LOGGERS_OF_DATA = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _PROBE_TIMEOUT_S = 3.0
 _CLOSE_TIMEOUT_S = 3.0
+_CREATE_TIMEOUT_S = 30.0
 _RETRIES = 4
 _REMOTE_VARIABLE = "SPARK_REMOTE"
 _LONGEST_MS = 2000
@@ -86,6 +89,7 @@ class ConnectSessions:
         self._conf |= config.conf if not config.is_embedded else {}
         self._lock = threading.RLock()
         self._session: SparkSession | None = None
+        self._thread: CallThread | None = None
         self._is_closed = False
 
     def get(self) -> SparkSession:
@@ -123,8 +127,18 @@ class ConnectSessions:
             if session is None or (lost is not None and lost is not session):
                 return
             self._session = None
+            self._end_thread()
         _log.info("the Spark session is abandoned; a new one is created")
         _end(session, release=False)
+
+    def start(self, session: SparkSession, work: Callable[[], None]) -> None:
+        """As ``ports.Sessions``; for a session that was given up meanwhile in any thread."""
+        with self._lock:
+            thread = self._thread if session is self._session else None
+        if thread is None:
+            threading.Thread(target=work, name="spark-call", daemon=True).start()
+        else:
+            thread.start(work)
 
     def interrupt(self, tag: str) -> None:
         """End the operations that carry a tag, of any thread.
@@ -139,13 +153,19 @@ class ConnectSessions:
         with self._lock:
             session, self._session = self._session, None
             self._is_closed = True
+            self._end_thread()
         if os.environ.get(_REMOTE_VARIABLE) == self._offered:
             del os.environ[_REMOTE_VARIABLE]
         if session is not None:
             _end(session, release=True)
 
+    def _end_thread(self) -> None:
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None
+
     def _open(self) -> SparkSession:
-        """A session that has answered once."""
+        """A session that has answered once, with its thread."""
         self._probe()
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - takes half a second
         from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -153,9 +173,20 @@ class ConnectSessions:
         for name in _LOGGERS_OF_DATA:  # made here by pyspark's own class, or it would stumble
             PySparkLogger.getLogger(name).disabled = True
         offered = os.environ.pop(_REMOTE_VARIABLE, None)  # pyspark refuses two URLs
-        session = SparkSession.builder.remote(self._url).create()
-        if offered is not None:
-            os.environ[_REMOTE_VARIABLE] = offered
+        self._thread = CallThread("spark-calls")
+        try:
+            session = call_within(
+                _CREATE_TIMEOUT_S,
+                SparkSession.builder.remote(self._url).create,  # asks the server nothing
+                name="spark-session",
+                start=self._thread.start,
+            )
+        except BaseException:
+            self._end_thread()
+            raise
+        finally:
+            if offered is not None:
+                os.environ[_REMOTE_VARIABLE] = offered
         try:
             client = _client(session)
             retry_shortly(client, _RETRIES)
@@ -165,9 +196,11 @@ class ConnectSessions:
             for key, text in self._conf.items():
                 _configure(session, key, text)
         except SparkConfigError:
+            self._end_thread()
             _end(session, release=True)
             raise
         except Exception as error:
+            self._end_thread()
             _end(session, release=False)
             raise self._refusal(error) from error
         return session

@@ -166,6 +166,9 @@ class FakeSession:
     def addTag(self, tag):  # noqa: N802 - Spark's name
         pass
 
+    def clearTags(self):  # noqa: N802 - Spark's name
+        pass
+
 
 class FakeSessions:
     def __init__(self):
@@ -178,6 +181,9 @@ class FakeSessions:
 
     def renew(self, lost=None):
         self.renewed += 1
+
+    def start(self, session, work):
+        threading.Thread(target=work, daemon=True).start()
 
     def interrupt(self, tag):
         self.interrupted.append(tag)

@@ -108,3 +108,12 @@ def test_what_was_committed_before_a_part_that_fails_stays(bench, to):
     assert "gone" in str(error)
     assert b.sink.rows == [("a", 1, 0)]
     assert b.sink.marks["a"] == Position(1)
+
+
+def test_a_later_batch_begins_at_the_last_good_size(bench):
+    b = bench(lambda df, ctx: df, Narrow(3))
+    assert outcome(b.engine.submit(batch("a", 1, 10), always)) is None
+    assert b.sink.refused == 2
+    assert outcome(b.engine.submit(batch("a", 11, 20, Position(10)), always)) is None
+    assert b.sink.refused == 2
+    assert b.sink.rows == [("a", n, 0) for n in range(1, 21)]
