@@ -65,11 +65,23 @@ def lease_as_json(one: ListedLease) -> dict[str, Any]:
         "throughput_kbps": lease.throughput_kbps,
         "switches": lease.owner_switches_since_checkpoint,
         "changed_by": None if lease.steered is None else _note_as_json(lease.steered),
+        "asked": None if lease.request is None else _request_as_json(lease.request),
         "parents": list(lease.parent_shard_ids),
         "children": list(lease.child_shard_ids),
         "hash_keys": None if lease.hash_range is None else str(lease.hash_range),
         "records_per_s": rounded(one.records_per_s),
         "worker_page": None if one.page is None else _page_as_json(one.page),
+    }
+
+
+def _request_as_json(request: LeaseRequest) -> dict[str, Any]:
+    return {
+        "verb": request.verb,
+        "worker": request.holder,
+        "by": request.by,
+        "expires_s": request.expires_s,
+        "reason": request.reason,
+        "request": request.request_id,
     }
 
 

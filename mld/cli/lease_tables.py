@@ -148,6 +148,7 @@ def described(
         "checkpoint": str(lease.checkpoint or "-"),
         "pending": lease.pending_checkpoint and str(lease.pending_checkpoint),
         "fails at": failure.suspects and f"{failure.suspects}, {failure.attempts} attempts",
+        "asked": lease.request and _asked(lease.request),
         "changed by": lease.steered and _changed_by(lease.steered),
         "skipped": ", ".join(map(str, skipped_behind(lease.skipped, lease.checkpoint))),
         "lag": seconds(one.lag_s),
@@ -168,6 +169,13 @@ def described(
     lines = [click.style(printable(lease.lease_key), bold=True)]
     lines += [f"  {name:<10}  {printable(text)}" for name, text in facts.items() if text]
     return "\n".join(lines)
+
+
+def _asked(request: LeaseRequest) -> str:
+    """What its holder is asked to do, by whom, and until when that stands."""
+    text = f"{request.holder}: {request.verb}, by {request.by or 'somebody'}"
+    text += f", until {shown_time(request.expires_s)}"
+    return f"{text}: {request.reason}" if request.reason else text
 
 
 def _changed_by(note: LeaseRequest) -> str:

@@ -20,6 +20,7 @@ from mld.cli.reset_leases import reset
 from mld.cli.steer_leases import delete, pause, release, resume
 from mld.cli.tables import print_json
 from mld.cli.watch_leases import watch
+from mld.cli.withdraw_leases import withdraw
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.decide.leases.lease_report import Grouping
 from mld.model.masking import printable
@@ -30,7 +31,7 @@ def leases() -> None:
     """Show or change the lease table of an application."""
 
 
-for _command in (watch, reset, export, release, pause, resume, delete, migrate):
+for _command in (watch, reset, export, release, pause, resume, withdraw, delete, migrate):
     leases.add_command(_command)
 
 

@@ -162,10 +162,9 @@ def reset(
     snapshots, _explanation = observe(config)
     watch = Snapshots(tuple(snapshots))
     meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
-    steerer = LeaseSteerer(config, SteerVerb.RESET, reason)
+    steerer = LeaseSteerer(file, config, SteerVerb.RESET, reason)
     steps, is_done = asyncio.run(_reset(config, watch, meant, target, copy, steerer, wants=execute))
-    steerer.report(steps, is_done=is_done, output=output)
-    return 0
+    return steerer.report(steps, is_done=is_done, output=output)
 
 
 async def _reset(

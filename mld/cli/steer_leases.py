@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import shlex
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +15,7 @@ from mld.adapters.system import RandomIds
 from mld.cli.arguments import DAY_S, Duration, is_named
 from mld.cli.fleet_access import observe, open_access
 from mld.cli.fleet_documents import VERSION
+from mld.cli.interruptible import run_interruptible
 from mld.cli.lease_tables import seconds, shown_time
 from mld.cli.loading import read_config
 from mld.cli.options import takes_execute, takes_file_and_names
@@ -24,10 +27,10 @@ from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.masking import printable
 from mld.model.text import counted
 from mld.services.concurrency import for_each
-from mld.services.leases.lease_steering import LeaseSteering
+from mld.services.leases.lease_steering import SHIELD_S, LeaseSteering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mld.cli.fleet_access import FleetAccess
     from mld.decide.leases.steering import SteerStep
@@ -108,7 +111,8 @@ def chosen_leases(
 class LeaseSteerer:
     """One command that changes leases: its plan, and its outcome."""
 
-    def __init__(self, config: Config, verb: SteerVerb, reason: str) -> None:
+    def __init__(self, file: str, config: Config, verb: SteerVerb, reason: str) -> None:
+        self._file = file
         self._config = config
         self._verb = verb
         self._by = f"{_user()}@{socket.gethostname()}"
@@ -116,6 +120,9 @@ class LeaseSteerer:
         self._request_id = RandomIds().new_id()
         self._until_s: float | None = None
         self._failures: dict[str, str] = {}
+        self._asked: dict[str, LeaseRequest] = {}
+        #: The signal that ended it early; None = none.
+        self.interrupted_by: int | None = None
         #: Keys of the rows that are there.
         self.existing: frozenset[str] = frozenset()
         #: What is known besides, by lease key; see ``_FACTS``.
@@ -126,42 +133,73 @@ class LeaseSteerer:
         self._until_s = float(round(now_s + seconds))
 
     async def carry_out(self, access: FleetAccess, steps: Sequence[SteerStep]) -> None:
-        """Do what is planned; what can't be done to one lease leaves the others alone."""
+        """Do what is planned; what can't be done to one lease leaves the others alone.
+
+        A signal, and any error, withdraws what was asked and is not done yet.
+        """
         steering = LeaseSteering(access.dynamodb, access.store, access.clock)
+        due = [one for one in steps if one.way in (SteerWay.WRITE, SteerWay.ASK, SteerWay.TOGETHER)]
+        # Of what is not heard of again, this is true.
+        text = "the command ended before; whether it is done is not known"
+        self._failures = {one.lease.lease_key: text for one in due}
+        self._asked = steering.asked
+        try:
+            self.interrupted_by = await run_interruptible(
+                self._carry_out(access, steering, due), steering.interrupt, SHIELD_S
+            )
+        finally:
+            for line in self._still_asked():
+                _tell(line)
+
+    def _still_asked(self) -> Iterator[str]:
+        """What could not be withdrawn, and how it is taken back later."""
+        for key, request in sorted(self._asked.items()):
+            command = shlex.join(["kcl-mld", "leases", "withdraw", self._file, key, "--execute"])
+            yield (
+                f"{key}: {request.holder} is still asked to {request.verb} it, until "
+                f"{shown_time(request.expires_s)}; take that back with: {command}"
+            )
+
+    async def _carry_out(
+        self, access: FleetAccess, steering: LeaseSteering, due: Sequence[SteerStep]
+    ) -> None:
         leases = self._config.leases
         term_s = self._config.child.term_grace_s
         timeout_s = 2 * leases.failover_s + leases.hand_off_timeout_s + term_s
 
         async def do(step: SteerStep) -> None:
             key = step.lease.lease_key
-            verb = "asking" if step.way is SteerWay.ASK else "writing"
-            click.echo(f"{printable(key)}: {verb}", err=True)
+            _tell(f"{key}: {'asking' if step.way is SteerWay.ASK else 'writing'}")
             try:
                 why = await steering.carry_out(step, self._request_of(step, access), timeout_s)
             except MldError as error:
                 why = str(error)
-            if why is not None:
-                self._failures[key] = why
+            self._ended(key, why)
 
-        due = [one for one in steps if one.way in (SteerWay.WRITE, SteerWay.ASK)]
-        await for_each(due, _AT_ONCE, do)
+        await for_each((one for one in due if one.way is not SteerWay.TOGETHER), _AT_ONCE, do)
         await self._carry_out_together(
-            access, steering, [one for one in steps if one.way is SteerWay.TOGETHER]
+            access, steering, [one for one in due if one.way is SteerWay.TOGETHER]
         )
+
+    def _ended(self, lease_key: str, why: str | None) -> None:
+        if why is None:
+            del self._failures[lease_key]
+        else:
+            self._failures[lease_key] = why
 
     async def _carry_out_together(
         self, access: FleetAccess, steering: LeaseSteering, steps: list[SteerStep]
     ) -> None:
         if not steps:
             return
-        click.echo(f"writing {len(steps)} leases together", err=True)
+        _tell(f"writing {len(steps)} leases together")
         pairs = [(one, self._request_of(one, access)) for one in steps]
         try:
             why = await steering.carry_out_together(pairs, self.existing, self._request_id)
         except MldError as error:
             why = str(error)
-        if why is not None:
-            self._failures |= {one.lease.lease_key: why for one in steps}
+        for one in steps:
+            self._ended(one.lease.lease_key, why)
 
     def _request_of(self, step: SteerStep, access: FleetAccess) -> LeaseRequest:
         position = step.position
@@ -177,12 +215,19 @@ class LeaseSteerer:
             reason=self._reason,
         )
 
-    def report(self, steps: Sequence[SteerStep], *, is_done: bool, output: str) -> None:
+    def report(self, steps: Sequence[SteerStep], *, is_done: bool, output: str) -> int:
         """Print what is planned, or what was done.
+
+        Returns:
+            The exit code: 0, or 128 + the signal that ended it early.
 
         Raises:
             MoveRefused: something was refused or failed; it is printed before.
         """
+        if self.interrupted_by is not None:
+            with suppress(OSError):  # the terminal may be gone
+                print_json(self._document(steps, is_done=is_done))
+            return 128 + self.interrupted_by
         if output == "json" or is_done:
             print_json(self._document(steps, is_done=is_done))
         else:
@@ -194,6 +239,7 @@ class LeaseSteerer:
         if self._failures:
             share = _share(len(self._failures), len(steps))
             raise MoveRefused(f"{share} not changed; run the command again")
+        return 0
 
     def _document(self, steps: Sequence[SteerStep], *, is_done: bool) -> dict[str, Any]:
         return {
@@ -247,6 +293,12 @@ class LeaseSteerer:
         is_refused = any(one.way is SteerWay.REFUSED for one in steps)
         hint = "" if is_refused else " --execute does it."
         return f"{head}\n\n{table}\n\nNothing was written.{hint}"
+
+
+def _tell(text: str) -> None:
+    """A line of progress; that nobody reads it must not end what has begun."""
+    with suppress(OSError):
+        click.echo(printable(text), err=True)
 
 
 def _share(number: int, of: int) -> str:
@@ -316,7 +368,7 @@ def _steer(
         plan_step(watch, one, verb, config.leases.failover_s)
         for one in chosen_leases(watch, names, is_all=is_all)
     ]
-    steerer = LeaseSteerer(config, verb, reason)
+    steerer = LeaseSteerer(file, config, verb, reason)
     if for_s is not None:
         steerer.pause_for(for_s, watch.last.wall_s)
         steerer.facts = {
@@ -328,12 +380,12 @@ def _steer(
         }
     is_done = execute and not any(one.way is SteerWay.REFUSED for one in steps)
     if is_done:
-        asyncio.run(_execute(config, steerer, steps))
-    steerer.report(steps, is_done=is_done, output=output)
-    return 0
+        asyncio.run(execute_steps(config, steerer, steps))
+    return steerer.report(steps, is_done=is_done, output=output)
 
 
-async def _execute(config: Config, steerer: LeaseSteerer, steps: Sequence[SteerStep]) -> None:
+async def execute_steps(config: Config, steerer: LeaseSteerer, steps: Sequence[SteerStep]) -> None:
+    """Carry out what is planned."""
     with open_access(config) as access:
         await steerer.carry_out(access, steps)
 

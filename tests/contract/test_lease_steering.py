@@ -167,6 +167,30 @@ def test_a_holder_hears_a_request_with_its_next_write_and_carries_it_out(
     on_table(test)
 
 
+@pytest.mark.parametrize("way", ["take", "gain"])
+def test_who_gains_a_lease_removes_what_was_asked_of_another(on_table: OnTable, way: str) -> None:
+    """Else the one who had it carries that out once he has it again."""
+
+    async def test(table: Table) -> None:
+        asked = request("release", holder="me")
+        text = {"kclMldRequest": {"S": asked.text}}
+        if way == "take":
+            await table.put(HELD, **text)
+            row = await table.store.take(await table.row(), "other")
+        else:
+            await table.put(replace(HELD, lease_owner="other"), **text)
+            row = await table.store.gain(await table.row())
+        assert row == await table.row()
+        assert row is not None
+        assert (row.lease_owner, row.lease_counter, row.request) == ("other", 8, None)
+        assert "kclMldRequest" not in await table.item()
+        again = await table.store.take(row, "me")
+        assert again is not None
+        assert again.request is None
+
+    on_table(test)
+
+
 @pytest.mark.parametrize("verb", ["reset", "release", "delete"])
 def test_a_row_at_rest_is_written_once(on_table: OnTable, verb: str) -> None:
     async def test(table: Table) -> None:
@@ -186,6 +210,24 @@ def test_a_row_at_rest_is_written_once(on_table: OnTable, verb: str) -> None:
         # The same command again, which has not seen that: by its note it is done.
         assert await table.steering.carry_out(step(row, SteerWay.WRITE), done, 1) is None
         assert await table.item(AT_REST) == item
+
+    on_table(test)
+
+
+def test_what_is_asked_is_withdrawn_as_it_was_read(on_table: OnTable) -> None:
+    async def test(table: Table) -> None:
+        asked, other = request("release", holder="me"), request("release", holder="me")
+        await table.put(HELD, kclMldRequest={"S": other.text})
+        before = await table.item()
+        at_first = replace(HELD, request=asked)
+        withdrawal = request("withdraw")
+        # Another request stands there now: what was read is gone.
+        assert await table.steering.carry_out(step(at_first, SteerWay.WRITE), withdrawal, 1) is None
+        assert await table.item() == before
+        read = await table.row()
+        assert await table.steering.carry_out(step(read, SteerWay.WRITE), withdrawal, 1) is None
+        del before["kclMldRequest"]
+        assert await table.item() == before
 
     on_table(test)
 

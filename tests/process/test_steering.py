@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import signal
+import subprocess
+import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,6 +167,136 @@ def test_a_worker_that_does_not_answer_is_asked_no_longer(
     assert done.returncode == 5
     assert "w1 did not do it in time, so the request was withdrawn" in done.stdout
     assert "kclMldRequest" not in app.items()[shard_id(0)]
+
+
+def begun(app: Application, *words: str, **how: Any) -> subprocess.Popen[str]:
+    """A command that has asked, by the row of the first shard."""
+    command = subprocess.Popen(
+        [sys.executable, "-m", "mld", "leases", *words, "-p", str(properties_of(app, **FAST))],
+        env=app.aws.environment_for_child(),
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how,
+    )
+    wait_until(lambda: "kclMldRequest" in app.items()[shard_id(0)], "the owner is asked")
+    return command
+
+
+def test_what_was_asked_of_a_worker_that_stands_still_is_withdrawn_by_ctrl_c(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.put(5)
+    # It may hear the request before it is stopped: its child gives it time not to have done it.
+    slow = {**ALL_READ, "shutdownRequested": [[["sleep", 600], STATUS]]}
+    run = app.start(slow, **FAST, gracefulLeaseHandoffTimeoutMillis="20000")
+    run.wait_for_actions("checkpoint", 1)
+    wait_until(lambda: app.items()[shard_id(0)].get("kclMldHolder") == "w1", "it says who holds it")
+    position = app.items()[shard_id(0)]["checkpoint"]
+    command = begun(app, "reset", shard_id(0), "--to-trim-horizon", "--execute")
+    run.signal(signal.SIGSTOP)
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 130, (out, err)
+    (lease,) = json.loads(out)["leases"]
+    assert not lease["done"]
+    assert lease["why"] == "the command was interrupted, and the request was withdrawn"
+    assert "still asked" not in err
+    assert "kclMldRequest" not in app.items()[shard_id(0)]
+    run.signal(signal.SIGCONT)
+    counter = app.items()[shard_id(0)]["leaseCounter"]
+    wait_until(lambda: app.items()[shard_id(0)]["leaseCounter"] > counter + 1, "it is renewed")
+    app.put(5)
+    wait_until(lambda: len(run.records()) == 10, "it goes on")
+    assert [one["sequenceNumber"] for one in run.records()] == numbers(app, 0)
+    item = app.items()[shard_id(0)]
+    assert item["checkpoint"] >= position
+    assert "kclMldSteered" not in item
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_withdraws_what_it_asked(
+    new_app: Callable[..., Application], number: signal.Signals
+) -> None:
+    app = new_app(1)
+    app.create_table()
+    row(app, 0, **owned_by("w1"), kclMldHolder={"S": "w1"})
+    with renewed(app, 0):
+        if number is signal.SIGHUP:
+            ours, terminal = os.openpty()  # of its own session: to close it hangs up
+            command = begun(
+                app,
+                *("release", shard_id(0), "--execute"),
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                start_new_session=True,
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            )
+            os.close(terminal)
+            os.close(ours)
+        else:
+            command = begun(app, "release", shard_id(0), "--execute")
+            command.send_signal(number)
+        command.communicate(timeout=60)
+        assert command.returncode == 128 + number
+        assert "kclMldRequest" not in app.items()[shard_id(0)]
+
+
+def test_what_a_killed_command_has_asked_is_shown_and_can_be_taken_back(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.create_table()
+    row(app, 0, **owned_by("w1"), kclMldHolder={"S": "w1"})
+    file = str(properties_of(app, **FAST))
+    with renewed(app, 0):
+        command = begun(app, "release", shard_id(0), "--reason", "a try", "--execute")
+        command.kill()
+        command.communicate()
+        asked = json.loads(app.items()[shard_id(0)]["kclMldRequest"])
+        said = f"{shard_id(0)}: w1 is asked to release it, by {asked['by']}, for another "
+        for words in (("leases", "list", "--once", "-p", file), ("explain", "--once", "-p", file)):
+            assert said in typed(app, *words).stdout
+        described = typed(app, "leases", "describe", "--once", "-p", file, shard_id(0)).stdout
+        assert f"asked       w1: release, by {asked['by']}, until 20" in described
+        assert "kcl-mld leases withdraw" in typed(app, "explain", "--once", "-p", file).stdout
+        refused = typed(app, "leases", "release", shard_id(0), "--execute", "-p", file)
+        assert "another request waits for its holder" in refused.stdout
+        dry = only(steered(app, "withdraw", shard_id(0)))
+        assert (dry["way"], dry["done"]) == ("write", False)
+        assert dry["notes"][0].startswith("w1 is asked to release it")
+        assert json.loads(app.items()[shard_id(0)]["kclMldRequest"]) == asked
+        assert only(steered(app, "withdraw", "--all", "--execute"))["done"]
+        item = app.items()[shard_id(0)]
+        assert item["leaseOwner"] == "w1"
+        assert not {"kclMldRequest", "kclMldSteered"} & item.keys()
+        assert only(steered(app, "withdraw", shard_id(0)))["way"] == "none"
+
+
+def test_a_second_ctrl_c_names_what_is_still_asked(new_app: Callable[..., Application]) -> None:
+    app = new_app(1)
+    app.create_table()
+    row(app, 0, **owned_by("w1"), kclMldHolder={"S": "w1"})
+    with renewed(app, 0):
+        command = begun(app, "release", shard_id(0), "--execute")
+        rule = {"service": "dynamodb", "contains": "REMOVE kclMldRequest", "delay_s": 60}
+        before = app.aws.control(faults=[rule])["faults"].get("dynamodb.UpdateItem", 0)
+
+        def is_withdrawing() -> bool:
+            return bool(app.aws.control()["faults"].get("dynamodb.UpdateItem", 0) > before)
+
+        try:
+            command.send_signal(signal.SIGINT)
+            wait_until(is_withdrawing, "it withdraws, and the table does not answer")
+            command.send_signal(signal.SIGINT)
+            out, err = command.communicate(timeout=60)
+        finally:
+            app.aws.control(faults=[])
+    assert command.returncode == 130
+    file = properties_of(app, **FAST)
+    assert f"{shard_id(0)}: w1 is still asked to release it, until 20" in err
+    assert f"kcl-mld leases withdraw {file} {shard_id(0)} --execute" in err
+    assert json.loads(out)["leases"][0]["why"].startswith("the command ended before")
 
 
 def test_pause_release_and_resume(new_app: Callable[..., Application]) -> None:

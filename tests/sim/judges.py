@@ -26,6 +26,8 @@ S14 attributes that nobody knows survive, and so does all that is moved
 S15 a leader gives no lease to a worker that was seen dead, until that reports again, nor to one that
     is silent
 S16 the owner of a lease that is paused delivers nothing of it
+S17 what a command asked and took back is not carried out, nor what was asked before another worker
+    had the lease
 L7  hand-offs end
 L8  three tables become one
 """

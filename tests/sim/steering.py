@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 #: Pauses, requests and commands are over by then.
 LASTS_S = 30.0
-#: A command that is ended leaves its request behind.
-_ENDED = 0.2
+#: Of all commands: somebody presses Ctrl-C or loses his terminal, an error ends it, or it is killed
+#: and leaves its request behind.
+_INTERRUPTED, _FAILED, _KILLED = 0.1, 0.1, 0.1
 _VERBS = [
     *[SteerVerb.RESET] * 4,
     *[SteerVerb.RELEASE] * 2,
@@ -73,8 +74,8 @@ class Steering:
         dynamodb: Any = ThroughGate(
             "dynamodb", FakeDynamoDb(fleet.dynamodb), gate, leases.request_timeout_s, entered
         )
+        self._dynamodb = dynamodb
         self._store = LeaseStore(dynamodb, leases, self._clock)
-        self._steering = LeaseSteering(dynamodb, self._store, self._clock)
 
     async def run(self, end_s: float) -> None:
         """Steer until then, and return when nothing is left of it."""
@@ -86,13 +87,8 @@ class Steering:
             try:
                 if self._rng.random() < _LINEAGES:
                     await self._lineage()
-                elif self._rng.random() < _ENDED:
-                    async with asyncio.timeout(self._rng.uniform(0, LASTS_S)):
-                        await self._once()
                 else:
                     await self._once()
-            except TimeoutError:
-                fleet.court.counts["steer ended"] += 1
             except AwsError:
                 fleet.court.counts["steer failed"] += 1
         await asyncio.sleep(LASTS_S + 5)
@@ -153,8 +149,40 @@ class Steering:
         until_s = self._clock.wall() + rng.uniform(1, LASTS_S) if verb is SteerVerb.PAUSE else None
         request = self._request(step, f"{self.number}-{rng.random()}", verb, until_s)
         fleet.trace.add("", f"{verb.upper()} {short(lease.lease_key)} {step.way} {position or ''}")
-        why = await self._steering.carry_out(step, request, LASTS_S)
+        why = await self._carry_out(step, request)
         fleet.court.counts[f"steer {verb} {'done' if why is None else 'not done'}"] += 1
+
+    async def _carry_out(self, step: SteerStep, request: LeaseRequest) -> str | None:
+        """Run one command, which may end early; what it takes back is not done afterwards."""
+        steering, counts = self._new_steering(), self.fleet.court.counts
+        chance, ends_s = self._rng.random(), self._rng.uniform(0, LASTS_S / 6)
+        outcome: list[str | None] = []
+
+        async def work() -> None:
+            try:
+                outcome.append(await steering.carry_out(step, request, LASTS_S))
+            except AwsError:
+                counts["steer failed"] += 1
+
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work())
+            if chance < _INTERRUPTED + _FAILED + _KILLED:
+                await asyncio.sleep(ends_s)
+                if chance < _INTERRUPTED:
+                    counts["steer interrupted"] += not working.done()
+                    steering.interrupt()
+                elif chance < _INTERRUPTED + _FAILED:
+                    counts["steer ended"] += working.cancel()
+                else:
+                    steering.interrupt()  # so that it takes nothing back
+                    counts["steer killed"] += working.cancel()
+        why = outcome[0] if outcome else "it ended before"
+        if why is not None and not steering.asked:
+            self.fleet.judges.table.requests.withdrawn(request.request_id)
+        return why
+
+    def _new_steering(self) -> LeaseSteering:
+        return LeaseSteering(self._dynamodb, self._store, self._clock)
 
     async def _lineage(self) -> None:
         """Reset a shard that was read to its end, and all that follow it, while nobody works."""
@@ -187,7 +215,7 @@ class Steering:
             pairs = [(step, self._request(step, token, SteerVerb.RESET)) for step in steps]
             told = " ".join(f"{short(step.lease.lease_key)} {step.position}" for step in steps)
             fleet.trace.add("", f"RESET TOGETHER {told}")
-            why = await self._steering.carry_out_together(pairs, watch.last.leases, token)
+            why = await self._new_steering().carry_out_together(pairs, watch.last.leases, token)
             fleet.court.counts[f"steer lineage {'done' if why is None else 'not done'}"] += 1
         finally:
             fleet.open.set()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mld.model.leases.lease_request import STEERED
 from tests.sim.court import OPERATOR, Handover
+from tests.sim.request_judge import RequestJudge
 from tests.sim.rows import (
     details_of,
     kind_of_change,
@@ -61,6 +62,8 @@ class TableJudge:
         self._steal_pause_s = steal_pause_s
         self._is_undisturbed = is_undisturbed
         self._deletes_former = deletes_former
+        #: Told of what commands have withdrawn.
+        self.requests = RequestJudge(court)
         self._stole_s: dict[str | None, float] = {}
         self._written_s: dict[str, float] = {}
 
@@ -91,6 +94,7 @@ class TableJudge:
             return  # no lease, or a row that is no use to anybody
         for misfit in misfits(key, write.after):
             self._court.convict("S5", misfit)
+        self.requests.wrote(key, write.before, write.after)
         if write.before is not None:
             self._check_counter(key, write.before, write.after)
             self._check_owner(key, write.before, write.after)

@@ -13,12 +13,15 @@ from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
 from mld.decide.leases.lineage import plan_lineage
 from mld.model.leases.lease_request import SteerVerb
+from mld.model.leases.lease_writes import taking
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services import scheduler
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
+from mld.services.leases import lease_store
+from mld.services.leases.lease_steering import LeaseSteering
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
@@ -544,6 +547,40 @@ def test_people_delete_rows_of_streams_that_left_and_no_others():
     assert not verdict.violations, verdict.report()
     assert verdict.counts["steer delete done"]
     assert verdict.counts["steer delete refused"]
+
+
+def test_a_command_that_takes_nothing_back_and_says_it_did_is_noticed(monkeypatch):
+    async def pretend(_self, _lease, request):
+        return f"{request.holder} did not do it in time"
+
+    plan = dataclasses.replace(STEERED, faults=("freeze",), fault_every_s=10.0)
+    assert not convicted_rules(plan, app.build)
+    monkeypatch.setattr(LeaseSteering, "_withdraw", pretend)
+    assert "S17" in convicted_rules(plan, app.build)
+
+
+def test_who_gains_a_lease_and_leaves_what_was_asked_is_noticed(monkeypatch):
+    """It goes to another worker and comes back while the request stands."""
+
+    def leaving(lease, worker_id):
+        write = taking(lease, worker_id)
+        update = write.request["UpdateExpression"].replace(", kclMldRequest", "")
+        request = {**write.request, "UpdateExpression": update}
+        after = dataclasses.replace(write.after, request=lease.request)
+        return dataclasses.replace(write, request=request, after=after)
+
+    # Commands are killed, and worker after worker stands still.
+    monkeypatch.setattr(steering, "_INTERRUPTED", 0.0)
+    monkeypatch.setattr(steering, "_FAILED", 0.0)
+    monkeypatch.setattr(steering, "_KILLED", 1.0)
+    monkeypatch.setattr(steering, "_LINEAGES", 0.0)
+    monkeypatch.setattr(steering, "_VERBS", [SteerVerb.RESET, SteerVerb.RELEASE])
+    plan = dataclasses.replace(
+        STEERED, seed=10, workers=3, shards=3, faults=("freeze",), fault_every_s=5.0
+    )
+    assert not convicted_rules(plan, app.build)
+    monkeypatch.setattr(lease_store, "taking", leaving)
+    assert "S17" in convicted_rules(plan, app.build)
 
 
 def test_an_owner_that_reads_a_paused_lease_is_noticed(monkeypatch):

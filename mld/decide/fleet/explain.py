@@ -17,6 +17,7 @@ from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
+from mld.decide.leases.steering import asked_facts
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 from mld.model.reasons import Reason
@@ -251,6 +252,7 @@ def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
             yield f"Leader: {items.lock.owner} (its lock is good for {items.lock.duration_s:g} s)"
             if items.lock.duration_s > watch.span_s:
                 yield f"Whether the leader lives takes longer looks: --for {items.lock.duration_s:g}"
+    yield from asked_facts(watch.last.leases.values(), watch.last.wall_s)
     if len(watch.snapshots) == 1:
         yield "One look can't tell who lives and what moves: the table has no times"
     elif watch.span_s < rules.window_s:

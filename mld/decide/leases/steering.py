@@ -17,7 +17,7 @@ from mld.model.leases.lease_request import SteerVerb
 from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mld.decide.fleet.watching import Snapshots
     from mld.model.leases.lease import Lease
@@ -75,6 +75,46 @@ def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:
         or lease.is_finished
     )
     return None if is_void else request
+
+
+def asked_text(lease: Lease, request: LeaseRequest, now_s: float) -> str:
+    """Who is asked for what, by whom and for how long; ``request`` is that of ``lease``."""
+    text = f"{request.holder} is asked to {request.verb} it, by {request.by or 'somebody'}"
+    if request.expires_s <= now_s:
+        return f"{text}; that is void, its time is over"
+    if due_request(lease, now_s) is None:
+        return f"{text}; that is void while {lease.actual_owner or 'nobody'} has it"
+    return f"{text}, for another {request.expires_s - now_s:.0f} s"
+
+
+def asked_facts(leases: Iterable[Lease], now_s: float) -> Iterator[str]:
+    """A sentence for each command that waits for holders, or did when it ended."""
+    waiting: dict[str, list[Lease]] = {}
+    for lease in leases:
+        if (request := due_request(lease, now_s)) is not None:
+            waiting.setdefault(request.request_id, []).append(lease)
+    for asked in waiting.values():
+        lease = min(asked, key=lambda one: one.lease_key)
+        request = lease.request
+        assert request is not None, "it is due"
+        more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+        yield (
+            f"{lease.lease_key}{more}: {asked_text(lease, request, now_s)}; kcl-mld leases withdraw "
+            "takes it back"
+        )
+
+
+def plan_withdrawal(lease: Lease, now_s: float) -> SteerStep:
+    """What it means to take back what the holder of a lease is asked.
+
+    Args:
+        lease: as it was read.
+        now_s: epoch seconds.
+    """
+    request = lease.request
+    if request is None:
+        return SteerStep(lease=lease, way=SteerWay.NONE, why="nothing is asked")
+    return SteerStep(lease=lease, way=SteerWay.WRITE, notes=(asked_text(lease, request, now_s),))
 
 
 def is_paused(lease: Lease, now_s: float) -> bool:

@@ -30,8 +30,9 @@ class SteerVerb(StrEnum):
     RELEASE = "release"
     PAUSE = "pause"
     RESUME = "resume"
-    #: No holder is asked for it.
+    #: No holder is asked for these.
     DELETE = "delete"
+    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class LeaseRequest:
 
     Attributes:
         request_id: made anew for each.
-        verb: a :class:`SteerVerb` but ``delete``; requests with another word are not read.
+        verb: what a holder is asked for, a :class:`SteerVerb`; requests with another word are not read.
         holder: the worker that is asked; "" = the row was at rest, nobody was asked; or a note.
         expires_s: epoch seconds from which on it is void; 0 with a note.
         sequence_number: with ``reset``, the checkpoint to store.

@@ -21,7 +21,7 @@ from mld.model.leases.lease_item import (
     is_plausible,
     stream_attributes,
 )
-from mld.model.leases.lease_request import HOLDER
+from mld.model.leases.lease_request import HOLDER, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,19 +70,33 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
     return _heartbeat(lease, after, attributes, ())
 
 
+def gaining(lease: Lease) -> LeaseWrite:
+    """The first heartbeat of a holder that did not take the row itself: a leader gave it.
+
+    Removes what was asked before: who had the lease then may get it back within the time of the
+    request, and would carry out what its command no longer waits for.
+
+    Args:
+        lease: the row, which names the holder.
+    """
+    after = replace(lease, lease_counter=lease.lease_counter + 1, request=None)
+    return _heartbeat(lease, after, {}, (REQUEST,))
+
+
 def taking(lease: Lease, worker_id: str) -> LeaseWrite:
     """Make ``worker_id`` the owner, whatever the present owner.
 
-    Removes ``checkpointOwner``: a hand-off that a 3.x leader began ends here.
+    Removes ``checkpointOwner``: a hand-off that a 3.x leader began ends here. Removes what was
+    asked before, as :func:`gaining`.
 
     Source: DynamoDBLeaseRefresher.takeLease, DynamoDBLeaseSerializer.getDynamoTakeLeaseUpdate.
     """
     switches = _is_switch(lease, worker_id)
-    after = _given_to(worker_id, lease)
+    after = replace(_given_to(worker_id, lease), request=None)
     values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
     values[":me"] = {"S": worker_id}
     condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
-    update = "SET leaseOwner = :me, leaseCounter = :next REMOVE checkpointOwner"
+    update = f"SET leaseOwner = :me, leaseCounter = :next REMOVE checkpointOwner, {REQUEST}"
     if switches:
         update += " ADD ownerSwitchesSinceCheckpoint :one"
         values[":one"] = integer(1)

@@ -237,7 +237,7 @@ class LeaseDiscoverer(LeaseAcquisition):
             return False
         requested_at = self._clock.monotonic()
         try:
-            renewed = await self._store.renew(row)
+            renewed = await self._store.gain(row)
         except (AwsError, LeaseLost) as error:
             log.warning("Could not take over the assigned lease %s: %s", lease_key, error)
             if isinstance(error, AwsError):

@@ -141,7 +141,7 @@ class LeaseRenewer:
         async with self.exclusive(lease.lease_key):
             requested_at = self._clock.monotonic()
             try:
-                renewed = await self._store.renew(lease)
+                renewed = await self._store.gain(lease)
             except (AwsError, LeaseLost) as error:
                 log.warning("Could not resume lease %s: %s", lease.lease_key, error)
             else:

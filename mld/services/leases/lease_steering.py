@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.leases.steering import SteerWay
-from mld.errors import ConditionFailed, TransactionCanceled, UnknownOutcome
+from mld.errors import AwsError, ConditionFailed, TransactionCanceled, UnknownOutcome
 from mld.model.leases.lease_request import REQUEST, SteerVerb
 from mld.model.leases.steering_writes import (
     creating_at_rest,
@@ -30,15 +31,29 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 #: Sends of a write that gets no answer.
 TRIES = 3
+#: A command that ends early has so long to take back what it asked.
+SHIELD_S = 3.0
+_INTERRUPTED = "the command was interrupted before"
 
 
 class LeaseSteering:
-    """The writes of one command; each is conditional, so that it may be ended at any moment."""
+    """The writes of one command; each is conditional, so that it may be ended at any moment.
+
+    Whatever ends it early (:meth:`interrupt`, a cancellation, an error), what was asked of a holder
+    is taken back; :attr:`asked` has what could not be.
+    """
 
     def __init__(self, dynamodb: DynamoDb, store: LeaseStore, clock: Clock) -> None:
         self._dynamodb = dynamodb
         self._store = store
         self._clock = clock
+        self._interrupted = asyncio.Event()
+        #: By lease key, what a holder may still be asked.
+        self.asked: dict[str, LeaseRequest] = {}
+
+    def interrupt(self) -> None:
+        """Begin nothing more, and take back what holders have not done yet."""
+        self._interrupted.set()
 
     async def carry_out(
         self, step: SteerStep, request: LeaseRequest, timeout_s: float
@@ -56,6 +71,10 @@ class LeaseSteering:
         Raises:
             AwsError: the table could not be read or written.
         """
+        if self._interrupted.is_set():
+            return _INTERRUPTED
+        if request.verb == SteerVerb.WITHDRAW:
+            return await self._remove_request(step.lease)
         if request.verb == SteerVerb.DELETE:
             return await self._delete(step.lease)
         if step.way is SteerWay.WRITE:
@@ -72,6 +91,8 @@ class LeaseSteering:
             existing: keys of the rows that are there.
             token: new for each transaction.
         """
+        if self._interrupted.is_set():
+            return _INTERRUPTED
         at_s, table = self._clock.wall(), {"TableName": self._store.table_name}
         actions = []
         for step, request in steps:
@@ -116,15 +137,33 @@ class LeaseSteering:
         return None
 
     async def _ask(self, lease: Lease, request: LeaseRequest, timeout_s: float) -> str | None:
-        is_asked, row = await self._send(
-            lease,
-            requesting(lease, request, self._clock.wall()),
-            lambda row: row.request == request or row.has_done(request),
+        key = lease.lease_key
+        asking = requesting(lease, request, self._clock.wall())
+        self.asked[key] = request
+        sending = asyncio.get_running_loop().create_task(
+            self._send(lease, asking, lambda row: row.request == request or row.has_done(request))
         )
+        try:
+            why = await self._wait_for_holder(lease, request, timeout_s, sending)
+        except BaseException:
+            if not self._interrupted.is_set():  # else that was tried
+                await self._take_back(lease, request, sending)
+            raise
+        del self.asked[key]
+        return why
+
+    async def _wait_for_holder(
+        self,
+        lease: Lease,
+        request: LeaseRequest,
+        timeout_s: float,
+        sending: asyncio.Task[tuple[bool, Lease | None]],
+    ) -> str | None:
+        is_asked, row = await asyncio.shield(sending)
         if not is_asked:
             return _not_asked(row, request)
         ends_at = self._clock.monotonic() + timeout_s
-        while self._clock.monotonic() < ends_at:
+        while self._clock.monotonic() < ends_at and not self._interrupted.is_set():
             row = await self._store.get(lease.lease_key, consistent=True)
             if row is not None and row.has_done(request):
                 return None
@@ -132,8 +171,38 @@ class LeaseSteering:
                 break
             if row.request != request:
                 return f"{request.holder} could not do it, and its log says why"
-            await asyncio.sleep(LOOK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._interrupted.wait()
         return await self._withdraw(lease, request)
+
+    async def _take_back(
+        self, lease: Lease, request: LeaseRequest, sending: asyncio.Task[Any]
+    ) -> None:
+        """After an error or a cancellation; a request that is on its way comes first."""
+        with suppress(TimeoutError, AwsError):
+            async with asyncio.timeout(SHIELD_S):
+                with suppress(AwsError):
+                    await asyncio.shield(sending)
+                await self._withdraw(lease, request)
+                del self.asked[lease.lease_key]
+
+    async def _remove_request(self, lease: Lease) -> str | None:
+        """Withdraw for a command that is gone; only the request that was read."""
+        request = lease.request
+        if request is None:
+            return None
+
+        def is_gone(row: Lease) -> bool:
+            return row.request != request and not row.has_done(request)
+
+        taking_back = withdrawing(lease.lease_key, request)
+        is_withdrawn, row = await self._send(lease, taking_back, is_gone)
+        if is_withdrawn:
+            return None
+        if row is not None and row.has_done(request):
+            return f"{request.holder} has done it meanwhile"
+        return _changed(row)
 
     async def _withdraw(self, lease: Lease, request: LeaseRequest) -> str | None:
         taking_back = withdrawing(lease.lease_key, request)
@@ -141,6 +210,8 @@ class LeaseSteering:
         if row is not None and row.has_done(request):
             return None
         if is_withdrawn or (row is not None and row.lease_owner == request.holder):
+            if self._interrupted.is_set():
+                return "the command was interrupted, and the request was withdrawn"
             return f"{request.holder} did not do it in time, so the request was withdrawn"
         return _changed(row)
 
@@ -173,8 +244,8 @@ def _not_asked(row: Lease | None, request: LeaseRequest) -> str:
     if asked is None:
         return f"its attribute {REQUEST} can't be read: remove the attribute from the row"
     return (
-        f"another request waits for its holder: {asked.verb} by {asked.by or 'somebody'}; it expires "
-        "by itself"
+        f"another request waits for its holder: {asked.verb} by {asked.by or 'somebody'}; kcl-mld "
+        "leases withdraw takes it back"
     )
 
 

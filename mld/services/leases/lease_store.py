@@ -45,6 +45,7 @@ from mld.model.leases.lease_writes import (
     children_update,
     containing,
     deletion,
+    gaining,
     hand_off_start,
     hash_range_update,
     marking,
@@ -183,6 +184,15 @@ class LeaseStore:
         """
         return await self._write_as_holder(lease, lambda row: renewal(row, throughput_kbps))
 
+    async def gain(self, lease: Lease) -> Lease:
+        """The first renewal of a lease that names us; otherwise like :meth:`renew`.
+
+        A request that was left in the row is removed.
+        """
+        gained = await self._write_as_holder(lease, gaining)
+        _note_void(lease)
+        return gained
+
     async def checkpoint(
         self,
         lease: Lease,
@@ -297,6 +307,7 @@ class LeaseStore:
                 row = await self._stored(lease.lease_key, error)
                 unanswered = True
             else:
+                _note_void(lease)
                 return write.after
             verdict = judge_taking(lease, row, worker_id, unanswered=unanswered)
             if verdict is RowVerdict.LOST or row is None:
@@ -476,6 +487,18 @@ class LeaseStore:
         )
         item: Mapping[str, Any] | None = answer.get("Item")
         return item
+
+
+def _note_void(lease: Lease) -> None:
+    """Say that a request was removed with the first write of a holder that gained a lease."""
+    if (request := lease.request) is not None:
+        log.warning(
+            "%s: removed the request to %s of %s, asked of %s before this worker had the lease",
+            lease.lease_key,
+            request.verb,
+            request.by or "somebody",
+            request.holder,
+        )
 
 
 def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:

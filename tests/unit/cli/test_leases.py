@@ -137,6 +137,7 @@ def test_json_has_every_field(opened, printed):
         "parents": [],
         "children": [],
         "hash_keys": "100-199",
+        "asked": None,
         "changed_by": None,
         "records_per_s": None,
         "worker_page": None,

@@ -443,6 +443,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         "release",
         "resume",
         "reset",
+        "withdraw",
         "delete",
         "deregister",
         "show",
@@ -460,6 +461,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         "leases release",
         "leases reset",
         "leases resume",
+        "leases withdraw",
     ]
     named += ["dead-letters list", "dead-letters show", "dead-letters replay"]
     assert commands == sorted(tuple(words.split()) for words in named)
@@ -470,7 +472,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
         rest = ["shardId-1"] if {"describe", "peek"} & set(words) else rest
         rest = (
             ["shardId-1"]
-            if {"pause", "release", "resume", "delete", "deregister"} & set(words)
+            if {"pause", "release", "resume", "withdraw", "delete", "deregister"} & set(words)
             else rest
         )
         rest = ["shardId-1", "--to-latest"] if "reset" in words else rest

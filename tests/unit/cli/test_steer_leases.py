@@ -67,7 +67,7 @@ def many(stream, number):
 
 
 def refused(properties, *ways):
-    steerer = LeaseSteerer(read_config(properties), SteerVerb.RELEASE, "")
+    steerer = LeaseSteerer(properties, read_config(properties), SteerVerb.RELEASE, "")
     steps = [SteerStep(lease=lease(number), way=way) for number, way in enumerate(ways)]
     with pytest.raises(MoveRefused) as error:
         steerer.report(steps, is_done=False, output="json")

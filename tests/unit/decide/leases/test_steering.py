@@ -7,11 +7,14 @@ import pytest
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.steering import (
     SteerWay,
+    asked_facts,
+    asked_text,
     due_request,
     foreign_owners,
     is_paused,
     paused_by,
     plan_step,
+    plan_withdrawal,
 )
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.leases.containment import FailureNote, PositionRange
@@ -70,6 +73,39 @@ def test_a_request_is_due_unless_it_is_void(fields):
 def test_who_paused_it_is_said_as_far_as_the_row_knows(fields, said):
     note = fields and LeaseRequest(request_id="r", **fields)
     assert paused_by(replace(OURS, paused_until_s=100.0, steered=note)) == said
+
+
+def test_what_is_asked_is_said_with_who_and_until_when():
+    asked = replace(REQUEST, by="ann@host")
+    row = replace(OURS, request=asked)
+    assert (
+        asked_text(row, asked, 50.0) == "me is asked to release it, by ann@host, for another 50 s"
+    )
+    assert asked_text(row, REQUEST, 100.0) == (
+        "me is asked to release it, by somebody; that is void, its time is over"
+    )
+    moved = replace(row, lease_owner="other")
+    assert asked_text(moved, asked, 50.0).endswith("by ann@host; that is void while other has it")
+    free = replace(row, lease_owner=None)
+    assert asked_text(free, asked, 50.0).endswith("that is void while nobody has it")
+    others = [
+        replace(JAVA, lease_owner="me", request=asked),
+        lease(2, lease_owner="me", request=replace(asked, request_id="r2", verb="pause")),
+    ]
+    assert list(asked_facts([*others, row, FREE, moved], 50.0)) == [
+        (
+            f"{row.lease_key} and 1 more: me is asked to release it, by ann@host, for another 50 s; "
+            "kcl-mld leases withdraw takes it back"
+        ),
+        (
+            f"{others[1].lease_key}: me is asked to pause it, by ann@host, for another 50 s; kcl-mld "
+            "leases withdraw takes it back"
+        ),
+    ]
+    step = plan_withdrawal(row, 50.0)
+    assert (step.way, step.notes) == (SteerWay.WRITE, (asked_text(row, asked, 50.0),))
+    none = plan_withdrawal(OURS, 50.0)
+    assert (none.way, none.why) == (SteerWay.NONE, "nothing is asked")
 
 
 def test_a_pause_ends():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from mld.decide.leases.discovery import CALM_PAUSE_S, LIVELY_PAUSE_S, LIVELY_S, WATCH_S
 from mld.errors import Throttled
+from mld.model.leases.lease import HeldLease
+from mld.model.leases.lease_request import LeaseRequest
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
 from mld.services.leases.lease_renewer import RELEASE_TRIES
 from tests.fakes.lease_world import World, lease
@@ -68,6 +71,32 @@ def test_an_assigned_lease_is_held_and_renewed_at_once():
         token = finder.renewer.held()[0].token
         assert (await finder.discoverer.look_once()).gained == ()
         assert finder.renewer.held()[0].token == token
+
+    with_finder(test)
+
+
+@pytest.mark.parametrize("way", ["assigned", "taken", "adopted"])
+def test_who_gains_a_lease_removes_what_was_asked_before_and_says_so(way, caplog):
+    """It went from me to another worker, which knows no requests, and comes back within its time."""
+    asked = LeaseRequest(request_id="r", verb="release", holder="me", expires_s=9e9, by="ann@host")
+
+    async def test(world, finder):
+        row = lease(0, lease_owner="java" if way == "taken" else "me", lease_counter=4)
+        world.put(row, kclMldRequest={"S": asked.text}, kclMldHolder={"S": "me"})
+        if way == "assigned":
+            await finder.discoverer.look_once()
+            (held,) = finder.renewer.held()
+        elif way == "adopted":
+            await finder.renewer.adopt_own()
+            (held,) = finder.renewer.held()
+        else:
+            held = HeldLease(await finder.store.take(replace(row, request=asked), "me"), "", 0.0)
+        assert held.lease.request is None
+        assert "kclMldRequest" not in world.row(A)
+        assert caplog.messages[0] == (
+            f"{A}: removed the request to release of ann@host, asked of me before this worker had "
+            "the lease"
+        )
 
     with_finder(test)
 

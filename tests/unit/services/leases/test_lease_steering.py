@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from mld.decide.leases.steering import SteerStep, SteerWay
-from mld.errors import UnknownOutcome
+from mld.errors import Throttled, UnknownOutcome
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.services.leases.lease_steering import LeaseSteering
+from mld.services.leases.lease_steering import SHIELD_S, LeaseSteering
 from tests.fakes.lease_world import lease, on_table_with
 
 NINE = ExtendedSequenceNumber("9")
@@ -150,6 +150,120 @@ def test_a_holder_that_withdraws_a_request_could_not_do_it():
     on_table(test, ROW)
 
 
+@pytest.mark.parametrize("end", ["interrupt", "cancel", "error"])
+@pytest.mark.parametrize("after_s", [0.0, 0.4, 5.0])
+def test_a_command_that_ends_early_takes_back_what_it_asked(end, after_s):
+    """Also while the request is on its way: it must not arrive afterwards."""
+
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me")
+        world.fault("slow", "UpdateItem", seconds=0.7)
+        asking = asyncio.ensure_future(steering.carry_out(ASKED, request(world, holder="me"), 30))
+        await asyncio.sleep(after_s)
+        if after_s > 1:
+            assert stored(world).request is not None
+        if end == "interrupt":
+            steering.interrupt()
+            assert await asking == "the command was interrupted, and the request was withdrawn"
+            assert await steering.carry_out(ASKED, request(world), 1) == (
+                "the command was interrupted before"
+            )
+            assert await steering.carry_out_together([], (), "t") == (
+                "the command was interrupted before"
+            )
+        elif end == "cancel":
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        else:
+            world.fault("throttle", "GetItem")
+            with pytest.raises(Throttled):
+                await asking
+        assert steering.asked == {}
+        await asyncio.sleep(5)
+        assert stored(world).request is None
+
+    on_table(test, ROW)
+
+
+def test_a_request_that_was_carried_out_at_the_last_moment_is_done():
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me")
+        asked = request(world, "pause", holder="me", until_s=9e9)
+        asking = asyncio.ensure_future(steering.carry_out(ASKED, asked, 30))
+        await asyncio.sleep(0.2)
+        await world.store("me").carry_out(stored(world), asked, 5.0)
+        steering.interrupt()
+        assert await asking is None
+        assert steering.asked == {}
+
+    on_table(test, ROW)
+
+
+@pytest.mark.parametrize("end", ["interrupt", "cancel"])
+def test_what_could_not_be_taken_back_is_known(end):
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me")
+        asked = request(world, holder="me")
+        asking = asyncio.ensure_future(steering.carry_out(ASKED, asked, 30))
+        await asyncio.sleep(1)
+        world.fault("throttle", "UpdateItem")
+        if end == "interrupt":
+            steering.interrupt()
+            with pytest.raises(Throttled):
+                await asking
+        else:
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        assert steering.asked == {KEY: asked}
+        assert stored(world).request == asked
+
+    on_table(test, ROW)
+
+
+def test_a_table_that_does_not_answer_holds_a_command_up_for_its_shield_only():
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me")
+        asking = asyncio.ensure_future(steering.carry_out(ASKED, request(world, holder="me"), 30))
+        await asyncio.sleep(1)
+        world.fault("slow", "UpdateItem", seconds=60.0)
+        began_at = world.clock.monotonic()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert world.clock.monotonic() - began_at == pytest.approx(SHIELD_S)
+        assert steering.asked
+
+    on_table(test, ROW)
+
+
+@pytest.mark.parametrize("faults", [[], ["lose answer"], ["lose request"]])
+def test_the_request_of_a_command_that_is_gone_is_withdrawn_as_it_was_read(faults):
+    async def test(world, steering):
+        world.change(KEY, kclMldHolder="me")
+        asked = request(world, holder="me")
+        other = request(world, holder="me", request_id="r2")
+        world.change(KEY, kclMldRequest=asked.text)
+        step, withdrawal = written(stored(world)), request(world, "withdraw")
+        for fault in faults:
+            world.fault(fault)
+        assert await steering.carry_out(step, withdrawal, 1) is None
+        assert stored(world).request is None
+        assert stored(world).lease_counter == ROW.lease_counter
+        assert await steering.carry_out(step, withdrawal, 1) is None  # it is gone
+        assert await steering.carry_out(written(), withdrawal, 1) is None  # nothing was asked
+        world.change(KEY, kclMldRequest=asked.text)
+        await world.store("me").carry_out(stored(world), asked, 5.0)
+        why = await steering.carry_out(step, withdrawal, 1)
+        assert why == "me has done it meanwhile"
+        world.change(KEY, kclMldRequest=other.text, kclMldSteered=None)
+        assert await steering.carry_out(step, withdrawal, 1) is None
+        assert stored(world).request == other
+
+    on_table(test, ROW)
+
+
 def test_a_request_that_cannot_be_read_is_named():
     async def test(world, steering):
         world.change(KEY, kclMldHolder="me", kclMldRequest="{")
@@ -170,7 +284,10 @@ def test_one_request_waits_at_a_time():
         await asyncio.sleep(1)
         second = request(world, "resume", holder="me", request_id="r2")
         why = await steering.carry_out(ASKED, second, 30)
-        assert why == "another request waits for its holder: release by a@b; it expires by itself"
+        assert why == (
+            "another request waits for its holder: release by a@b; kcl-mld leases withdraw takes it "
+            "back"
+        )
         assert stored(world).request == first
         waiting.cancel()
 

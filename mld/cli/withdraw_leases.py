@@ -1,0 +1,50 @@
+"""``kcl-mld leases withdraw``: takes back what holders are asked by a command that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from mld.cli.fleet_access import observe
+from mld.cli.loading import read_config
+from mld.cli.options import takes_file_and_names
+from mld.cli.steer_leases import (
+    LeaseSteerer,
+    changes_leases,
+    check_chosen,
+    chosen_leases,
+    execute_steps,
+)
+from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.steering import plan_withdrawal
+from mld.model.leases.lease_request import SteerVerb
+
+
+@click.command("withdraw")
+@takes_file_and_names("LEASE...")
+@changes_leases
+def withdraw(
+    file: str,
+    *,
+    names: tuple[str, ...],
+    is_all: bool,
+    reason: str,
+    execute: bool,
+    output: str,
+) -> int:
+    """Take back what the owner of LEASE, a shard id or a lease key, is asked to do.
+
+    A command that ends withdraws its requests itself; one that was killed could not. Only the
+    request that was read is removed. Without --execute nothing is changed.
+    """
+    check_chosen(names, is_all=is_all)
+    config = read_config(file)
+    snapshots, _explanation = observe(config, once=True)
+    watch = Snapshots(tuple(snapshots))
+    chosen = chosen_leases(watch, names, is_all=is_all)
+    steps = [plan_withdrawal(one, watch.last.wall_s) for one in chosen]
+    steerer = LeaseSteerer(file, config, SteerVerb.WITHDRAW, reason)
+    if execute:
+        asyncio.run(execute_steps(config, steerer, steps))
+    return steerer.report(steps, is_done=execute, output=output)
