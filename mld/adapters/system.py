@@ -6,22 +6,55 @@ import errno
 import os
 import time
 import uuid
+from typing import TYPE_CHECKING
+
+from mld.ports.runtime import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Counts while the machine is suspended, where there is such a clock: a lease must not be believed
 #: after a night's sleep because CLOCK_MONOTONIC stood still.
 _AGES = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: The dates of answers have whole seconds: an offset up to this is none.
+ROUNDED_S = 2.0
 
 
-class SystemClock:
-    """Both clocks of this machine; satisfies :class:`mld.ports.runtime.Clock`."""
+def boot_time() -> float:
+    """Seconds that never step and go on during suspension; not the event loop's zero."""
+    return time.clock_gettime(_AGES)
+
+
+def _undated() -> float | None:
+    """Where no answer has a date."""
+    return None
+
+
+class SystemClock(Clock):
+    """Both clocks of this machine.
+
+    Args:
+        service_s: epoch seconds by the dates of AWS's answers; None = not known.
+    """
+
+    def __init__(self, service_s: Callable[[], float | None] = _undated) -> None:
+        self._service_s = service_s
 
     def monotonic(self) -> float:
-        """Seconds that never step and go on during suspension; not the event loop's zero."""
-        return time.clock_gettime(_AGES)
+        """See :func:`boot_time`."""
+        return boot_time()
 
     def wall(self) -> float:
         """Epoch seconds."""
         return time.time()
+
+    def ahead_s(self) -> float | None:
+        """See the port; right to about two seconds."""
+        service_s = self._service_s()
+        if service_s is None:
+            return None
+        ahead_s = time.time() - service_s
+        return 0.0 if abs(ahead_s) <= ROUNDED_S else ahead_s
 
 
 class RandomIds:

@@ -185,7 +185,8 @@ def real_ports(
         kinesis_port = BotocoreKinesis(kinesis, opened.control, retrieval, subscribing)
         dynamodb = opened.dynamodb(clients.dynamodb_settings(config))
         cloudwatch, schemas = opened.cloudwatch(), opened.schemas()
-        clock, children = SystemClock(), opened.children()
+        # What workers compare stands in the lease table, so that one's time counts.
+        clock, children = SystemClock(dynamodb.clock.now_s), opened.children()
 
         async def account() -> str:
             sts = opened.client(clients.sts_settings(config))
@@ -210,7 +211,7 @@ def real_ports(
             letters=opened.letters(region),
             release_memory=return_free_memory,
             read_properties=read_properties,
-            service_time=kinesis_port.dates.now_s,
+            service_time=kinesis_port.clock.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
             resident_bytes=resident_bytes,

@@ -135,7 +135,7 @@ class AwsExamination:
             self._client(config.aws.dynamodb_credentials, settings), self._pool
         )
         streams = await self._streams(kinesis)
-        service_s = kinesis.dates.now_s()
+        service_s = kinesis.clock.now_s()
         ahead_s = None if service_s is None else time.time() - service_s
         table = await self._table(dynamodb)
         return AwsFacts(

@@ -153,7 +153,7 @@ def open_access(config: Config) -> Iterator[FleetAccess]:
     """
     region = resolve_region(config.aws.kinesis_region or config.stream.region)
     sessions = AwsSessions(region)
-    clock, rng = SystemClock(), random.Random()
+    rng = random.Random()
     with ExitStack() as closing:
 
         def pool(name: str) -> CallPool:
@@ -172,6 +172,7 @@ def open_access(config: Config) -> Iterator[FleetAccess]:
         chain, key = config.aws.dynamodb_credentials, "AwsCredentialsProviderDynamoDB"
         settings = clients.patient_dynamodb_settings(config)
         dynamodb = BotocoreDynamoDb(client(chain, key, settings), leases)
+        clock = SystemClock(dynamodb.clock.now_s)
         kinesis = BotocoreKinesis(
             client(None, "AwsCredentialsProvider", clients.kinesis_settings(config)),
             streams,
@@ -216,10 +217,9 @@ def open_fleet(
             config.fleet.layout(config.application_name, config.leases.table_name),
             access.store,
             access.streams,
-            TipReader(kinesis, clock, kinesis.dates.now_s, access.begins_s) if tips else None,
+            TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s) if tips else None,
             clock,
             RandomIds(),
-            kinesis.dates.now_s,
         )
         if urls:
             reader.pages = WorkerPages(urls, access.pool("pages"), clock).ask

@@ -244,7 +244,7 @@ class _Positions:
             raise click.UsageError(f"{shown_time(at_s)} is in the future")
         if self._copy is not None:
             self._copied = await self._copy.positions_of(self._access, meant)
-        tips = TipReader(kinesis, clock, kinesis.dates.now_s, self._access.begins_s)
+        tips = TipReader(kinesis, clock, kinesis.clock.now_s, self._access.begins_s)
         found = await tips.ask(
             [one for one in meant if one.lease_owner or one.lease_counter],
             self._access.streams.streams,

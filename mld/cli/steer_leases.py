@@ -207,7 +207,7 @@ class LeaseSteerer:
             request_id=self._request_id,
             verb=str(self._verb),
             holder=str(step.lease.lease_owner) if step.way is SteerWay.ASK else "",
-            expires_s=float(round(access.clock.wall() + _EXPIRES_S)),
+            expires_s=float(round(access.clock.corrected() + _EXPIRES_S)),
             sequence_number=None if position is None else str(position.sequence_number),
             sub_sequence_number=0 if position is None else position.sub_sequence_number,
             until_s=self._until_s,

@@ -18,15 +18,44 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Two clocks, both in seconds."""
+    """Two clocks, both in seconds, and what the dates of AWS say about the second one.
+
+    Waiting, leases and ages of what this process saw go by :meth:`monotonic`. The wall clock of a
+    machine may be wrong: what is stored for others is stamped with :meth:`service`, what others
+    have stamped is judged at :meth:`earliest`, and moments that people chose at :meth:`corrected`.
+    """
 
     def monotonic(self) -> float:
         """Never steps; for ages and deadlines. Its zero has no meaning."""
         ...
 
     def wall(self) -> float:
-        """Epoch seconds; may step; only for what is stored, sent or shown."""
+        """Epoch seconds; may step or be wrong; only for what is logged or shown."""
         ...
+
+    def ahead_s(self) -> float | None:
+        """Seconds by which :meth:`wall` is ahead of AWS, negative = behind; None = not known."""
+        return None
+
+    def service(self) -> float:
+        """Epoch seconds to store for others, who compare them with their own clock.
+
+        The later of wall clock and AWS's time: what seems old is taken for dead, while a time in
+        the future costs nothing.
+        """
+        return self.wall() + max(0.0, -(self.ahead_s() or 0.0))
+
+    def earliest(self) -> float:
+        """Epoch seconds to judge by how old something of another worker is.
+
+        The earlier of wall clock and AWS's time: a worker whose clock is as wrong as this one, or
+        right, is young.
+        """
+        return self.wall() - max(0.0, self.ahead_s() or 0.0)
+
+    def corrected(self) -> float:
+        """Epoch seconds of AWS, by the wall clock where they are not known."""
+        return self.wall() - (self.ahead_s() or 0.0)
 
 
 class IdSource(Protocol):

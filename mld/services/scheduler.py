@@ -233,7 +233,7 @@ class Scheduler:
 
     async def _consume_or_steer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         """Do what people ask for a lease; else start a consumer where there is none."""
-        key, now_s = held.lease.lease_key, self._clock.wall()
+        key, now_s = held.lease.lease_key, self._clock.corrected()
         consuming, request = self._consuming.get(key), due_request(held.lease, now_s)
         if consuming is not None:
             if request is not None and consuming.held.token == held.token:

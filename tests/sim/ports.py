@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.adapters.system import ROUNDED_S
 from mld.errors import MldError
+from mld.ports.runtime import Clock
 
 if TYPE_CHECKING:
     import random
@@ -102,25 +104,32 @@ class SubscriptionThroughGate:
 
 
 @dataclass
-class SimClock:
+class SimClock(Clock):
     """The clocks of one machine.
 
     Attributes:
         skew_s: wall clock minus true time; may be stepped.
         rate: seconds that the monotonic clock counts in one true second, within 1 % of 1.
         zero_s: reading of the monotonic clock at virtual second 0.
+        knows_service: answers of the table have the true time as their date.
     """
 
     now: Callable[[], float]
     skew_s: float = 0.0
     rate: float = 1.0
     zero_s: float = 0.0
+    knows_service: bool = False
 
     def monotonic(self) -> float:
         return self.zero_s + self.now() * self.rate
 
     def wall(self) -> float:
         return EPOCH_S + self.now() + self.skew_s
+
+    def ahead_s(self) -> float | None:
+        if not self.knows_service:
+            return None
+        return 0.0 if abs(self.skew_s) <= ROUNDED_S else self.skew_s
 
 
 class SimIds:

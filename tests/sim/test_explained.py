@@ -118,7 +118,6 @@ class Explained(Fleet):
             TipReader(kinesis, clock, clock.wall, lambda _stream: None),
             clock,
             CountingIds("watcher"),
-            clock.wall,
         )
 
     async def _explain(self) -> None:

@@ -24,6 +24,7 @@ from mld.adapters.aws.errors import (
     was_not_sent,
 )
 from mld.adapters.aws.prepared import PreparedOperation
+from mld.adapters.aws.service_clock import service_clock_of
 from mld.adapters.aws.whole_answers import (
     SILENCES,
     AnswerLimit,
@@ -123,6 +124,7 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
     if settings.answers_json:
         client.meta.events.register("before-parse", check_whole)
     note_ca_file(client, session)
+    service_clock_of(client, is_endpoint_named=settings.endpoint is not None)
     limit_answers(client)
     return client
 
@@ -139,6 +141,7 @@ class Caller:
     def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:
         self._client = client
         self._pool = pool
+        self._clock = service_clock_of(client)
         self._ca_file = ca_file_of(client)
         self._limit_s = SILENCES * client.meta.config.read_timeout
         self._prepared = {name: PreparedOperation(client, name) for name in frequent}
@@ -170,6 +173,7 @@ class Caller:
     ) -> dict[str, Any]:
         try:
             perform = self._prepared.get(operation) or getattr(self._client, operation)
+            self._clock.begin()
             with limit.running():
                 answer: dict[str, Any] = perform(**request)
             check_page(request, answer)

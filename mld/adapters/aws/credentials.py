@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import botocore.session
 import msgspec
 from botocore import UNSIGNED
 from botocore.config import Config
@@ -35,16 +34,18 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 from botocore.loaders import JSONFileLoader, Loader
+from botocore.session import Session
 
 from mld.adapters.aws.credential_renewal import renewed, why_failed
+from mld.adapters.aws.service_clock import service_clock_of
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from botocore.client import BaseClient
     from botocore.credentials import CredentialResolver, Credentials
-    from botocore.session import Session
 
 _log = logging.getLogger(__name__)
 #: For a ``credential_process``, and for whatever holds the pipes that it was given.
@@ -176,13 +177,23 @@ class ChainResolver:
         return None, False
 
 
+class DatedSession(Session):  # type: ignore[misc]
+    """A session whose clients, those for roles too, sign at the time of their service if they must."""
+
+    def create_client(self, service_name: str, *args: Any, **keys: Any) -> BaseClient:
+        """As of botocore."""
+        client = super().create_client(service_name, *args, **keys)
+        service_clock_of(client, is_endpoint_named=keys.get("endpoint_url") is not None)
+        return client
+
+
 def new_session() -> Session:
     """A botocore session of this process's environment, its configuration files read.
 
     Raises:
         ConfigError: these files cannot be used.
     """
-    session = botocore.session.Session()
+    session = DatedSession()
     try:
         session.get_scoped_config()
         session.register_component("data_loader", PlainLoader(session.get_component("data_loader")))
@@ -282,7 +293,7 @@ _NOT_OF_A_PROFILE = {"env", "ec2-credentials-file", "boto-config", "container-ro
 def _from_profile(profile: str | None, region: str | None) -> Credentials | None:
     """Keys, role, SSO or process of one profile, and of nothing else."""
     name = profile or os.environ.get("AWS_PROFILE") or "default"
-    session = botocore.session.Session(profile=name)
+    session = DatedSession(profile=name)
     for provider in _default_chain(session, region).providers:
         if provider.METHOD in _NOT_OF_A_PROFILE:
             continue

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mld.adapters.aws.clients import Caller
+from mld.adapters.aws.service_clock import service_clock_of
 from mld.adapters.aws.whole_answers import check_whole
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class BotocoreDynamoDb:
     def __init__(self, client: BaseClient, pool: CallPool) -> None:
         for operation in ("Scan", "Query", "UpdateItem"):
             client.meta.events.register(f"before-parse.dynamodb.{operation}", _read_page)
+        #: Its time.
+        self.clock = service_clock_of(client)
         self._calls = Caller(client, pool, _FREQUENT)
 
     async def describe_table(self, **request: Any) -> dict[str, Any]:

@@ -20,11 +20,9 @@ import contextlib
 import json
 import struct
 import threading
-import time
 import zlib
 from collections import deque
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +33,7 @@ from urllib3.exceptions import HTTPError
 
 from mld.adapters.aws.clients import Caller
 from mld.adapters.aws.errors import ca_file_of, client_error, not_sent, service_error
+from mld.adapters.aws.service_clock import service_clock_of
 from mld.adapters.aws.whole_answers import BrokenAnswer, check_whole, shut_down
 from mld.adapters.calls import start_thread
 from mld.errors import AwsError, ThreadRefused, UnknownOutcome
@@ -60,8 +59,6 @@ _ACCEPTED = b""
 _JSON = ("application/x-amz-json", "application/json")
 #: Key of the answer under which the hook leaves the body.
 _RAW = "MldRawBody"
-#: An answer's date has whole seconds, so of dates that are so near each other the latest is right.
-_SAME_S = 2.0
 
 
 class BrokenFrame(Exception):
@@ -308,30 +305,6 @@ class ShardSubscription:
             self._loop.call_soon_threadsafe(self._receive_item, item)
 
 
-class ServiceDates:
-    """The time of the service by the dates of its answers; the clock here may be wrong."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._ahead_s: float | None = None
-
-    def now_s(self) -> float | None:
-        """Epoch seconds, right to about a second; None where no answer had a date."""
-        return None if self._ahead_s is None else time.monotonic() + self._ahead_s
-
-    def note(self, response_dict: dict[str, Any], **_: Any) -> None:
-        """The hook ``before-parse`` of all operations; called in their threads."""
-        text = str(response_dict["headers"].get("date", ""))
-        if text == self._text:
-            return
-        self._text = text
-        with contextlib.suppress(ValueError):
-            ahead_s = parsedate_to_datetime(text).timestamp() - time.monotonic()
-            known_s = self._ahead_s
-            is_same = known_s is not None and abs(ahead_s - known_s) < _SAME_S
-            self._ahead_s = max(ahead_s, known_s) if is_same and known_s is not None else ahead_s
-
-
 class BotocoreKinesis:
     """Operations on streams and shards; each raises the errors of ``mld.errors`` only.
 
@@ -350,9 +323,8 @@ class BotocoreKinesis:
         retrieval: CallPool,
         subscribing: BaseClient | None = None,
     ) -> None:
-        self.dates = ServiceDates()
-        for one in {client, subscribing or client}:
-            one.meta.events.register("before-parse.kinesis", self.dates.note)
+        #: Its time.
+        self.clock = service_clock_of(client)
         client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
         self._control = Caller(client, control)
         self._retrieval = Caller(client, retrieval, ("get_records", "get_shard_iterator"))

@@ -32,7 +32,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
+from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, HeadersDict
 from botocore.exceptions import (
     ClientError,
@@ -49,6 +49,7 @@ from mld.adapters.aws.http_exchange import (
     exchange,
     http_session_of,
 )
+from mld.adapters.aws.service_clock import DatedContext, service_clock_of, signing_stamp
 from mld.adapters.aws.whole_answers import limited, send_limited
 
 if TYPE_CHECKING:
@@ -203,11 +204,14 @@ class RequestTemplate:
         fixed = {name: value for name, value in headers.items() if name.lower() in _FIXED}
         return cls(request.url, fixed, signer, signing_name, region)
 
-    def changing_headers(self, body: bytes, request_id: str) -> dict[str, str]:
+    def changing_headers(self, body: bytes, request_id: str, stamp: str) -> dict[str, str]:
         """The headers of one request beside the fixed ones.
 
         They are those that botocore makes when it signs; after the first of some credentials and
         day they come from what was kept of that one.
+
+        Args:
+            stamp: the time of signing, value of ``X-Amz-Date``.
 
         Raises:
             NoCredentialsError: there are none any more.
@@ -215,17 +219,17 @@ class RequestTemplate:
         signer, signing_name, region = self._signer
         # Asked for each time: they are renewed when they are about to expire.
         auth = signer.get_auth_instance(signing_name, region, "v4")
-        stamp = time.strftime(SIGV4_TIMESTAMP, time.gmtime(time.time()))
         repeated = self._repeated
         if repeated is not None and repeated.is_good_for(auth.credentials, stamp):
             signed = repeated.headers(stamp, body)
         else:
-            signed = self._signed_by_botocore(auth, body)
+            signed = self._signed_by_botocore(auth, body, stamp)
         return signed | {"amz-sdk-invocation-id": request_id, "Content-Length": str(len(body))}
 
-    def _signed_by_botocore(self, auth: Any, body: bytes) -> dict[str, str]:
+    def _signed_by_botocore(self, auth: Any, body: bytes, stamp: str) -> dict[str, str]:
         credentials: ReadOnlyCredentials | None = auth.credentials
         request = AWSRequest("POST", self.url, self.fixed, body)
+        request.context = DatedContext(request.context, stamp)
         auth.add_auth(request)
         signed = {name: _text(value) for name, value in request.headers.items()}
         if credentials is not None and type(auth) is SigV4Auth:
@@ -281,6 +285,7 @@ class PreparedOperation:
         self._service = model
         self._parser = create_parser("json")
         self._clock = clock
+        self._service_clock = service_clock_of(client)
         self._templates: dict[Hashable, tuple[RequestTemplate, float]] = {}
         self._connections: dict[str, KeptConnections] = {}
         self._next_id = request_ids()
@@ -310,9 +315,25 @@ class PreparedOperation:
         except TypeError:  # bytes or a datetime: botocore knows how to write them
             return self._by_botocore(key, request)
         try:
-            return self._read(self._ask(template, body))
+            return self._answer(template, body)
         except BaseException:
             self._templates.pop(key, None)
+            raise
+
+    def _answer(self, template: RequestTemplate, body: bytes) -> dict[str, Any]:
+        """That of a request; one that is refused for its time is repeated once at the service's."""
+        service_clock = self._service_clock
+        signed_s = service_clock.signing_s()
+        try:
+            return self._read(self._ask(template, body, signed_s))
+        except ClientError as refused:
+            repeat = service_clock.repeat(refused.response, signed_s)
+            if repeat is None:
+                raise
+        try:
+            return self._read(self._ask(template, body, service_clock.signing_s()))
+        except ClientError as refused:
+            service_clock.judge(repeat, refused.response)
             raise
 
     def _by_botocore(self, key: Hashable, request: dict[str, Any]) -> dict[str, Any]:
@@ -353,9 +374,9 @@ class PreparedOperation:
 
     # -- one exchange -------------------------------------------------------------------------------
 
-    def _ask(self, template: RequestTemplate, body: bytes) -> Answer:
+    def _ask(self, template: RequestTemplate, body: bytes, signed_s: float) -> Answer:
         kept = self._kept(template.url)
-        changing = template.changing_headers(body, self._next_id())
+        changing = template.changing_headers(body, self._next_id(), signing_stamp(signed_s))
         connection = kept.take()
         if connection is not None:
             return _exchange(kept, connection, template, template.text(changing, body))

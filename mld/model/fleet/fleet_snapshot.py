@@ -101,7 +101,7 @@ class FleetSnapshot:
     Attributes:
         began_at: reading of ``Clock.monotonic`` before the first row was read.
         at: the same after the last row.
-        wall_s: epoch seconds, by the clock of the service where it says so.
+        wall_s: epoch seconds of AWS, by the clock of this machine where they are not known.
         leases: rows that can be read, by their keys.
         broken: (lease key, why) of rows that can't.
         moving: keys of rows that ``kcl-mld leases migrate`` has not finished moving.

@@ -80,7 +80,7 @@ class ShardClosing:
         elif request is None or context.shutdown.is_handing_over:
             await self.pass_lease_on()
         else:
-            now_s = context.parts.runtime.clock.wall()
+            now_s = context.parts.runtime.clock.corrected()
             await context.parts.renewer.carry_out(
                 context.lease_key, context.held.token, request, now_s
             )

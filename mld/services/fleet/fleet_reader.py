@@ -69,7 +69,6 @@ class FleetReader:
     Args:
         tips: asks shards for their lag; None = nobody wants to know.
         ids: not used for reading.
-        service_time: epoch seconds by the service's clock, which ages go by; None = not known.
     """
 
     #: Asks workers for what they say of themselves; None = nobody wants to know.
@@ -84,7 +83,6 @@ class FleetReader:
         tips: TipReader | None,
         clock: Clock,
         ids: IdSource,
-        service_time: Callable[[], float | None],
     ) -> None:
         self._dynamodb = dynamodb
         self._layout = layout
@@ -93,7 +91,6 @@ class FleetReader:
         self._tips = tips
         self._clock = clock
         self._ids = ids
-        self._service_time = service_time
 
     async def look(self, *, fresh: bool = True) -> FleetSnapshot:
         """One look.
@@ -120,7 +117,7 @@ class FleetReader:
         return FleetSnapshot(
             began_at=scan.started_at,
             at=scan.finished_at,
-            wall_s=self._service_time() or self._clock.wall(),
+            wall_s=self._clock.corrected(),
             leases={lease.lease_key: lease for lease in scan.leases},
             broken=scan.broken,
             moving=tuple(sorted(key for key, item in scan.foreign.items() if is_moving(item))),

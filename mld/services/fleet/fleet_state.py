@@ -227,7 +227,7 @@ class FleetState:
         return self._stored
 
     async def _write(self, stored: MigrationState | None, change: VersionChange) -> bool:
-        now_ms = int(self._clock.wall() * 1000)
+        now_ms = int(self._clock.service() * 1000)
         before = stored or StateItem(StateChange(_INIT, self._worker_id, now_ms))
         after = before.changed(TRANSITIONS[before.state][change], self._worker_id, now_ms)
         written = await (

@@ -90,7 +90,7 @@ class MigrationReadyMonitor:
         scan = await self._store.scan()
         metrics = await self._items.worker_metrics()
         has_index = await self._store.table.index_can_be_asked()
-        why_not = unready(scan.leases, metrics, self._clock.wall(), has_index=has_index)
+        why_not = unready(scan.leases, metrics, self._clock.earliest(), has_index=has_index)
         now = self._clock.monotonic()
         if why_not != self._said:
             if why_not is None:
@@ -224,7 +224,7 @@ class TableMigrator:
         scan = await self._store.scan()
         new, _broken = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
         return MoveFacts(
-            now_s=self._clock.wall(),
+            now_s=self._clock.earliest(),
             owners=frozenset(one.lease_owner for one in scan.leases if one.lease_owner is not None),
             old=(await self._items.legacy_metrics())[0],
             new=new,
@@ -255,4 +255,4 @@ class TableMigrator:
         return await self._items.change_table_migration(stored, after)
 
     def _now(self, status: TableStatus) -> StateChange[TableStatus]:
-        return StateChange(status, self._worker_id, int(self._clock.wall() * 1000))
+        return StateChange(status, self._worker_id, int(self._clock.service() * 1000))

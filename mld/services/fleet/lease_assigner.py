@@ -430,4 +430,4 @@ class StandbyLeader:
             except AwsError as error:
                 log.debug("Could not read the metrics of the fleet: %s", error)
                 return True
-        return is_standby(self._worker_id, metrics, self._clock.wall())
+        return is_standby(self._worker_id, metrics, self._clock.earliest())

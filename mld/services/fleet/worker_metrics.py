@@ -73,12 +73,15 @@ class WorkerMetricsReader:
         self._store = store
         self._clock = clock
         # A wall clock that is set anew must not make what was noted before young or old.
-        self._ahead_s = clock.wall() - clock.monotonic()
+        self._epoch_s = clock.wall() - clock.monotonic()
         self._unreadable: set[tuple[str, str]] = set()
 
     def now_s(self) -> float:
-        """Epoch seconds, by a clock that nobody sets."""
-        return self._clock.monotonic() + self._ahead_s
+        """Epoch seconds at which the age of an item is judged, by a clock that nobody sets."""
+        now_s = self._clock.monotonic() + self._epoch_s
+        if self._clock.ahead_s() is None:
+            return now_s
+        return min(now_s, self._clock.corrected())
 
     async def read(self, scan: TableScan) -> tuple[WorkerMetrics, ...]:
         """The newest item of each worker, given what a scan of the lease table has just shown."""
@@ -204,7 +207,7 @@ class WorkerMetricsReporter:
             ConfigError: as :meth:`run`.
             AwsError: it was not written.
         """
-        now_s = int(self._clock.wall())
+        now_s = int(self._clock.service())
         means = self._means if self._others.are_reported else {}
         metrics = WorkerMetrics(
             worker_id=self._worker_id,
@@ -263,7 +266,7 @@ class WorkerMetricsReporter:
         others = [one for one in found if one.worker_id != self._worker_id]
         before, now = self._others, self._clock.monotonic()
         expiry_s = REPORTS_MISSED * self._config.report_s
-        self._others = before.seen(others, now, self._clock.wall(), expiry_s)
+        self._others = before.seen(others, now, self._reader.now_s(), expiry_s)
         if self._others.without and not before.without:
             text = (
                 "Worker %s reports no CPU, so this worker reports none either: a Java leader "

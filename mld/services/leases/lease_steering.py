@@ -93,7 +93,7 @@ class LeaseSteering:
         """
         if self._interrupted.is_set():
             return _INTERRUPTED
-        at_s, table = self._clock.wall(), {"TableName": self._store.table_name}
+        at_s, table = self._clock.corrected(), {"TableName": self._store.table_name}
         actions = []
         for step, request in steps:
             if step.lease.lease_key in existing:
@@ -122,7 +122,7 @@ class LeaseSteering:
         return None
 
     async def _write(self, lease: Lease, request: LeaseRequest) -> str | None:
-        write = writing_at_rest(lease, request, self._clock.wall())
+        write = writing_at_rest(lease, request, self._clock.corrected())
         is_done, row = await self._send(lease, write.request, lambda row: row.has_done(request))
         return None if is_done else _changed(row)
 
@@ -138,7 +138,7 @@ class LeaseSteering:
 
     async def _ask(self, lease: Lease, request: LeaseRequest, timeout_s: float) -> str | None:
         key = lease.lease_key
-        asking = requesting(lease, request, self._clock.wall())
+        asking = requesting(lease, request, self._clock.corrected())
         self.asked[key] = request
         sending = asyncio.get_running_loop().create_task(
             self._send(lease, asking, lambda row: row.request == request or row.has_done(request))

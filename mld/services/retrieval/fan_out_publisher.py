@@ -195,7 +195,7 @@ class FanOutPublisher(RecordsPublisher):
             raise RuntimeError("the publisher was not started")
         is_known = registration.is_known
         if position.checkpoint.sentinel is Sentinel.LATEST and position.latest_since_s is None:
-            self._began_at_latest(self._clock.wall())
+            self._began_at_latest(self._clock.corrected())
         self._consumer_arn = await registration.arn()
         since = position if is_known else self._position or position
         return iterator_start(since, self._parts.initial_timestamp_s)

@@ -157,7 +157,7 @@ class PollingPublisher(RecordsPublisher):
         position = self._position
         if position is None:
             raise RuntimeError("the publisher was not started")
-        rewinds, since_s = self._rewinds, self._clock.wall()
+        rewinds, since_s = self._rewinds, self._clock.corrected()
         start = iterator_start(position, self._parts.initial_timestamp_s)
         began = self._clock.monotonic()
         succeeded = False

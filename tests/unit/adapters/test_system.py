@@ -110,6 +110,27 @@ def test_the_wall_clock_counts_epoch_seconds() -> None:
     assert before <= SystemClock().wall() <= time.time()
 
 
+def test_what_others_compare_is_never_older_than_either_clock_says() -> None:
+    for service_ahead_s, service, earliest in ((300.0, 300.0, 0.0), (-300.0, 0.0, -300.0)):
+        clock = SystemClock(lambda ahead_s=service_ahead_s: time.time() + ahead_s)  # type: ignore[misc]
+        now = clock.wall()
+        assert clock.ahead_s() == pytest.approx(-service_ahead_s, abs=60)
+        assert clock.service() - now == pytest.approx(service, abs=60)
+        assert clock.earliest() - now == pytest.approx(earliest, abs=60)
+        assert clock.corrected() - now == pytest.approx(service_ahead_s, abs=60)
+
+
+def test_without_a_date_the_wall_clock_counts() -> None:
+    clock = SystemClock()
+    assert clock.ahead_s() is None
+    before = time.time()
+    assert before <= clock.service() <= clock.earliest() <= clock.corrected() <= time.time()
+
+
+def test_the_rounding_of_dates_is_no_offset() -> None:
+    assert SystemClock(lambda: time.time() + 1.0).ahead_s() == 0.0
+
+
 def test_ids_are_uuids_and_differ() -> None:
     ids = RandomIds()
     first, second = ids.new_id(), ids.new_id()

@@ -292,6 +292,24 @@ async def test_a_table_that_answers_a_request_slowly_holds_up_no_other_shard():
 
 
 @simulated
+async def test_what_a_person_asks_for_and_a_pause_go_by_the_time_of_the_service():
+    world = World()
+    world.clock.ahead = 1200.0
+    true_s = world.clock.wall() - 1200.0
+    release = LeaseRequest(request_id="r1", verb="release", holder="w1", expires_s=true_s + 900)
+    world.renewer.gain(A, lease_owner="w1", request=release)
+    world.renewer.gain(B, lease_owner="w1", paused_until_s=true_s + 60)
+    task = await world.working()
+    await asyncio.sleep(55)
+    assert world.renewer.carried_out == [A]
+    assert B not in world.keys
+    await asyncio.sleep(10)
+    assert B in world.keys
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
 async def test_a_worker_that_stops_does_not_wait_longer_for_what_a_person_asked():
     world = World(grace_s=5)
     world.renewer.carrying_out_takes_s = 1000

@@ -10,8 +10,8 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.exceptions import NoCredentialsError
 
-from mld.adapters.aws import prepared
 from mld.adapters.aws.prepared import RepeatedSignature, RequestTemplate
+from mld.adapters.aws.service_clock import signing_stamp
 from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:
@@ -48,17 +48,18 @@ class Requests:
         monkeypatch.setattr(
             botocore.auth, "get_current_datetime", lambda: datetime.fromtimestamp(self.now_s, UTC)
         )
-        monkeypatch.setattr(prepared.time, "time", lambda: self.now_s)
 
     def next(self, body: bytes) -> bytes:
         """The next one, as it goes over the wire."""
-        return self.template.text(self.template.changing_headers(body, "id"), body)
+        return self.template.text(
+            self.template.changing_headers(body, "id", signing_stamp(self.now_s)), body
+        )
 
     def by_botocore_alone(self, body: bytes) -> bytes:
         """The same, whole from botocore."""
         fresh = RequestTemplate(self.template.url, FIXED, self.signer, "kinesis", "eu-west-1")
         before = self.by_botocore
-        text = fresh.text(fresh.changing_headers(body, "id"), body)
+        text = fresh.text(fresh.changing_headers(body, "id", signing_stamp(self.now_s)), body)
         assert self.by_botocore == before + 1
         self.by_botocore = before
         return text

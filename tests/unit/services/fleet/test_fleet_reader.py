@@ -21,7 +21,7 @@ from tests.fakes.lease_world import TABLE, lease
 from tests.fakes.shard_world import ShardWorld, simulated
 
 
-def reader_of(world, tips=True, service_s=None):
+def reader_of(world, tips=True):
     streams = StreamReader(
         world.kinesis,
         world.config_tree,
@@ -40,7 +40,6 @@ def reader_of(world, tips=True, service_s=None):
         asked if tips else None,
         world.clock,
         CountingIds("watcher"),
-        lambda: service_s,
     )
 
 
@@ -73,8 +72,8 @@ async def test_a_fleet_on_its_way_to_one_table_and_one_of_2x():
     assert seen.items.table_status is TableStatus.TABLE_MIGRATION_STATUS_PENDING
     assert seen.tips == {}
     assert seen.wall_s == world.clock.wall()
-    late = reader_of(world, service_s=1_800_000_000.0)
-    assert (await late.look()).wall_s == 1_800_000_000.0
+    world.clock.ahead = 300.0
+    assert (await reader_of(world).look()).wall_s == world.clock.wall() - 300.0
     assert (await reader_of(ShardWorld(shards=1)).look()).items.version is None
 
 

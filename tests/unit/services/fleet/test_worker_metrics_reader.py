@@ -36,6 +36,16 @@ def test_a_clock_that_is_set_anew_makes_no_metrics_young_or_old():
     assert items.now_s() == began_s + 20
 
 
+def test_a_clock_that_is_ahead_makes_no_metrics_old_and_one_that_is_behind_none_young():
+    clock = FakeClock()
+    world = World()
+    items = WorkerMetricsReader(world.fleet_items("me"), world.store(), clock)
+    began_s = items.now_s()
+    for ahead_s, now_s in ((300.0, began_s - 300), (-300.0, began_s), (0.0, began_s)):
+        clock.ahead = ahead_s
+        assert items.now_s() == now_s
+
+
 def test_of_a_worker_in_two_tables_the_newer_item_counts():
     async def main():
         world = World()

@@ -101,6 +101,19 @@ def test_the_first_item_is_written_at_once_and_says_that_nothing_was_measured():
     running(test, Measuring(5.0), measures=False)
 
 
+@pytest.mark.parametrize(("ahead", "later"), [(-300.0, 300), (300.0, 0), (None, 0)])
+def test_the_time_of_an_item_is_the_later_of_wall_clock_and_service_time(ahead, later):
+    """To a Java leader an item that is a minute old is that of a dead worker."""
+
+    async def on(world):
+        world.clock.ahead = ahead
+        await reporter(world).report_once()
+        item = world.row("me")
+        assert item["lut"] == item["slu"] == {"N": str(int(world.clock.wall()) + later)}
+
+    on_table(on)
+
+
 def test_a_worker_says_the_group_that_its_file_names():
     async def test(world):
         await asyncio.sleep(0.1)
