@@ -157,7 +157,7 @@ class SparkValues:
         "whether a server uses the classes that kcl-mld-spark warm keeps in ~/.cache/kcl-mld",
         ("true", "false"), on="true")
     start_timeout_s: float = _duration("start.timeout", "2m",
-        "how long the server may take to answer", least=1)
+        "how long the server may take to answer; twice as long while it gets on", least=1)
     max_records: int = _number("batch.maxRecords", "10000",
         "records of one shard that make a batch")
     max_bytes: int = _size("batch.maxBytes", "16m", "payload of one shard that makes a batch")

@@ -330,14 +330,18 @@ class ShardConsumer:
         if held is None:
             return TaskOutcome.AGAIN
         processor = await self._feed.start(self._group, position)
+        is_ended = False
         with context.metrics.timed(INITIALIZE_TIME):
             try:
                 leaving = context.shutdown.leaving
                 await processor.initialize(self._group, position, leaving)
             except ChildFailed as error:
-                if not (processor.was_hung_up or await self._is_interrupted(error)):
+                is_ended = processor.was_hung_up or await self._is_interrupted(error)
+                if not is_ended:
                     raise
-                return await self._leave_early()
+        # One that answered just as its input was closed hears no more.
+        if is_ended or processor.was_hung_up:
+            return await self._leave_early()
         return TaskOutcome.DONE
 
     async def _is_interrupted(

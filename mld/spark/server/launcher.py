@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.spark.errors import SparkUnreachable
 from mld.spark.server.failure import Diagnosis, ended
+from mld.spark.server.patience import StartPatience
 from mld.spark.server.settings import ServerFiles, port_of
 from mld.spark.server.setup import prepare
 
@@ -54,6 +55,7 @@ class EmbeddedServer:
         self._port: int | None = None
         self._has_news = threading.Condition()
         self._is_silent = False
+        self._lines = 0
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._diagnosis = Diagnosis(setup.environ.get(REPOSITORY_VARIABLE) or None)
         self._pump = threading.Thread(target=self._pump_output, name="spark-log", daemon=True)
@@ -109,23 +111,28 @@ class EmbeddedServer:
         """Return once the server accepts calls.
 
         Args:
-            timeout_s: how long to wait; after it the server is stopped.
+            timeout_s: how long to wait; after it the server is stopped. Twice as long while it is
+                seen to get on.
 
         Raises:
             SparkConfigError, MissingPart: what it printed names a property or a package.
             SparkUnreachable: it ended or was too slow; the message quotes what it printed.
         """
-        deadline = time.monotonic() + timeout_s
+        patience = StartPatience(timeout_s, time.monotonic())
         with self._has_news:
             while self._port is None and not self._is_silent:
-                if not self._has_news.wait(max(0.0, deadline - time.monotonic())):
+                now = time.monotonic()
+                left_s = patience.left_s(now, cpu_s(self.pid), self._lines)
+                if left_s <= 0:
                     break
+                self._has_news.wait(left_s)
             is_ready = self._port is not None
         if is_ready:
             return
         code = self._exit_code_soon()
         self.stop()
-        what = f"did not answer within {timeout_s:g} s" if code is None else ended(code)
+        waited = patience.told(time.monotonic())
+        what = f"did not answer within {waited}" if code is None else ended(code)
         raise self._diagnosis.error(what)
 
     def poll(self) -> int | None:
@@ -171,6 +178,7 @@ class EmbeddedServer:
     def _note(self, line: str) -> None:
         with self._has_news:
             self._last_lines.append(line)
+            self._lines += 1
             if self._port is None:
                 self._diagnosis.note(line)
             if self._port is None and (port := port_of(line)) is not None:
@@ -178,6 +186,16 @@ class EmbeddedServer:
                 # Read by now, and spark.conf.* may hold keys to a store.
                 self._files.properties.unlink(missing_ok=True)
                 self._has_news.notify_all()
+
+
+def cpu_s(pid: int) -> float:
+    """Time of the processor that a process has used, in s; 0 where that can't be known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

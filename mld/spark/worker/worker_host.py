@@ -27,6 +27,7 @@ from mld.spark.calls import call_within
 from mld.spark.config import Facts, SparkConfig, gather_properties, read_properties, rooted
 from mld.spark.errors import SparkChildError
 from mld.spark.parts import address_of
+from mld.spark.server.patience import MOST_TIMES
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
 from mld.spark.worker.host_loop import DaemonWatch, End, HostLoop, is_gone, is_zombie
 from mld.spark.worker.host_stubs import ExitNotice, Start, start_thread
@@ -127,7 +128,7 @@ class Host:
         config = rooted(read_properties(properties), os.getcwd())
         facts = Facts.gather(os.environ, properties)
         self._start.keep_alive_s = facts.keep_alive_s
-        self._start.longest_s = 2 * config.start_timeout_s
+        self._start.longest_s = (MOST_TIMES + 1) * config.start_timeout_s  # the sink's look is one
         self._server = self._parts.launch(config, self._directory)
         return config, facts
 

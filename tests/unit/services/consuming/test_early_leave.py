@@ -35,6 +35,14 @@ async def waits_and_says_so(child):
     await polite(child)
 
 
+async def answers_as_its_input_ends(child):
+    """What it waited for came at that very moment."""
+    await child.receive()
+    await child.say(action="leaseLost")
+    await child.receive()
+    await child.answer({"action": "initialize"})
+
+
 async def waits_deaf(child):
     child.ignores_eof = True
     await child.receive()
@@ -71,13 +79,14 @@ def consuming(script, test):
         (lambda consumer: consumer.request_hand_over(), ShutdownReason.REQUESTED),
     ],
 )
-def test_a_child_that_says_that_it_waits_is_ended_at_once(leave, why, caplog):
+@pytest.mark.parametrize("script", [waits_and_says_so, answers_as_its_input_ends])
+def test_a_child_that_says_that_it_waits_is_ended_at_once(script, leave, why, caplog):
     caplog.set_level(logging.INFO)
 
     async def test(consumer):
         leave(consumer)
 
-    world, reason, took_s = consuming(waits_and_says_so, test)
+    world, reason, took_s = consuming(script, test)
     assert reason is why
     assert took_s < AT_ONCE_S
     assert world.children.heard() == ["initialize"]
