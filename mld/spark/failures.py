@@ -46,6 +46,11 @@ _WORKER_KILLED = (
     "a Python worker was killed or has crashed; if the kernel killed it for a lack of memory (see "
     f"its log), {_LESS_AT_ONCE}"
 )
+_JVM_NO_ROOM = "No space left on device"
+_MORE_ROOM = (
+    "a disk of Spark is full; a server of our own writes to spark.conf.spark.local.dir, or else "
+    "below TMPDIR"
+)
 _WORKER_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
@@ -102,6 +107,8 @@ def describe(error: BaseException) -> str:
     text = _shortened(text) or type(error).__name__
     if is_full:
         return f"{_MORE_MEMORY}: {text}"
+    if _JVM_NO_ROOM in text:
+        return f"{_MORE_ROOM}: {text}"
     return f"{_WORKER_KILLED}: {text}" if is_worker_gone(error) else text
 
 

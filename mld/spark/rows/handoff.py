@@ -78,6 +78,9 @@ class HandOff:
         Args:
             tables: by the ``id`` of their batch, and not by its name: the shard's next hold has
                 batches of the same names. At least one, all of the same schema.
+
+        Raises:
+            OSError: the directory's disk does not take them.
         """
         is_small = sum(table.nbytes for table in tables.values()) < self._least_bytes
         if self._directory is None or is_small:
@@ -90,10 +93,17 @@ class HandOff:
         with self._lock:
             for key in tables:
                 self._files.setdefault(key, []).extend(files)
-        for file, group in zip(files, groups, strict=True):
-            with pq.ParquetWriter(file, schema, compression="none") as writer:
-                for table in group:
-                    writer.write_table(table)
+        try:
+            for file, group in zip(files, groups, strict=True):
+                with pq.ParquetWriter(file, schema, compression="none") as writer:
+                    for table in group:
+                        writer.write_table(table)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the rows for Spark can't be written into {self._directory}, which is below "
+                f"TMPDIR: {error}",
+            ) from error
         with self._lock:
             is_released = not all(files[0] in self._files.get(each, ()) for each in tables)
         if is_released:  # while they were written: nothing else would remove them

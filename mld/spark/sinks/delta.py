@@ -145,7 +145,7 @@ class DeltaSink:
         return self._stage(rows, self._layout or self._create(rows.fields))
 
     def _stage(self, rows: Rows, layout: FileLayout) -> StagedFiles:
-        self._table.examine([rows])
+        rows = self._table.examine(rows)
         job = None
         try:
             job = self._files.new_job()

@@ -100,7 +100,7 @@ class MergeSink(DeltaSink):
 
     def _stage(self, rows: Rows, layout: FileLayout) -> StagedFiles:
         del layout
-        self._table.examine([rows])
+        rows = self._table.examine(rows)
         return StagedFiles([rows] if rows.table.num_rows else [])
 
     def _change(self, application: str, config: SparkConfig) -> Change:

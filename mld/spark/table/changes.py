@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
 from mld.spark.table.data_files import DataFile, Rows
+from mld.spark.table.fitting import fitted
 from mld.spark.table.marks import output_id
 from mld.spark.table.rules import misfit
 
@@ -49,9 +50,7 @@ class Append:
     def misfit(self, table: Snapshot, staged: Staged) -> str:
         """As ``Change``: files have no partition columns, and rows that become files have them."""
         if isinstance(staged, Rows):
-            return misfit(table.fields, staged.fields, (), nulls=staged.nulls) or _unlaid(
-                table, staged
-            )
+            return _misfit_of(table, staged) or _unlaid(table, staged)
         why = misfit(table.fields, staged.fields, table.partitions, nulls=staged.nulls)
         if not why and set(staged.partition_values) != set(table.partitions):
             return f"the table is partitioned by {', '.join(table.partitions) or 'nothing'}"
@@ -62,6 +61,12 @@ class Append:
     ) -> None:
         """As ``Change``."""
         table.commit([file for file in files if isinstance(file, DataFile)], transactions)
+
+
+def _misfit_of(table: Snapshot, rows: Staged) -> str:
+    """Why rows do not fit the table, after what can be made of them; "" if they do."""
+    fields = fitted(table.fields, rows.fields)
+    return misfit(table.fields, fields, (), nulls=rows.nulls)
 
 
 def _unlaid(table: Snapshot, rows: Rows) -> str:
@@ -93,7 +98,7 @@ class Upsert:
 
     def misfit(self, table: Snapshot, staged: Staged) -> str:
         """As ``Change``: partition columns are like any other."""
-        return misfit(table.fields, staged.fields, (), nulls=staged.nulls)
+        return _misfit_of(table, staged)
 
     def apply(
         self, table: Snapshot, files: Sequence[Staged], transactions: Mapping[str, int]

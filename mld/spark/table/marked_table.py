@@ -20,6 +20,7 @@ from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import in_a_line
 from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
+from mld.spark.table.fitting import additions, conformed
 from mld.spark.table.marks import (
     BITS,
     EpochState,
@@ -30,14 +31,14 @@ from mld.spark.table.marks import (
     read_mark,
     transactions,
 )
-from mld.spark.table.rules import new_columns, refused_type
+from mld.spark.table.rules import refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
-    from mld.spark.table.data_files import Staged
+    from mld.spark.table.data_files import Rows, Staged
     from mld.spark.table.delta_log import DeltaLog
     from mld.spark.table.snapshot import Snapshot
 
@@ -158,7 +159,7 @@ class MarkedTable:
         """
         for file in files:
             if why := self._misfit(table, file):
-                added = not self._adds_columns and new_columns(table.fields, file.fields)
+                added = not self._adds_columns and additions(table.fields, file.fields)
                 more = ", or set spark.sink.schema=addColumns to let new columns in"
                 raise BatchFailed(
                     f"{self._name}: the function's rows do not fit the table: {why}; change the "
@@ -238,21 +239,29 @@ class MarkedTable:
             return error
         return None
 
-    def examine(self, files: Sequence[Staged]) -> None:
-        """See that staged files fit the table; add columns that it lacks where that is wanted.
+    def examine(self, rows: Rows) -> Rows:
+        """See that rows fit the table; add columns that it lacks where that is wanted.
 
         If they fit what was seen last that will do: the commit looks again.
+
+        Returns:
+            them, in the table's types.
 
         Raises:
             BatchFailed: they don't fit.
             Exception: of delta-rs, at the last try.
         """
         seen = None if self._looks_afresh else self._log.last_seen()
-        if seen is None or any(self._misfit(seen, file) for file in files):
-            self._admit(files)
+        if seen is None or self._misfit(seen, rows):
+            seen = self._admit([rows])
+        return conformed(rows, seen.fields)
 
-    def _admit(self, files: Sequence[Staged]) -> None:
-        """As ``examine``, by the table as it is now."""
+    def _admit(self, files: Sequence[Staged]) -> Snapshot:
+        """The table as it is now, which files fit, perhaps with columns that it got for that.
+
+        Raises:
+            As ``examine``.
+        """
         last: Exception | None = None
         for pause_s in PAUSES_S:
             self._pause(pause_s)
@@ -260,10 +269,10 @@ class MarkedTable:
                 if table is None:
                     raise SinkRefused(f"{self._name}: the table is gone; {NEW_EPOCH}")
                 fields = {field["name"]: field for file in files for field in file.fields}
-                added = new_columns(table.fields, list(fields.values()))
+                added = additions(table.fields, list(fields.values()))
                 if not added or not self._adds_columns or refused_type(added):
                     self.fit(table, files)
-                    return
+                    return table
                 try:
                     table.add_columns(added)
                 except Exception as error:  # noqa: BLE001 - somebody else may have added them

@@ -140,13 +140,56 @@ def misfit(
         if name not in found:
             if not field["nullable"]:
                 return f"the column {name} is missing, and the table allows no nulls in it"
-        elif bare(field["type"]) != bare(found[name]["type"]):
-            is_type, was_type = _name(found[name]["type"]), _name(field["type"])
-            return f"the column {name} is {is_type}, but {was_type} in the table"
+        elif why := difference(name, field["type"], found[name]["type"]):
+            return why
         elif not field["nullable"] and name in nulls:
             return f"the column {name} has nulls, and the table allows none in it"
         elif not _holds(field["type"], found[name]["type"]):
             return f"the column {name} may have nulls where the table allows none"
+    return ""
+
+
+def difference(name: str, table: Any, rows: Any) -> str:
+    """In what a column of rows differs from that of a table; "" if in nothing.
+
+    Args:
+        name: of the column.
+        table: its type in the table, as Delta writes it in JSON.
+        rows: its type in the rows.
+    """
+    if isinstance(table, dict) and isinstance(rows, dict) and table["type"] == rows["type"]:
+        if table["type"] == "struct":
+            return _difference_of_structs(name, table["fields"], rows["fields"])
+        places = (("elementType", "element"), ("keyType", "key"), ("valueType", "value"))
+        pairs = (
+            difference(f"{name}.{what}", table[place], rows[place])
+            for place, what in places
+            if place in table
+        )
+        return next(filter(None, pairs), "")
+    if bare(table) == bare(rows):
+        return ""
+    return f"the column {name} is {_name(rows)}, but {_name(table)} in the table"
+
+
+def _difference_of_structs(
+    name: str, table: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> str:
+    names = [field["name"] for field in table]
+    for field in rows:
+        if field["name"] not in names:
+            same = [each for each in names if each.lower() == field["name"].lower()]
+            hint = f"; it has {same[0]}: names differ in case" if same else ""
+            return f"the table has no column {name}.{field['name']}{hint}"
+    found = {field["name"]: field["type"] for field in rows}
+    for field in table:
+        if field["name"] not in found:
+            return f"the column {name}.{field['name']} is missing"
+        kind = found[field["name"]]
+        if why := difference(f"{name}.{field['name']}", field["type"], kind):
+            return why
+    if names != list(found):
+        return f"the fields of the column {name} have another order than in the table"
     return ""
 
 
@@ -191,14 +234,6 @@ def ranged_columns(fields: Sequence[Mapping[str, Any]]) -> list[str]:
         if each["type"] in (*_RANGED, "boolean", "binary")
         or str(each["type"]).startswith("decimal")
     ]
-
-
-def new_columns(
-    table: Sequence[Mapping[str, Any]], file: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """The file's columns that the table lacks, nullable; none whose name differs in case only."""
-    there = {field["name"].lower() for field in table}
-    return [as_nullable(field) for field in file if field["name"].lower() not in there]
 
 
 def as_nullable(field: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -301,4 +336,4 @@ def _why_not(kind: Any) -> str:
 
 
 def _name(kind: Any) -> str:
-    return kind if isinstance(kind, str) else json.dumps(kind)
+    return kind if isinstance(kind, str) else str(kind["type"])

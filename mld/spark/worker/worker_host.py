@@ -118,7 +118,7 @@ class Host:
             self._start.decide(ExitNotice.of(error))
         except Exception as error:  # noqa: BLE001 - goes to every stub, and into the log
             _log.exception("the start failed")
-            text = f"the start of the Spark host failed: {type(error).__name__}: {error}"
+            text = why_not_started(error, self._directory)
             self._start.decide(ExitNotice(SparkChildError.exit_code, text))
         return None
 
@@ -175,6 +175,18 @@ class Host:
                 call_within(_CLOSE_S, service.close, name="closing")
         end_leftovers(_LEFTOVERS_S)
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def why_not_started(error: Exception, directory: Path) -> str:
+    """What to tell of an error that nobody expects at the start of the host.
+
+    Args:
+        directory: of the host's own files.
+    """
+    text = f"the start of the Spark host failed: {type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{text}; its files are in {directory}, below TMPDIR"
+    return text
 
 
 _TERMINATED = End.because("the Spark host was told to end")

@@ -179,3 +179,10 @@ def test_an_error_without_text_is_named():
 
 def test_of_what_an_exception_says_no_more_is_shown_than_people_read():
     assert len(raised(ValueError("x" * 1_000_000))) == 600
+
+
+def test_a_full_disk_of_spark_is_told_with_where_it_may_be():
+    told = describe(_SparkError("java.io.IOException: No space left on device"))
+    assert told.startswith(
+        "a disk of Spark is full; a server of our own writes to spark.conf.spark"
+    )

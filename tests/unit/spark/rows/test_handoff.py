@@ -1,6 +1,8 @@
 """How rows get into Spark: in the plan, or by a file of ours."""
 
+import errno
 import itertools
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -182,3 +184,12 @@ def test_the_files_of_a_shards_next_hold_stay_when_a_job_of_the_one_before_ends(
     assert [each.name for each in (tmp_path / "rows").iterdir()] == [file.name]
     caller.release(second)
     assert list((tmp_path / "rows").iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full")
+def test_a_full_disk_is_told_with_its_directory(tmp_path):
+    handoff = HandOff(tmp_path / "rows", least_bytes=0)
+    (tmp_path / "rows" / "rows-1-0.parquet").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"{tmp_path}/rows, which is below TMPDIR: .*space") as it:
+        handoff.pack({1: pa.table({"n": range(100_000)})})
+    assert it.value.errno == errno.ENOSPC

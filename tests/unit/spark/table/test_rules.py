@@ -17,7 +17,6 @@ from mld.spark.table.rules import (
     fields_in,
     index_property,
     misfit,
-    new_columns,
     refused_features,
     refused_table,
     refused_type,
@@ -119,12 +118,6 @@ def test_types_are_compared_without_nullability_and_metadata():
     assert bare(STRUCT) == bare(nullable(STRUCT))
     assert bare({"type": "udt"}) != bare("long")
     assert nullable({"type": "udt"}) == {"type": "udt"}
-
-
-def test_new_columns_are_nullable_and_differ_in_more_than_case():
-    table = [field("n", "long")]
-    file = [field("N", "long"), field("fee", "double", nullable=False, comment="x")]
-    assert new_columns(table, file) == [field("fee", "double")]
 
 
 def test_a_string_with_a_collation_is_a_string():

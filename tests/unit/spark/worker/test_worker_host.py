@@ -1,5 +1,6 @@
 """What hosts leave behind, and how the next one cleans it up."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mld.spark.host_socket import HostPlace
-from mld.spark.worker.worker_host import sweep
+from mld.spark.worker.worker_host import sweep, why_not_started
 
 
 @pytest.fixture
@@ -63,3 +64,9 @@ def test_a_host_that_still_listens_keeps_its_files_though_its_daemon_is_not_seen
         listener.listen()
         sweep(folder)
     assert os.path.exists(place.socket_path)
+
+
+def test_a_full_disk_at_the_start_is_told_with_its_directory(tmp_path):
+    told = why_not_started(OSError(errno.ENOSPC, "No space left on device"), tmp_path)
+    assert told.endswith(f"No space left on device; its files are in {tmp_path}, below TMPDIR")
+    assert why_not_started(KeyError("x"), tmp_path).endswith("failed: KeyError: 'x'")
