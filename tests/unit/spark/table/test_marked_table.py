@@ -294,7 +294,7 @@ def test_rows_that_do_not_fit_are_refused_before_the_commit_and_their_files_remo
     sink = table_with(tmp_path)
     one = batch(shard(), 2, 4)
     for columns, why in [
-        ({"shard_id": "string", "n": "integer"}, "the column n is integer, but long"),
+        ({"shard_id": "string", "n": "double"}, "the column n is double, but long"),
         ({"shard_id": "string", "N": "long"}, "names differ in case"),
         (
             {"shard_id": "string", "n": "long", "fee": "double"},
