@@ -26,10 +26,13 @@ def message_decode(json_dict):
         MalformedAction: the object has no ``action``, or an unknown one.
         KeyError: a field is missing.
     """
-    if "action" not in json_dict:
+    try:
+        action = json_dict["action"]
+    except KeyError:
         raise MalformedAction("A message has no 'action': %s" % (json_dict,))
-    action = json_dict["action"]
-    if action not in _MESSAGES:
+    try:
+        message = _MESSAGES[action]
+    except KeyError:
         known = ", ".join(_MESSAGES)
         raise MalformedAction("A message has the unknown action %r; known: %s" % (action, known))
-    return _MESSAGES[action](json_dict)
+    return message(json_dict)

@@ -13,8 +13,17 @@ import traceback
 
 from amazon_kclpy import dispatch, messages
 from amazon_kclpy.checkpoint_error import CheckpointError
+from amazon_kclpy.stdin_lines import StdinLines, lines_of
 from amazon_kclpy.v2 import processor as v2processor
 from amazon_kclpy.v3 import processor as v3processor
+
+try:
+    from amazon_kclpy.batch_decoder import decode_batch
+except ImportError:  # this interpreter lacks msgspec
+
+    def decode_batch(_line):
+        """Json has to decode it."""
+
 
 __all__ = ["CheckpointError", "Checkpointer", "KCLProcess", "RecordProcessorBase"]
 
@@ -26,10 +35,13 @@ class _IOHandler:
         self.input_file = input_file
         self.output_file = output_file
         self.error_file = error_file
+        self._lines = None
 
     def read_line(self):
-        """Next line, ``""`` at the end."""
-        return self.input_file.readline()
+        """Next line, as text or bytes; an empty one at the end."""
+        if self._lines is None:  # only now, as the program may have read from it before
+            self._lines = lines_of(self.input_file)
+        return self._lines.readline()
 
     def write_line(self, line):
         """Write a line of its own, whatever is on the current one."""
@@ -42,8 +54,13 @@ class _IOHandler:
         self.error_file.flush()
 
     def load_action(self, line):
-        """The message in a line."""
-        return json.loads(line, object_hook=dispatch.message_decode)
+        """The message in a line of text or bytes."""
+        message = decode_batch(line)
+        if message is None:
+            if isinstance(line, bytes) and isinstance(self._lines, StdinLines):
+                line = self._lines.text(line)
+            message = json.loads(line, object_hook=dispatch.message_decode)
+        return message
 
     def write_action(self, response):
         """Send a message."""

@@ -5,6 +5,9 @@ from datetime import datetime
 
 from amazon_kclpy.checkpoint_error import CheckpointError
 
+#: No later time of arrival is sure to be a datetime: the end of 9999 in the last time zone.
+LATEST_MILLIS = 253402214400000
+
 
 class MessageDispatcher:
     """A message that makes the record processor do something."""
@@ -18,11 +21,24 @@ class MessageDispatcher:
         raise NotImplementedError
 
 
-class _WithCheckpointer(MessageDispatcher):
+class _Message(MessageDispatcher):
+    """A message that the daemon sends."""
+
+    def __init__(self, json_dict):
+        self._action = json_dict["action"]
+
+    @property
+    def action(self):
+        """Its name in the protocol, for example ``initialize``."""
+        return self._action
+
+
+class _WithCheckpointer(_Message):
     """A message whose receiver may checkpoint."""
 
     def __init__(self, json_dict):
         self._checkpointer = None
+        super().__init__(json_dict)
 
     @property
     def checkpointer(self):
@@ -30,13 +46,14 @@ class _WithCheckpointer(MessageDispatcher):
         return self._checkpointer
 
 
-class InitializeInput(MessageDispatcher):
+class InitializeInput(_Message):
     """The first message: which shard this process serves, and from where."""
 
     def __init__(self, json_dict):
         self._shard_id = json_dict["shardId"]
         self._sequence_number = json_dict["sequenceNumber"]
         self._sub_sequence_number = json_dict["subSequenceNumber"]
+        super().__init__(json_dict)
 
     @property
     def shard_id(self):
@@ -53,11 +70,6 @@ class InitializeInput(MessageDispatcher):
         """Position inside an aggregated record."""
         return self._sub_sequence_number
 
-    @property
-    def action(self):
-        """``initialize``."""
-        return "initialize"
-
     def dispatch(self, checkpointer, record_processor):
         record_processor.initialize(self)
 
@@ -66,9 +78,9 @@ class ProcessRecordsInput(_WithCheckpointer):
     """A batch of records."""
 
     def __init__(self, json_dict):
-        super().__init__(json_dict)
         self._records = json_dict["records"]
         self._millis_behind_latest = json_dict["millisBehindLatest"]
+        super().__init__(json_dict)
 
     @property
     def records(self):
@@ -80,26 +92,13 @@ class ProcessRecordsInput(_WithCheckpointer):
         """How far this batch is behind the tip of the shard; may be None."""
         return self._millis_behind_latest
 
-    @property
-    def action(self):
-        """``processRecords``."""
-        return "processRecords"
-
     def dispatch(self, checkpointer, record_processor):
         self._checkpointer = checkpointer
         record_processor.process_records(self)
 
 
-class LeaseLostInput(MessageDispatcher):
+class LeaseLostInput(_Message):
     """Another worker has the shard now; it is too late to checkpoint."""
-
-    def __init__(self, json_dict):
-        pass
-
-    @property
-    def action(self):
-        """``leaseLost``."""
-        return "leaseLost"
 
     def dispatch(self, checkpointer, record_processor):
         record_processor.lease_lost(self)
@@ -108,11 +107,6 @@ class LeaseLostInput(MessageDispatcher):
 class ShardEndedInput(_WithCheckpointer):
     """The shard has no more records; its receiver must checkpoint."""
 
-    @property
-    def action(self):
-        """``shardEnded``."""
-        return "shardEnded"
-
     def dispatch(self, checkpointer, record_processor):
         self._checkpointer = checkpointer
         record_processor.shard_ended(self)
@@ -120,11 +114,6 @@ class ShardEndedInput(_WithCheckpointer):
 
 class ShutdownRequestedInput(_WithCheckpointer):
     """The daemon is about to stop; a last chance to checkpoint."""
-
-    @property
-    def action(self):
-        """``shutdownRequested``."""
-        return "shutdownRequested"
 
     def dispatch(self, checkpointer, record_processor):
         self._checkpointer = checkpointer
@@ -196,55 +185,98 @@ class CheckpointInput:
         return self._error
 
 
+class Fields:
+    """Of a record that json has decoded.
+
+    Raises:
+        KeyError: one is missing.
+        TypeError, ValueError, OverflowError: the time of arrival is no time.
+    """
+
+    __slots__ = (
+        "_json_dict",
+        "data",
+        "partition_key",
+        "sequence_number",
+        "sub_sequence_number",
+        "timestamp_millis",
+    )
+
+    def __init__(self, json_dict):
+        self.sequence_number = json_dict["sequenceNumber"]
+        self.sub_sequence_number = json_dict["subSequenceNumber"]
+        self.timestamp_millis = int(json_dict["approximateArrivalTimestamp"])
+        if not 0 <= self.timestamp_millis <= LATEST_MILLIS:
+            datetime.fromtimestamp(self.timestamp_millis / 1000.0)
+        self.partition_key = json_dict["partitionKey"]
+        self.data = json_dict["data"]
+        self._json_dict = json_dict
+
+    def binary_data(self):
+        """The bytes that ``data`` stands for."""
+        return base64.b64decode(self.data)
+
+    def json_dict(self):
+        """All that the message says of the record, by its names there."""
+        return self._json_dict
+
+
 class Record:
     """One record of the stream."""
 
+    # The slot is what a decoder can fill for a whole batch without running Python for each record.
+
+    __slots__ = ("__dict__", "__weakref__", "_fields")
+
     def __init__(self, json_dict):
-        self._json_dict = json_dict
-        self._sequence_number = json_dict["sequenceNumber"]
-        self._sub_sequence_number = json_dict["subSequenceNumber"]
-        self._timestamp_millis = int(json_dict["approximateArrivalTimestamp"])
-        self._partition_key = json_dict["partitionKey"]
-        self._data = json_dict["data"]
+        self._fields = Fields(json_dict)
+
+    def __getstate__(self):
+        return self._fields.json_dict(), self.__dict__
+
+    def __setstate__(self, state):
+        json_dict, attributes = state
+        self._fields = Fields(json_dict)
+        self.__dict__.update(attributes)
 
     @property
     def binary_data(self):
         """The record's bytes."""
-        return base64.b64decode(self._data)
+        return self._fields.binary_data()
 
     @property
     def data(self):
         """The record's bytes as base64 text."""
-        return self._data
+        return self._fields.data
 
     @property
     def sequence_number(self):
         """Sequence number, decimal digits as text."""
-        return self._sequence_number
+        return self._fields.sequence_number
 
     @property
     def sub_sequence_number(self):
         """Position inside an aggregated record, 0 for others."""
-        return self._sub_sequence_number
+        return self._fields.sub_sequence_number
 
     @property
     def timestamp_millis(self):
         """Arrival in the stream, milliseconds since the epoch."""
-        return self._timestamp_millis
+        return self._fields.timestamp_millis
 
     @property
     def approximate_arrival_timestamp(self):
         """Arrival in the stream as a datetime without a zone, in local time."""
-        return datetime.fromtimestamp(self._timestamp_millis / 1000.0)
+        return datetime.fromtimestamp(self.timestamp_millis / 1000.0)
 
     @property
     def partition_key(self):
         """Partition key."""
-        return self._partition_key
+        return self._fields.partition_key
 
     def get(self, field):
         """A field of the message by its wire name; KeyError when it is absent."""
-        return self._json_dict[field]
+        return self._fields.json_dict()[field]
 
     def __getitem__(self, field):
         return self.get(field)
