@@ -72,6 +72,7 @@ class LeaseWiring:
         self._renewer = LeaseRenewer(
             self._store, leases, worker, clock, rng, runtime.ids, metrics, self._failing("renewing")
         )
+        self._renewer.has_left = self._has_left
         self._taking = self._failing("taking")
         self._elector = LeaderElector(self._store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
@@ -107,6 +108,11 @@ class LeaseWiring:
             calm_s=failover_s,
             is_logged=False,
         )
+
+    async def _has_left(self, worker_id: str) -> bool:
+        """By its metrics, which all workers of a fleet have whose leases are assigned."""
+        is_assigned = self._state.behaviour.mode is Mode.ASSIGNED
+        return is_assigned and not await self._items.has_metrics(worker_id)
 
     # -- how leases come --------------------------------------------------------------------------
 

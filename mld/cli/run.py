@@ -173,7 +173,11 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
         log.warning(text, outcome.expired)
         return 0
     if outcome.complete:
-        log.info("Stopped: all children were notified and all leases released")
+        log.info(
+            "Stopped: all children were notified; %s released, %d handed over",
+            counted(outcome.released, "lease", "leases"),
+            outcome.handed_over,
+        )
         return 0
     left = counted(outcome.leases_left, "lease", "leases")
     log.warning("The stop was cut short; %s will expire", left)

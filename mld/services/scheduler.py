@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 #: Upper bound between two comparisons of held leases and consumers; every change wakes it earlier.
 RECONCILE_S = 1.0
+#: Share of the grace of a stop in which the next owners have to be named.
+NAMING_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,15 @@ class StopOutcome:
         complete: every child was notified and every lease released within the grace.
         leases_left: leases that still name us in the table.
         expired: leases that had not been renewed in time, and were not released.
+        released: leases whose rows were left without an owner.
+        handed_over: leases whose rows were left with another worker as the owner.
     """
 
     complete: bool
     leases_left: int = 0
     expired: int = 0
+    released: int = 0
+    handed_over: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,24 +358,36 @@ class Scheduler:
                     await self._idle.wait()
                     await coordinator.settled()
                     await self._release_held()
+                    await coordinator.last_look()
             except TimeoutError:
                 unfinished = counted(len(self._consuming), "shard", "shards")
                 log.warning("Grace period expired; %s unfinished", unfinished)
             finally:
                 self._grace = None
-        left = len(coordinator.renewer.held()) + coordinator.renewer.unreleased
+        renewer = coordinator.renewer
+        left = len(renewer.held()) + renewer.unreleased
         complete = not self._consuming and left == 0 and not self._stop_now
         if self._consuming:
             self.stop_now()
             await self._idle.wait()
-        return StopOutcome(complete=complete, leases_left=left, expired=coordinator.renewer.expired)
+        return StopOutcome(
+            complete=complete,
+            leases_left=left,
+            expired=renewer.expired,
+            released=renewer.releases.released,
+            handed_over=renewer.releases.handed_over,
+        )
 
     async def _end_consumers(self) -> None:
         """Ask all to finish; what has a next owner is read until that one is likely to know it."""
-        named = await self._parts.coordinator.start_hand_offs()
+        grace_s, named = self._config.shutdown_grace_s, frozenset[str]()
+        try:
+            async with asyncio.timeout(grace_s * NAMING_SHARE):
+                named = await self._parts.coordinator.start_hand_offs()
+        except TimeoutError:
+            log.warning("The lease table is too slow to name the next owners of all leases")
         if named:
-            leases = self._config.leases
-            await asyncio.sleep(notice_s(leases.failover_s, self._config.shutdown_grace_s))
+            await asyncio.sleep(notice_s(self._config.leases.failover_s, grace_s))
         for consumer in self.consumers():
             if consumer.lease_key in named:
                 consumer.request_hand_over()

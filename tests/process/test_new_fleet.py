@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -106,6 +108,37 @@ def test_two_workers_that_start_together_share_and_the_other_goes_on_alone(
     wait_until(lambda: len(numbers(*runs.values())) == 80, "the other one reads all")
     assert set(app.owners().values()) == {rest}
     assert runs[rest].stop() == 0, runs[rest].output
+
+
+@pytest.mark.parametrize("generation", ["3.x", "2.x"])
+def test_workers_that_stop_at_once_leave_no_lease_to_each_other(
+    new_app: Callable[..., Application], generation: str
+) -> None:
+    """Each named the other one as the next owner, and the next start waited for the leases to expire."""
+    keys = {"clientVersionConfig": COMPATIBLE} if generation == "2.x" else {}
+    app = new_app(shards=8, failoverTimeMillis="10000", maxLeasesToStealAtOneTime="8", **keys)
+    runs = [app.start(worker=name) for name in ("w1", "w2")]
+    app.put(80)
+    wait_until(lambda: len(numbers(*runs)) == 80, "all records were read")
+    if generation == "3.x":
+        halves = ["w1"] * 4 + ["w2"] * 4
+        wait_until(lambda: sorted(app.owners().values(), key=str) == halves, "halves each")
+    for run in runs:
+        run.signal(signal.SIGTERM)
+    for run in runs:
+        assert run.ends() == 0, run.output
+    rows = app.items()
+    assert len(rows) == 8
+    assert not any({"leaseOwner", "checkpointOwner"} & set(row) for row in rows.values())
+    said = [
+        re.search(r"children were notified; (\d+) leases? released, 0 handed over", run.output)
+        for run in runs
+    ]
+    assert sum(int(one[1]) for one in said if one is not None) == 8
+    app.put(40)
+    after = app.start(worker="w3")
+    wait_until(lambda: len(numbers(*runs, after)) == 120, "the next start reads all")
+    assert after.stop() == 0, after.output
 
 
 def test_leases_of_many_streams_are_those_of_3x_and_can_be_moved(

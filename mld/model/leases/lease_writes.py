@@ -184,19 +184,27 @@ def _containment(lease: Lease, after: Lease) -> tuple[dict[str, dict[str, Any]],
     return attributes, tuple(removed)
 
 
-def releasing(lease: Lease) -> LeaseWrite:
+def releasing(lease: Lease, *, to_nobody: bool = False) -> LeaseWrite:
     """Giving the lease up so that others may take it at once.
 
     Without a hand-off the owner is removed. In a hand-off of a 3.x leader the next owner is already
     named, and only ``checkpointOwner`` is removed: that is how a hand-off is finished.
 
+    Args:
+        lease: the row as its holder last wrote it.
+        to_nobody: the next owner of a hand-off has left the fleet: remove both.
+
     Source: DynamoDBLeaseRefresher.evictLease, assignLease (3.5.1).
     """
-    if lease.checkpoint_owner is not None:
-        after = replace(lease, lease_counter=lease.lease_counter + 1, checkpoint_owner=None)
-        return own_write(lease, after, {}, ("checkpointOwner",))
-    after = replace(lease, lease_counter=lease.lease_counter + 1, lease_owner=None)
-    return own_write(lease, after, {}, ("leaseOwner",))
+    counter = lease.lease_counter + 1
+    if lease.checkpoint_owner is None:
+        after = replace(lease, lease_counter=counter, lease_owner=None)
+        return own_write(lease, after, {}, ("leaseOwner",))
+    if to_nobody:
+        after = replace(lease, lease_counter=counter, lease_owner=None, checkpoint_owner=None)
+        return own_write(lease, after, {}, ("leaseOwner", "checkpointOwner"))
+    after = replace(lease, lease_counter=counter, checkpoint_owner=None)
+    return own_write(lease, after, {}, ("checkpointOwner",))
 
 
 def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:

@@ -264,6 +264,14 @@ class CoordinatorStateStore:
             found += metrics_in(await self._list(place, entity), place.key_name)[0]
         return found
 
+    async def has_metrics(self, worker_id: str) -> bool:
+        """Whether a worker has an item of metrics, read consistently; one that left has none."""
+        for place in self.layout.metrics_reads:
+            item = await self._get(place, worker_id)
+            if item is not None and entity_of(item, place.key_name) is Entity.WORKER_METRIC_STATS:
+                return True
+        return False
+
     async def legacy_metrics(
         self,
     ) -> tuple[tuple[WorkerMetrics, ...], tuple[tuple[str, str], ...]]:

@@ -74,6 +74,9 @@ class FleetMember:
         self._on_mode = on_mode
         state.on_beginning = self._prepare
         self._is_leaving = False
+        #: Set while nothing is run for the fleet: no lead is sought, no metrics are reported.
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def leadership(self) -> LeaderElector | LeaderLock:
@@ -112,9 +115,19 @@ class FleetMember:
         """Worker id -> seconds that it has to run until it gets leases; known to the leader alone."""
         return {} if self._made is None else self._made.assigner.waiting()
 
+    @property
+    def is_assigned(self) -> bool:
+        """Leases are assigned by a leader, not taken."""
+        return self._state.behaviour.mode is Mode.ASSIGNED
+
     async def start_hand_offs(self) -> frozenset[str]:
-        """The worker stops: where leases are assigned, say who goes on with its own; their keys."""
-        if self._made is None or self._state.behaviour.mode is not Mode.ASSIGNED:
+        """The worker stops: where leases are assigned, say who goes on with its own; their keys.
+
+        First its own metrics have to be gone: of workers that stop at the same time each would name
+        another one.
+        """
+        await self._idle.wait()
+        if self._made is None or not self.is_assigned:
             return frozenset()
         return await self._made.assigner.start_hand_offs()
 
@@ -131,6 +144,7 @@ class FleetMember:
         while not self._is_leaving:
             self.follow()
             before = self._state.behaviour
+            self._idle.clear()
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(_for_ever(loop)) for loop in self._loops()]
@@ -140,6 +154,8 @@ class FleetMember:
                         task.cancel()
             except ExceptionGroup as failed:
                 raise failed.exceptions[0] from None
+            finally:
+                self._idle.set()
         await asyncio.Event().wait()
 
     def _loops(self) -> list[FleetLoop]:

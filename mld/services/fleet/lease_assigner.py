@@ -38,6 +38,7 @@ from mld.model.reasons import Reason
 from mld.model.text import counted
 from mld.services.concurrency import Wakeup, for_each
 from mld.services.conditions import Conditions, remedy
+from mld.services.leases.heartbeat import retry_pause_s
 from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ log = logging.getLogger(__name__)
 
 #: Moves that are written at a time.
 WRITES = 20
+#: Looks of a worker that stops, if they fail.
+LOOK_TRIES = 3
 #: Calls for each item that is deleted.
 _DELETE_TRIES = 2
 #: A worker that gave the lead up for having failed is not ready for so long, unless it leads again
@@ -293,13 +296,30 @@ class LeaseAssigner:
                     named.add(lease.lease_key)
 
         try:
-            scan = await self._store.scan()
-            view = self._view(scan, await self._workers.read(scan))
+            view = await self._look_consistently()
             pairs = plan_leaving(view, self._memory, self._worker_id, self._limits)
             await for_each(pairs, WRITES, name)
         except AwsError as error:
             log.warning("Could not name the next owners of this worker's leases: %s", error)
         return frozenset(named)
+
+    async def _look_consistently(self) -> FleetView:
+        """What nobody has changed before; tried again, because other workers stop at the same time.
+
+        Raises:
+            AwsError: the tables could not be read.
+        """
+        for attempt in range(LOOK_TRIES - 1):
+            try:
+                return await self._look_once_consistently()
+            except AwsError as error:
+                log.debug("Could not read the leases: %s", error)
+                await asyncio.sleep(retry_pause_s(attempt, self._rng))
+        return await self._look_once_consistently()
+
+    async def _look_once_consistently(self) -> FleetView:
+        scan = await self._store.scan(consistent=True)
+        return self._view(scan, await self._workers.read(scan))
 
     def _view(self, scan: TableScan, metrics: tuple[WorkerMetrics, ...] | None) -> FleetView:
         return FleetView(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from typing import TYPE_CHECKING
 
+from mld.errors import AwsError, Denied, NotFound
 from mld.model.reasons import Reason
 from mld.services.existence_watch import ExistenceWatch
 
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+#: So long a worker that has stopped looks for leases that others hand over to it, and the pause
+#: between two looks.
+LAST_LOOKS_S = 5.0
+LAST_LOOK_PAUSE_S = 0.5
 
 
 class LeaseCoordinator:
@@ -115,6 +125,28 @@ class LeaseCoordinator:
         They are read on for a while, then handed over; others are released.
         """
         return await self.member.start_hand_offs()
+
+    async def last_look(self) -> None:
+        """After all leases were released: release those that were given to this worker meanwhile.
+
+        In a fleet whose leases are taken nobody gives any.
+        """
+        if not self.member.is_assigned:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_LOOKS_S):
+                while True:
+                    if await self._has_left():
+                        return
+                    await asyncio.sleep(LAST_LOOK_PAUSE_S)
+
+    async def _has_left(self) -> bool:
+        """Look once; True when no other look is needed."""
+        try:
+            return not await self.renewer.release_left()
+        except AwsError as error:
+            log.debug("Could not look for leases that name this worker: %s", error)
+            return isinstance(error, NotFound | Denied)
 
     async def settled(self) -> None:
         """After :meth:`stop_taking`: wait until it is known what is held."""

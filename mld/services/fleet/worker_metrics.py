@@ -8,8 +8,9 @@ measured is reported only where all others report theirs, see :mod:`mld.decide.f
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mld.decide.backoff import backoff_s
 from mld.decide.fleet.assignment.fleet import REPORTS_MISSED
@@ -45,8 +46,11 @@ OPERATING_RANGE = 100
 #: Pauses between tries of a report that failed.
 RETRY_FIRST_S = 0.5
 RETRY_CAP_S = 5.0
-#: At the end the item is taken away within this time, or grows old.
-RETIRE_LIMIT_S = 2.0
+#: Pauses between tries to delete the item at the end.
+RETIRE_FIRST_S = 0.1
+RETIRE_CAP_S = 1.0
+#: At the end the item is deleted within this time, or expires.
+RETIRE_LIMIT_S = 6.0
 
 #: The second report comes so many failover times after the first: the looks of a leader that see
 #: both are one failover time apart at least.
@@ -176,6 +180,9 @@ class WorkerMetricsReporter:
         self._others = OtherFigures()
         self._on_first = on_first
         self._last: WorkerMetrics | None = None
+        self._why_not = ""
+        self._reporting: asyncio.Task[Any] | None = None
+        self._is_answered = asyncio.Event()
         self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
         self._lapses = lapses or Wakeup()
         self._find_most = find_most
@@ -223,12 +230,21 @@ class WorkerMetricsReporter:
         self._last = metrics
         await self._store.report(metrics)
 
+    async def _report_to_the_end(self) -> None:
+        self._reporting = asyncio.current_task()
+        self._is_answered.clear()
+        try:
+            await self.report_once()
+        finally:
+            self._is_answered.set()
+
     async def _report_for_ever(self) -> None:
         failures, early_s = 0, self._second_s
         due_at = self._clock.monotonic() + self._config.report_s
         while True:
             try:
-                await self.report_once()
+                # Not cancelled with this loop: an item that is written after its deletion remains.
+                await asyncio.shield(self._report_to_the_end())
             except AwsError as error:
                 table = self._store.layout.metrics.table
                 text = f"Could not write this worker's metrics into table {table}; without them "
@@ -302,13 +318,30 @@ class WorkerMetricsReporter:
 
     async def _retire(self) -> None:
         """Delete the item, if the table answers soon."""
-        last, self._last = self._last, None
-        if last is None:
+        if self._last is None:
             return
         try:
             # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
-            item = self._store.delete_metrics(self._store.layout.metrics, last)
-            await asyncio.wait_for(item, RETIRE_LIMIT_S)
-        except (AwsError, TimeoutError) as error:
-            why = str(error) or f"no answer within {RETIRE_LIMIT_S:g} s"
+            await asyncio.wait_for(self._delete(self._last), RETIRE_LIMIT_S)
+        except TimeoutError:
+            why = self._why_not or f"no answer within {RETIRE_LIMIT_S:g} s"
             log.warning("Could not delete this worker's metrics; they will expire: %s", why)
+        finally:
+            self._last = None
+            if self._reporting is not None:
+                self._reporting.cancel()
+
+    async def _delete(self, last: WorkerMetrics) -> None:
+        """Until it is done: while the item is there, other workers give leases to this one."""
+        self._why_not = ""
+        if self._reporting is not None:
+            await self._is_answered.wait()
+        for attempt in itertools.count():
+            try:
+                await self._store.delete_metrics(self._store.layout.metrics, last)
+            except AwsError as error:
+                self._why_not = str(error)
+            else:
+                return
+            pause_s = backoff_s(attempt, self._rng, first_s=RETIRE_FIRST_S, cap_s=RETIRE_CAP_S)
+            await asyncio.sleep(pause_s)

@@ -188,6 +188,11 @@ class HeldLeases:
         """A lease was given up, but its row still names us."""
         self._unreleased_at[lease_key] = self._clock.monotonic()
 
+    def forget_unreleased(self, lease_key: str) -> None:
+        """Its row names us no longer."""
+        self._unreleased_at.pop(lease_key, None)
+        self.expired.discard(lease_key)
+
     @property
     def unreleased(self) -> int:
         """Leases that were given up and whose rows still name us; see ``LeaseRenewer.unreleased``."""

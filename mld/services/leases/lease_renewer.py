@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mld.decide.leases.last_look import last_look
 from mld.errors import AwsError, LeaseLost, UnknownOutcome
 from mld.services.concurrency import for_each
 from mld.services.leases.heartbeat import Heartbeat, retry_pause_s
@@ -38,6 +39,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RELEASE_TRIES = 3
+#: Reads of what tells whether the next owner of a lease has left the fleet.
+READ_TRIES = 3
+
+
+async def _has_not(_worker_id: str) -> bool:
+    """Nobody is known to have left the fleet."""
+    return False
+
+
+@dataclass(slots=True)
+class Releases:
+    """What became of the rows of leases that were given up, as this worker wrote them.
+
+    Attributes:
+        released: without an owner.
+        handed_over: with another worker as the owner.
+    """
+
+    released: int = 0
+    handed_over: int = 0
+
+    def note(self, row: Lease) -> None:
+        """A row as it is stored after its release."""
+        if row.lease_owner is None:
+            self.released += 1
+        else:
+            self.handed_over += 1
 
 
 class LeaseRenewer:
@@ -61,6 +89,10 @@ class LeaseRenewer:
         self._clock = clock
         self._rng = rng
         self._held = HeldLeases(config, clock, ids)
+        #: Leases that were released or handed over since the stop began.
+        self.releases = Releases()
+        #: Whether a worker has left the fleet, by a consistent read: it gets no lease handed over.
+        self.has_left: Callable[[str], Awaitable[bool]] = _has_not
         #: Renews what is held; run it beside all else.
         self.heartbeat = Heartbeat(store, self._held, config, clock, rng, metrics, failing)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
@@ -272,17 +304,56 @@ class LeaseRenewer:
         """Release a row that names us and is not held, with a few tries; returns as :meth:`release`."""
         for attempt in range(RELEASE_TRIES):
             try:
-                return await self._store.evict(lease)
+                row = await self._store.evict(lease, self._is_known_to_have_left)
             except AwsError as error:
                 log.warning("Could not release lease %s: %s", lease.lease_key, error)
                 if attempt + 1 < RELEASE_TRIES:
                     await asyncio.sleep(retry_pause_s(attempt, self._rng))
+            else:
+                if row is None:
+                    return False
+                self.releases.note(row)
+                self._held.forget_unreleased(lease.lease_key)
+                return True
         self._held.note_unreleased(lease.lease_key)
         return False
+
+    async def _is_known_to_have_left(self, worker_id: str) -> bool:
+        """A read that fails proves nothing."""
+        for attempt in range(READ_TRIES):
+            try:
+                return await self.has_left(worker_id)
+            except AwsError as error:
+                log.debug("Could not read whether worker %s has left: %s", worker_id, error)
+                if attempt + 1 < READ_TRIES:
+                    await asyncio.sleep(retry_pause_s(attempt, self._rng))
+        return False
+
+    async def release_left(self) -> bool:
+        """After the stop: release rows that name this worker although it does not hold them.
+
+        Leaders, and other workers that stop, may have named it before they knew that it stops.
+
+        Returns:
+            True while other workers are still about to hand leases over to this one.
+
+        Raises:
+            AwsError: the table could not be read.
+        """
+        scan = await self._store.scan(consistent=True)
+        held = {one.lease.lease_key for one in self.held()}
+        found = last_look(scan.leases, self._worker_id, held)
+        await for_each(found.to_release, self._config.renewal_threads, self._release_row)
+        return found.are_coming
+
+    async def _release_row(self, lease: Lease) -> None:
+        async with self.exclusive(lease.lease_key):
+            await self.give_back(lease)
 
     def stop_regaining(self) -> None:
         """From now on a lease that lapsed is not picked up again (the worker is stopping)."""
         self._held.close()
+        self.releases = Releases()
 
     # -- writing ----------------------------------------------------------------------------------
 

@@ -89,35 +89,41 @@ class TableScanner:
         #: costs a tenth of reading them.
         self._read: dict[str, tuple[Mapping[str, Any], Lease]] = {}
 
-    async def scan(self, size_bytes: int) -> TableScan:
-        """Read the table, eventually consistent, page by page.
+    async def scan(self, size_bytes: int, *, consistent: bool = False) -> TableScan:
+        """Read the table page by page.
 
         Args:
             size_bytes: of the table; decides into how many parallel segments the scan is divided,
                 unless the configuration says so.
+            consistent: see all writes that were answered before.
 
         Raises:
             AwsError: a page could not be read; nothing is known.
         """
         started_at = self._clock.monotonic()
         segments = self._config.scan_segments or segments_for(size_bytes)
-        items = await self._scan_all(segments)
+        items = await self._scan_all(segments, consistent=consistent)
         return self._sort_out(items, started_at)
 
-    async def _scan_all(self, segments: int) -> list[Mapping[str, Any]]:
+    async def _scan_all(self, segments: int, *, consistent: bool) -> list[Mapping[str, Any]]:
         if segments == 1:
-            return await self._scan_segment(0, 1)
+            return await self._scan_segment(0, 1, consistent=consistent)
         try:
             async with asyncio.TaskGroup() as group:
                 parts = [
-                    group.create_task(self._scan_segment(n, segments)) for n in range(segments)
+                    group.create_task(self._scan_segment(n, segments, consistent=consistent))
+                    for n in range(segments)
                 ]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         return [item for part in parts for item in part.result()]
 
-    async def _scan_segment(self, segment: int, segments: int) -> list[Mapping[str, Any]]:
+    async def _scan_segment(
+        self, segment: int, segments: int, *, consistent: bool
+    ) -> list[Mapping[str, Any]]:
         request: dict[str, Any] = {"TableName": self._config.table_name}
+        if consistent:
+            request["ConsistentRead"] = True
         if segments > 1:
             request |= {"Segment": segment, "TotalSegments": segments}
         return await all_items("Scan", self._dynamodb.scan, request)

@@ -59,7 +59,7 @@ from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
@@ -76,6 +76,11 @@ log = logging.getLogger(__name__)
 
 #: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
 WRITE_TRIES = 3
+
+
+async def _has_not(_worker_id: str) -> bool:
+    """Nobody is known to have left the fleet."""
+    return False
 
 
 class LeaseStore:
@@ -129,10 +134,15 @@ class LeaseStore:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def scan(self) -> TableScan:
-        """Read the whole table, eventually consistent; also kept as :attr:`last_scan`."""
+    async def scan(self, *, consistent: bool = False) -> TableScan:
+        """Read the whole table; also kept as :attr:`last_scan`.
+
+        Args:
+            consistent: see all writes that were answered before, for twice the capacity.
+        """
         try:
-            self.last_scan = await self._scanner.scan(self.table.size_bytes)
+            size_bytes = self.table.size_bytes
+            self.last_scan = await self._scanner.scan(size_bytes, consistent=consistent)
         except NotFound:
             self.table_check_wanted.wake()
             raise
@@ -222,18 +232,28 @@ class LeaseStore:
             lease, lambda row: containing(row, failure, skipped, throughput_kbps)
         )
 
-    async def evict(self, lease: Lease) -> bool:
+    async def evict(
+        self, lease: Lease, has_left: Callable[[str], Awaitable[bool]] = _has_not
+    ) -> Lease | None:
         """Release a lease that we hold, so that another worker can take it at once.
 
+        Args:
+            has_left: asked about the next owner of a lease in a hand-off: True = it has left the
+                fleet, so nobody becomes the owner.
+
         Returns:
-            False when it had already been taken away or deleted.
+            The row as stored; None when it had already been taken away or deleted.
         """
+
+        async def release(row: Lease) -> LeaseWrite:
+            is_named = row.is_handed_over and row.lease_owner is not None
+            return releasing(row, to_nobody=is_named and await has_left(str(row.lease_owner)))
+
         try:
-            await self._write_as_holder(lease, releasing)
+            return await self._write_as_holder_after(lease, release)
         except LeaseLost as lost:
             log.debug("Nothing to release: %s", lost)
-            return False
-        return True
+            return None
 
     async def carry_out(self, lease: Lease, request: LeaseRequest, at_s: float) -> Lease:
         """Do what the holder was asked for; otherwise like :meth:`renew`.
@@ -259,8 +279,16 @@ class LeaseStore:
             await self._dynamodb.update_item(TableName=self.table_name, **write)
 
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
+        async def make_now(row: Lease) -> LeaseWrite:
+            return make(row)
+
+        return await self._write_as_holder_after(lease, make_now)
+
+    async def _write_as_holder_after(
+        self, lease: Lease, make: Callable[[Lease], Awaitable[LeaseWrite]]
+    ) -> Lease:
         for _ in range(WRITE_TRIES):
-            write = marking(make(lease), self.find_stream_mark())
+            write = marking(await make(lease), self.find_stream_mark())
             unanswered: UnknownOutcome | None = None
             try:
                 answer = await self._dynamodb.update_item(

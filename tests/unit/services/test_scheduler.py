@@ -32,6 +32,7 @@ from mld.model.reasons import Reason
 from mld.model.sequence import SHARD_END
 from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions
+from mld.services.leases.lease_renewer import Releases
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.services.streams.stream_context import SingleStream
 from tests.fakes.clock import LoopClock
@@ -59,6 +60,7 @@ class Renewer:
         self.carrying_out_takes_s = 0.0
         self.defect: Exception | None = None
         self.unreleased = self.expired = 0
+        self.releases = Releases()
         self._count = 0
 
     def gain(self, *keys: str, **fields: Any) -> None:
@@ -164,6 +166,7 @@ class World:
         self.start_takes_s = 0.0
         self.successors: frozenset[str] = frozenset()
         self.naming_takes_s = 0.0
+        self.last_looks = 0
         self.start_count = 0
         self.syncs: list[Exception | None] = []
         self.taking = True
@@ -223,6 +226,10 @@ class World:
     async def start_hand_offs(self) -> frozenset[str]:
         await asyncio.sleep(self.naming_takes_s)
         return self.successors
+
+    async def last_look(self) -> None:
+        assert not self.renewer.leases, "all were released before"
+        self.last_looks += 1
 
     async def settled(self) -> None:
         if self.arrives_late:
@@ -904,6 +911,18 @@ async def test_a_worker_that_stops_reads_on_until_the_next_owners_can_know_it():
     assert await task == StopOutcome(complete=True)
     assert asyncio.get_running_loop().time() - began_at == pytest.approx(4.5, abs=0.2)
     assert [one.heard[:1] for one in world.made] == [["hand over"], ["stop"]]
+    assert world.last_looks == 1
+
+
+@simulated
+async def test_a_table_too_slow_to_name_next_owners_leaves_the_children_their_time(caplog):
+    world = World()
+    task = await world.working(A)
+    world.successors, world.naming_takes_s = frozenset({A}), 60.0
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+    assert world.made[0].heard == ["stop"]
+    assert "too slow to name the next owners" in caplog.text
 
 
 @pytest.mark.parametrize("when_s", [0.5, 3.0])

@@ -61,6 +61,10 @@ class Assigning:
     def wake(self):
         self._heard.append("is woken")
 
+    async def start_hand_offs(self):
+        self._heard.append(("names", self.world.row("me")))
+        return frozenset({"named"})
+
     def observe(self, scan):
         """Nobody looks here."""
 
@@ -96,6 +100,7 @@ class Member:
         self.store = world.store()
         self.elected = Leading(self.heard)
         self.assigner = Assigning(self.heard)
+        self.assigner.world = world
         runtime = world.runtime("me")
         reporter = WorkerMetricsReporter(self.items, config, "me", runtime)
         ready = MigrationReadyMonitor(
@@ -170,6 +175,24 @@ def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():
         assert world.row("me") == {}
         assert me.times_made == 1
         assert not task.done()
+        await stop(task)
+
+    on_table(test)
+
+
+def test_the_metrics_of_a_worker_that_stops_are_gone_before_it_names_next_owners():
+    """Of two workers that stopped at once each named the other one."""
+
+    async def test(world):
+        me = Member(world)
+        assert await me.member.start_hand_offs() == frozenset()  # nothing has run yet
+        await me.state.join(is_new=True)
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(1)
+        world.fault("slow", "DeleteItem", seconds=3)
+        me.member.leave()
+        assert await me.member.start_hand_offs() == {"named"}
+        assert me.heard[-1] == ("names", {})
         await stop(task)
 
     on_table(test)

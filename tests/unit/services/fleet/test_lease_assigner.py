@@ -14,7 +14,7 @@ from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.reasons import Reason
 from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
-from mld.services.fleet.lease_assigner import LeaseAssigner
+from mld.services.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import World, lease
@@ -544,14 +544,24 @@ def test_a_worker_that_stops_names_who_goes_on_and_keeps_its_leases_meanwhile():
     with_leader(test, "me", "you")
 
 
-@pytest.mark.parametrize("operation", ["Scan", "UpdateItem"])
-def test_a_worker_that_stops_names_nobody_where_the_table_does_not_answer(operation):
+@pytest.mark.parametrize(("operation", "times"), [("Scan", LOOK_TRIES), ("UpdateItem", 1)])
+def test_a_worker_that_stops_names_nobody_where_the_table_does_not_answer(operation, times):
     async def test(world, leader):
         world.put(lease(0, lease_owner="me"))
         await leader.renewer.adopt_own()
-        world.fault("refuse", operation, error=Throttled(operation, "x"))
+        world.fault("refuse", operation, error=Throttled(operation, "x"), times=times)
         assert await leader.assigner.start_hand_offs() == set()
         assert leader.owner(A) == ("me", None)
+
+    with_leader(test, "me", "you")
+
+
+def test_a_worker_that_stops_looks_again_where_the_table_refused():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"))
+        await leader.renewer.adopt_own()
+        world.fault("refuse", "Scan", error=Throttled("Scan", "x"), times=LOOK_TRIES - 1)
+        assert await leader.assigner.start_hand_offs() == {A}
 
     with_leader(test, "me", "you")
 

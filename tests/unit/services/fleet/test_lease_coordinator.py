@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from mld.app.leases import LeaseWiring
 from mld.decide.fleet.client_version import Mode
-from mld.errors import ResourceMissing
+from mld.errors import Denied, ResourceMissing, Throttled
 from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
@@ -16,7 +17,11 @@ from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import GIVE_UP_S, WANTED_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
-from mld.services.fleet.lease_coordinator import LeaseCoordinator
+from mld.services.fleet.lease_coordinator import (
+    LAST_LOOK_PAUSE_S,
+    LAST_LOOKS_S,
+    LeaseCoordinator,
+)
 from mld.services.leases.lease_taker import LeaseTaker
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
@@ -314,3 +319,55 @@ def test_a_worker_that_does_not_lead_asks_for_no_table():
         assert "DescribeTable" not in [one[1] for one in world.requests[asked:]]
 
     run(main())
+
+
+class Looking:
+    """A renewer whose looks find what they are told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def release_left(self):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def coordinator(renewer, *, is_assigned=True):
+    member = SimpleNamespace(is_assigned=is_assigned)
+    return LeaseCoordinator(None, renewer, None, None, None, None, member)
+
+
+@pytest.mark.parametrize(
+    ("answers", "looks"),
+    [
+        ((False,), 1),
+        ((True, True, False), 3),
+        ((Throttled("Scan", "x"), True, False), 3),
+        ((Denied("Scan", "x"),), 1),
+    ],
+)
+def test_a_worker_that_stops_looks_until_nobody_hands_it_leases(answers, looks):
+    async def main():
+        began_s = asyncio.get_running_loop().time()
+        renewer = Looking(*answers)
+        await coordinator(renewer).last_look()
+        assert renewer.answers == list(answers[-1:])
+        took_s = asyncio.get_running_loop().time() - began_s
+        assert took_s == pytest.approx((looks - 1) * LAST_LOOK_PAUSE_S, abs=0.01)
+
+    run(main())
+
+
+def test_a_worker_that_stops_does_not_wait_long_for_leases():
+    async def main():
+        began_s = asyncio.get_running_loop().time()
+        await coordinator(Looking(True)).last_look()
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(LAST_LOOKS_S, abs=0.01)
+
+    run(main())
+
+
+def test_in_a_2x_fleet_nobody_gives_leases_to_a_worker():
+    run(coordinator(None, is_assigned=False).last_look())

@@ -4,12 +4,16 @@ import asyncio
 
 import pytest
 
-from mld.errors import ConfigError, Denied
+from mld.errors import ConfigError, Denied, Throttled
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.model.reasons import Reason
 from mld.services.conditions import Conditions
-from mld.services.fleet.worker_metrics import WorkerMetricsReader, WorkerMetricsReporter
+from mld.services.fleet.worker_metrics import (
+    RETIRE_LIMIT_S,
+    WorkerMetricsReader,
+    WorkerMetricsReporter,
+)
 from tests.fakes.lease_world import TABLE, on_table_with
 
 
@@ -248,11 +252,54 @@ def test_an_item_that_cannot_be_taken_away_grows_old(caplog):
         task.cancel()
         with caplog.at_level("WARNING", "mld.services.fleet"):
             await asyncio.gather(task, return_exceptions=True)
-        assert world.clock.monotonic() - began < 3
+        assert world.clock.monotonic() - began < RETIRE_LIMIT_S + 1
         assert "they will expire: no answer within" in caplog.text
         idle = asyncio.create_task(reporter(world).run())
         idle.cancel()
         await asyncio.gather(idle, return_exceptions=True)
+
+    on_table(test)
+
+
+def test_an_item_is_deleted_again_where_the_table_refuses(caplog):
+    async def test(world):
+        task = asyncio.create_task(reporter(world).run())
+        await asyncio.sleep(1)
+        world.fault("refuse", "DeleteItem", times=4, error=Throttled("DeleteItem", "x"))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert world.row("me") == {}
+
+    on_table(test)
+    assert "they will expire" not in caplog.text
+
+
+def test_the_log_says_why_an_item_could_not_be_deleted(caplog):
+    async def test(world):
+        task = asyncio.create_task(reporter(world).run())
+        await asyncio.sleep(1)
+        world.fault("refuse", "DeleteItem", times=10**6, error=Denied("DeleteItem", "AccessDenied"))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    on_table(test)
+    assert "they will expire: DeleteItem: AccessDenied" in caplog.text
+
+
+@pytest.mark.parametrize("seconds", [2.0, 60.0])
+def test_a_report_under_way_is_not_written_after_the_deletion(seconds):
+    async def test(world):
+        task = asyncio.create_task(reporter(world).run())
+        await asyncio.sleep(29.5)
+        world.fault("slow", "UpdateItem", seconds=seconds)
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        is_answered = seconds < RETIRE_LIMIT_S
+        assert (world.row("me") == {}) == is_answered
+        before = world.row("me")
+        await asyncio.sleep(120)
+        assert world.row("me") == before
 
     on_table(test)
 

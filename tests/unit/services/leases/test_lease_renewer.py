@@ -13,6 +13,7 @@ from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.leases.steering_writes import requesting
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
+from mld.services.leases.lease_renewer import READ_TRIES, Releases
 from mld.services.leases.lease_store import LeaseStore
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
@@ -800,6 +801,60 @@ def test_a_released_lease_is_free_in_the_table_and_no_longer_held():
         assert renewer.held() == ()
         assert stored(world).lease_owner is None
         assert await renewer.changed.wait(0)
+
+    with_held(test)
+
+
+@pytest.mark.parametrize(
+    ("failures", "owner"), [(0, None), (READ_TRIES - 1, None), (READ_TRIES, "next")]
+)
+def test_a_lease_is_handed_over_unless_its_next_owner_is_known_to_have_left(failures, owner):
+    async def test(world, renewer):
+        answers = [Throttled("GetItem", "x")] * failures
+
+        async def has_left(worker):
+            assert worker == "next"
+            if answers:
+                raise answers.pop()
+            return True
+
+        renewer.has_left = has_left
+        world.change(KEY, leaseOwner="next", checkpointOwner="me")
+        assert await renewer.release(KEY, only(renewer).token)
+        assert (stored(world).lease_owner, stored(world).checkpoint_owner) == (owner, None)
+        assert renewer.releases == Releases(released=owner is None, handed_over=owner is not None)
+
+    with_held(test)
+
+
+def test_rows_that_name_a_worker_that_has_stopped_are_released():
+    async def test(world, renewer):
+        renewer.stop_regaining()
+        world.put(
+            lease(1, lease_owner="me"),
+            lease(2, lease_owner="me", checkpoint_owner="other"),
+            lease(3, lease_owner="other"),
+        )
+        assert await renewer.release_left()
+        assert stored(world).lease_owner == "me"  # it is held
+        assert world.owners()[lease(1).lease_key] is None
+        world.change(lease(2).lease_key, checkpointOwner=None)
+        await renewer.release(KEY, only(renewer).token)
+        assert not await renewer.release_left()
+        assert list(world.owners().values()) == [None, None, None, "other"]
+        assert renewer.releases == Releases(released=3)
+
+    with_held(test)
+
+
+def test_a_lease_whose_release_failed_is_released_by_the_last_look():
+    async def test(world, renewer):
+        world.fault("throttle", times=3)
+        assert not await renewer.release(KEY, only(renewer).token)
+        assert renewer.unreleased == 1
+        assert not await renewer.release_left()
+        assert stored(world).lease_owner is None
+        assert renewer.unreleased == 0
 
     with_held(test)
 

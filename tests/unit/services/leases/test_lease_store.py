@@ -304,6 +304,36 @@ def test_releasing_during_a_hand_off_hands_over():
     on_table(test, MINE)
 
 
+@pytest.mark.parametrize("fault", [None, "lose answer", "lose request"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_lease_whose_next_owner_has_left_is_released(fault, is_known):
+    """Both workers stop: the other one would be the owner of a lease that nobody reads."""
+
+    async def test(world, store):
+        asked = []
+
+        async def has_left(worker):
+            asked.append(worker)
+            return True
+
+        world.change(KEY, leaseOwner="next", checkpointOwner="me")
+        if fault:
+            world.fault(fault)
+        row = await store.evict(stored(world) if is_known else MINE, has_left)
+        assert row == stored(world)
+        assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == (None, None, 8)
+        assert set(asked) == {"next"}
+
+    on_table(test, MINE)
+
+
+def test_nobody_is_asked_about_where_a_lease_has_no_next_owner():
+    async def test(world, store):
+        assert (await store.evict(MINE, None)).lease_owner is None
+
+    on_table(test, MINE)
+
+
 # -- taking ---------------------------------------------------------------------------------------
 
 
