@@ -74,12 +74,12 @@ def _former_list(
     policy: FormerPolicy, ports: Ports
 ) -> Callable[[], Awaitable[tuple[ListedStream, ...]]]:
     """Reads the streams that the properties file names now for the deletion of their leases."""
-    read = ports.read_properties
+    read = ports.read_entries
 
     async def named() -> tuple[ListedStream, ...]:
         if read is None:
             return policy.named
-        return named_in(await ports.offload.run(read), "the properties file")
+        return named_in(await ports.offload.run(read))
 
     return named
 

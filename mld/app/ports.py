@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from mld.model.config.properties import Entry
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.consuming import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.ports.metrics import MetricSender
@@ -52,7 +53,8 @@ class Ports:
         schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
         letters: None without ``childFailurePolicy = deadletter``.
         release_memory: gives free memory back to the system, if there is a way.
-        read_properties: the bytes of the file of the configuration as it is now; None = not known.
+        read_entries: the properties as the file has them now, with what is set outside it; None =
+            not known.
         service_time: epoch seconds by the dates of Kinesis' answers; None where they have none.
         dropped_messages: log messages since the start that nobody took.
         find_load: finds what measures how busy this place is; None = nothing does.
@@ -74,7 +76,7 @@ class Ports:
     schemas: SchemaPorts | None = None
     letters: LetterStore | None = None
     release_memory: Callable[[], object] = _keep_memory
-    read_properties: Callable[[], bytes] | None = None
+    read_entries: Callable[[], tuple[Entry, ...]] | None = None
     service_time: Callable[[], float | None] = _undated
     dropped_messages: Callable[[], int] = int
     find_load: FindLoad | None = None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from mld.model.config.config import Config
+    from mld.model.config.properties import Entry
     from mld.model.credentials import CredentialChain
     from mld.ports.consuming import ChildLauncher, LetterStore
     from mld.ports.runtime import LoadSource
@@ -163,12 +164,12 @@ class _Opened:
 
 @contextmanager
 def real_ports(
-    config: Config, read_properties: Callable[[], bytes] | None = None
+    config: Config, read_entries: Callable[[], tuple[Entry, ...]] | None = None
 ) -> Iterator[RealWorld]:
     """Clients, pools, the guardian of the children; closed on exit.
 
     Args:
-        read_properties: see :class:`Ports`.
+        read_entries: see :class:`Ports`.
 
     Raises:
         ConfigError: no region, or an endpoint that is no URL.
@@ -210,7 +211,7 @@ def real_ports(
             schemas=schemas,
             letters=opened.letters(region),
             release_memory=return_free_memory,
-            read_properties=read_properties,
+            read_entries=read_entries,
             service_time=kinesis_port.clock.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,

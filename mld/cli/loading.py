@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mld.adapters.output.logs import LogFormat, LogSettings, set_up
 from mld.cli.arguments import CUTOFF, working_directory
 from mld.cli.machine import on_this_machine
+from mld.cli.overrides import given_overrides
 from mld.errors import ConfigError
 from mld.model.config.build import Built, build_config
 from mld.model.findings import Severity, nearest
@@ -88,9 +89,10 @@ def build(path: str, *, worker_id: str, shown_as: str | None = None) -> Built:
         shown_as: what findings call the file; None = its path.
 
     Raises:
-        ConfigError: unreadable, or its syntax is broken.
+        ConfigError: unreadable, its syntax is broken, or the environment lacks a variable of it.
     """
-    return build_config(read_properties(path), shown_as or path, worker_id=worker_id)
+    data, source = read_properties(path), shown_as or path
+    return build_config(data, source, worker_id=worker_id, overrides=given_overrides())
 
 
 def read_config(path: str) -> Config:

@@ -21,9 +21,11 @@ import mld
 from mld.cli.arguments import WholeNumber
 from mld.cli.loading import read_properties
 from mld.cli.options import takes_properties_file
+from mld.cli.overrides import given_overrides
 from mld.errors import ConfigError
 from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
+from mld.model.config.overrides import Overrides
 from mld.model.config.properties import Entry, last_of_each, parse
 from mld.model.config.stream_list import parse_streams
 from mld.model.text import counted
@@ -85,14 +87,16 @@ class Target:
     consumers: tuple[str, ...] = ()
 
 
-def target_of(data: bytes, source: str) -> Target:
+def target_of(values: Mapping[str, str], source: str) -> Target:
     """Streams, region and account of a properties file.
 
+    Args:
+        values: from :func:`values_of`.
+
     Raises:
-        ConfigError: the grammar is broken, the file names no stream, or streams of several regions
-            or accounts, which the embedded Kinesis has not.
+        ConfigError: the file names no stream, or streams of several regions or accounts, which the
+            embedded Kinesis has not.
     """
-    values = _values(data, source)
     consumers = tuple(values[key].strip() for key in sorted(values) if _CONSUMER_KEY.fullmatch(key))
     consumers = tuple(arn for arn in consumers if arn)
     target = _target(values, source)
@@ -137,9 +141,8 @@ def _many(text: str, region: str, source: str) -> Target:
     return Target(tuple(one.name for one in listed), region, account)
 
 
-def starts_at_latest(data: bytes, source: str) -> bool:
+def starts_at_latest(values: Mapping[str, str]) -> bool:
     """Whether a worker of this file skips what is in the stream before it starts."""
-    values = _values(data, source)
     position = values.get("initialpositioninstream", "").strip().upper() or "LATEST"
     return position == "LATEST" and "initialpositioninstreamextended" not in values
 
@@ -152,24 +155,28 @@ def overridden(data: bytes, source: str, replacements: Mapping[str, str]) -> byt
     Args:
         replacements: key to value; each also replaces the file's own entry of that key.
     """
-    dropped = _REPLACED | {key.lower() for key in replacements}
     lines: list[str] = []
     for entry in parse(data, source):
-        key = entry.key.lower()
-        if key not in dropped and not key.startswith(_REPLACED_PREFIXES):
+        if not _is_replaced(entry, replacements):
             lines += [""] * (entry.line - 1 - len(lines))
             lines.append(_line(entry.key, entry.value))
     lines += [_line(key, value) for key, value in replacements.items()]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
+def _is_replaced(entry: Entry, replacements: Mapping[str, str]) -> bool:
+    key = entry.key.lower()
+    dropped = _REPLACED | {key.lower() for key in replacements}
+    return key in dropped or key.startswith(_REPLACED_PREFIXES)
+
+
 def _line(key: str, value: str) -> str:
     return f"{_escaped(key)}={_escaped(value)}"
 
 
-def _values(data: bytes, source: str) -> dict[str, str]:
-    entries: dict[str, Entry] = last_of_each(parse(data, source))
-    return {key.lower(): entry.value for key, entry in entries.items()}
+def values_of(entries: tuple[Entry, ...]) -> dict[str, str]:
+    """Values by their keys in lower case."""
+    return {key.lower(): entry.value for key, entry in last_of_each(entries).items()}
 
 
 def _escaped(text: str) -> str:
@@ -247,15 +254,16 @@ def local(
     credentials, and prints the addresses of the servers for other programs. Without FILE only the
     servers run, for your tests. Ctrl-C stops everything; nothing is kept.
     """
-    data = None
+    data, overrides, values = None, Overrides(), dict[str, str]()
     target = Target(names, "us-east-1", "123456789012")
     if file is not None:
         if names:
             raise click.UsageError(
                 "--stream goes without a properties file, which names the stream"
             )
-        data = read_properties(file)
-        target = target_of(data, file)
+        data, overrides = read_properties(file), given_overrides()
+        values = values_of(overrides.entries(data, file))
+        target = target_of(values, file)
     elif daemon_arguments:
         raise click.UsageError("arguments for the daemon need a properties file")
     if put is not None and not target.streams:
@@ -273,13 +281,17 @@ def local(
                 print_endpoints(aws, err=False)
                 signal.pause()
             return 0
-        text = overridden(data, file, replacements(aws, data, file, puts=bool(put)))
+        replaced = replacements(aws, values, puts=bool(put))
+        text = overridden(data, file, replaced)
+        settings = [one for one in overrides.settings if not _is_replaced(one, replaced)]
+        environment = replace(overrides, settings=tuple(settings)).as_environment()
         with tempfile.TemporaryDirectory(prefix="kcl-mld-") as folder:
             copy = Path(folder, Path(file).name)
             copy.write_bytes(text)
             argv = ["--properties", str(copy), "--shown-as", file, *daemon_arguments]
             print_endpoints(aws, err=True)
-            return stopped.run(run_daemon(argv, aws.environment_for_child()))
+            env = aws.environment_for_child() | environment
+            return stopped.run(run_daemon(argv, env))
 
 
 def prepare_stream(aws: EmbeddedAws, stream: str, shards: int, put: str | None) -> None:
@@ -311,7 +323,7 @@ def prepare_consumers(aws: EmbeddedAws, arns: Sequence[str]) -> None:
             raise ConfigError(why, key="consumerArn") from None
 
 
-def replacements(aws: EmbeddedAws, data: bytes, source: str, *, puts: bool) -> dict[str, str]:
+def replacements(aws: EmbeddedAws, values: Mapping[str, str], *, puts: bool) -> dict[str, str]:
     """Keys that make a worker of the file talk to the embedded AWS."""
     replaced = {
         "AwsCredentialsProvider": "DefaultCredentialsProvider",
@@ -320,7 +332,7 @@ def replacements(aws: EmbeddedAws, data: bytes, source: str, *, puts: bool) -> d
         "dynamoDBEndpoint": aws.moto_url,
         "cloudWatchClient.endpointOverride": aws.moto_url,
     }
-    if puts and starts_at_latest(data, source):
+    if puts and starts_at_latest(values):
         click.echo("initialPositionInStream is LATEST: TRIM_HORIZON is used to see --put", err=True)
         replaced["initialPositionInStream"] = "TRIM_HORIZON"
     return replaced

@@ -27,7 +27,8 @@ from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
 from mld.model.config.child_command import SPARK_PROGRAM, spark_command, split_command
 from mld.model.config.config import CREDENTIAL_KEYS
-from mld.model.config.properties import last_of_each, parse
+from mld.model.config.overrides import overrides_of
+from mld.model.config.properties import last_of_each
 from mld.model.config.stream_list import ListedStream
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
@@ -210,7 +211,11 @@ def _for_spark(built: Built, file: str, *, is_here: bool) -> Built:
     programs = _programs_of(built, built.setting("executableName"))
     commands = [(key, line, spark_command(argv)) for key, line, argv in programs]
     direct = [(key, line, command) for key, line, command in commands if command is not None]
-    written = {one.name: _Key(one.text or "", file, one.line) for one in built.spark if one.line}
+    written = {
+        one.name: _Key(one.text or "", one.entry.origin or file, one.entry.line or None)
+        for one in built.spark
+        if one.entry is not None
+    }
     try:
         folder = str(Path.cwd()) if is_here else None
     except FileNotFoundError:  # it was deleted
@@ -252,13 +257,17 @@ def _read(path: str, written: Mapping[str, _Key]) -> tuple[dict[str, _Key], list
         written: keys of the daemon's file, which count instead.
     """
     try:
-        entries = last_of_each(parse(Path(system_text(path)).read_bytes(), path))
+        data = Path(system_text(path)).read_bytes()
+        entries = last_of_each(overrides_of(os.environ).entries(data, path))
     except OSError:  # reported with the program
         return {}, []
     except ConfigError as error:
         return {}, [Finding(Severity.ERROR, path, None, None, mask(str(error)))]
     ours = {name: entry for name, entry in entries.items() if name.startswith(PREFIX)}
-    keys = {name: _Key(entry.value, path, entry.line) for name, entry in ours.items()}
+    keys = {
+        name: _Key(entry.value, entry.origin or path, entry.line or None)
+        for name, entry in ours.items()
+    }
     counts = [entry for name, entry in ours.items() if name not in written]
     return keys, list(_wrong(counts, path))
 
@@ -268,7 +277,7 @@ def _wrong(entries: Iterable[Entry], path: str) -> Iterator[Finding]:
         if (problem := problem_of(entry)) is not None:
             severity = problem.severity if is_known(entry.key) else Severity.ERROR
             judged = Problem(severity, problem.text, problem.suggestion)
-            yield _finding(path, mask(entry.key), entry.line, judged)
+            yield _finding(entry.origin or path, mask(entry.key), entry.line or None, judged)
 
 
 def _of_faults(keys: Mapping[str, _Key], file: str, faults: Iterable[SparkFault]) -> list[Finding]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import mld
+from mld.cli.overrides import OVERRIDE_OPTIONS, takes_overrides
 from mld.cli.run_options import LEVELS, RunOptions
 from mld.errors import ConfigError
 from mld.model.masking import brief
@@ -139,6 +140,7 @@ def takes_properties_file(
             type=click.Path(),
             help="Properties file; overrides a plain FILE.",
         )
+        @takes_overrides
         @functools.wraps(command)
         def with_file(
             *args: Any, files: tuple[str, ...], properties: tuple[str, ...], **options: Any
@@ -172,6 +174,7 @@ def takes_file_and_names(what: str) -> Callable[[Callable[..., Any]], Callable[.
             type=click.Path(),
             help=f"Properties file; every other word is one {what.strip('[].').lower()} then.",
         )
+        @takes_overrides
         @functools.wraps(command)
         def with_names(
             *args: Any, words: tuple[str, ...], properties: tuple[str, ...], **options: Any
@@ -250,6 +253,7 @@ run_command = RunCommand(
             type=click.Path(),
             help="Properties file; overrides a plain FILE.",
         ),
+        *(click.Option([name], **attributes) for name, attributes in OVERRIDE_OPTIONS.items()),
         click.Option(
             ["-l", "--log-configuration"],
             metavar="FILE",

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from mld.cli.options import takes_properties_file
+from mld.cli.overrides import typed_overrides
 
 
 @click.command("print-command")
@@ -56,7 +57,7 @@ def print_command(
         raise click.UsageError("there is no installed sample: name a file with --properties", ctx)
     if not file:
         raise click.UsageError("Must provide arguments: --properties", ctx)
-    command = [*_program(), "--properties", file]
+    command = [*_program(), "--properties", file, *typed_overrides()]
     if log_configuration:
         command += ["--log-configuration", log_configuration]
     click.echo(shlex.join(command))

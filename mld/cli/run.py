@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
     from mld.model.config.config import Config
+    from mld.model.config.overrides import Overrides
+    from mld.model.config.properties import Entry
     from mld.model.config.stream_list import StreamList
     from mld.model.streams.stream import Stream
 
@@ -115,13 +117,20 @@ def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) 
     from mld.adapters.children.child_process import raise_descriptor_limit
     from mld.adapters.systemd import SystemdNotify
     from mld.app import real_ports
+    from mld.cli.overrides import given_overrides
 
     systemd = SystemdNotify(os.environ, os.getpid())
     keep_large_blocks()
     raise_descriptor_limit()
-    with real_ports(config, Path(options.properties_file).read_bytes) as world:
+    read = partial(_read_entries, Path(options.properties_file), given_overrides())
+    with real_ports(config, read) as world:
         starting.close()
         return asyncio.run(_main(config, options, world, systemd))
+
+
+def _read_entries(path: Path, overrides: Overrides) -> tuple[Entry, ...]:
+    """The properties as the file has them now."""
+    return overrides.entries(path.read_bytes(), str(path))
 
 
 async def _main(

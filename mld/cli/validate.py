@@ -23,7 +23,7 @@ from mld.model.masking import mask, printable
 from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mld.model.config.build import Built
     from mld.model.config.settings import Setting
@@ -82,31 +82,26 @@ def validate(file: str, *, as_json: bool, show_all: bool, file_only: bool) -> in
         click.echo(json.dumps({"file": file, "valid": False, "error": mask(str(error))}))
         return error.exit_code
     built = on_any_machine(built, file) if file_only else on_this_machine(built, file)
-    rows = [_row(setting, os.environ) for setting in built.settings]
-    rows += [_spark_row(setting) for setting in built.spark]
-    findings = [
-        *built.findings,
-        *_check_region(built, file, rows),
-        *_unknown_region(file, built, rows),
-    ]
-    suspicious = any(finding.severity is not Severity.INFO for finding in findings)
+    rows = [_row(built, setting, os.environ) for setting in built.settings]
+    rows += [_spark_row(built, setting) for setting in built.spark]
+    region = _effective(built.setting("regionName"), os.environ)[0]
+    findings = [*_check_region(built, file, region), *_unknown_region(file, built, region)]
+    built = built.with_findings(findings)
+    suspicious = any(finding.severity is not Severity.INFO for finding in built.findings)
     if as_json:
-        print_json(_as_json(file, findings, rows))
+        print_json(_as_json(file, built.findings, rows))
     else:
-        _print_findings(file, findings)
+        _print_findings(file, built.findings)
         _print_rows([row for row in rows if show_all or row["shown"]])
     return 2 if suspicious else 0
 
 
-def _row(setting: Setting, environ: Mapping[str, str]) -> dict[str, Any]:
-    key, shown, origin = setting.key, setting.shown, setting.origin
-    if key.name in CREDENTIAL_KEYS and setting.text is not None:
+def _row(built: Built, setting: Setting, environ: Mapping[str, str]) -> dict[str, Any]:
+    key, shown, (text, origin) = setting.key, built.shown(setting), _effective(setting, environ)
+    if key.name in CREDENTIAL_KEYS and setting.text is not None and setting.written is None:
         shown = str(parse_chain(setting.text)[0])
-    if setting.value is None:
-        for variable in _FROM_ENVIRONMENT.get(key.name, ()):
-            if environ.get(variable):
-                shown, origin = mask(environ[variable]), f"environment {variable}"
-                break
+    if origin != setting.origin:
+        shown = mask(text)
     used = key.effect is Effect.EFFECTIVE
     return {
         "key": key.name,
@@ -117,19 +112,27 @@ def _row(setting: Setting, environ: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _spark_row(setting: SparkSetting) -> dict[str, Any]:
+def _effective(setting: Setting, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The value of a text, and its origin: a variable may stand in for an absent one."""
+    if setting.value is None:
+        for variable in _FROM_ENVIRONMENT.get(setting.key.name, ()):
+            if environ.get(variable):
+                return environ[variable], f"environment {variable}"
+    return str(setting.value or ""), setting.origin
+
+
+def _spark_row(built: Built, setting: SparkSetting) -> dict[str, Any]:
     return {
         "key": setting.name,
-        "value": setting.shown,
+        "value": built.shown(setting),
         "origin": setting.origin,
         "effect": Effect.EFFECTIVE.value,
         "shown": setting.text is not None,
     }
 
 
-def _check_region(built: Built, file: str, rows: list[dict[str, Any]]) -> list[Finding]:
+def _check_region(built: Built, file: str, region: str) -> list[Finding]:
     """A region from the environment must be the stream's as well."""
-    region = next(row["value"] for row in rows if row["key"] == "regionName")
     if built.config is None or built.config.stream.region is not None or not region:
         return []
     try:
@@ -142,11 +145,10 @@ def _check_region(built: Built, file: str, rows: list[dict[str, Any]]) -> list[F
     return []
 
 
-def _unknown_region(file: str, built: Built, rows: list[dict[str, Any]]) -> list[Finding]:
+def _unknown_region(file: str, built: Built, region: str) -> list[Finding]:
     """A region that AWS does not have, as far as botocore knows; another server may have any."""
-    shown = {row["key"]: row["value"] for row in rows}
-    region = shown["regionName"]
-    if not REGION.match(region) or shown["kinesisEndpoint"]:
+    endpoint, _ = _effective(built.setting("kinesisEndpoint"), os.environ)
+    if not REGION.match(region) or endpoint:
         return []
     from mld.adapters.aws.regions import known_regions
 
@@ -156,11 +158,12 @@ def _unknown_region(file: str, built: Built, rows: list[dict[str, Any]]) -> list
     close = difflib.get_close_matches(region, known, n=3)
     text = f"this botocore knows no region {mask(region)}"
     advice = f"similar: {', '.join(close)}" if close else "update boto3 if the region is new"
-    line = built.setting("regionName").line
-    return [Finding(Severity.WARNING, file, line, "regionName", text, advice)]
+    setting = built.setting("regionName")
+    source = setting.source or file
+    return [Finding(Severity.WARNING, source, setting.line, "regionName", text, advice)]
 
 
-def _as_json(file: str, findings: list[Finding], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(file: str, findings: Sequence[Finding], rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "file": file,
         "valid": not any(finding.severity is Severity.ERROR for finding in findings),
@@ -180,7 +183,7 @@ def _as_json(file: str, findings: list[Finding], rows: list[dict[str, Any]]) -> 
     }
 
 
-def _print_findings(file: str, findings: list[Finding]) -> None:
+def _print_findings(file: str, findings: Sequence[Finding]) -> None:
     counts = {
         severity: sum(finding.severity is severity for finding in findings) for severity in Severity
     }

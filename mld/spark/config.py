@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mld.errors import ConfigError as FileError
 from mld.model.config.keys import readers_of
-from mld.model.config.properties import last_of_each, parse
+from mld.model.config.overrides import overrides_of
+from mld.model.config.properties import last_of_each
 from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
 from mld.model.spark.places import PathChecks, local_path, spark_faults
 from mld.spark.errors import SparkConfigError
@@ -148,17 +149,18 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def read_file(path: str | Path) -> dict[str, str]:
+def read_file(path: str | Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The properties of a daemon's file by Java's grammar; the last of a key counts.
 
+    Args:
+        environ: may set properties and have variables put in, as for the daemon.
+
     Raises:
-        SparkConfigError: it can't be read, or Java would refuse it.
+        SparkConfigError: it can't be read, Java would refuse it, or a variable is missing.
     """
     try:
-        return {
-            key: entry.value
-            for key, entry in last_of_each(parse(Path(path).read_bytes(), str(path))).items()
-        }
+        entries = overrides_of(environ).entries(Path(path).read_bytes(), str(path))
+        return {key: entry.value for key, entry in last_of_each(entries).items()}
     except OSError as error:
         raise SparkConfigError(
             f"the properties file {path} can't be read: {error.strerror}"
@@ -173,7 +175,7 @@ def gather_properties(environ: Mapping[str, str], path: str | None) -> dict[str,
     Raises:
         SparkConfigError: the file or the variable is wrong.
     """
-    from_file = read_file(path) if path is not None else {}
+    from_file = read_file(path, environ) if path is not None else {}
     return from_file | from_environment(environ)
 
 

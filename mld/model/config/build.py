@@ -11,7 +11,7 @@ of its own, for the rules between its properties.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
@@ -42,8 +42,8 @@ from mld.model.config.fleet import (
     ClientVersionConfig,
     FleetConfig,
 )
+from mld.model.config.overrides import Overrides, conceal
 from mld.model.config.plausible import check_plausible
-from mld.model.config.properties import parse
 from mld.model.config.settings import Setting, Settings, read_settings
 from mld.model.config.streams import stream_of, streams_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
@@ -52,7 +52,7 @@ from mld.model.masking import mask
 from mld.model.spark.settings import SparkSetting, spark_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 _NO_CHAIN = CredentialChain(())
 #: DynamoDB refuses other names, which a running daemon would meet for ever.
@@ -80,12 +80,14 @@ class Built:
         settings: every property with its effective value and origin, in the order of the table.
         findings: in file order, then what concerns the file as a whole.
         spark: ``spark.*`` properties; none unless the file has one.
+        contents: of variables of the environment that values hold, and how each is shown.
     """
 
     config: Config | None
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
     spark: tuple[SparkSetting, ...] = ()
+    contents: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     def setting(self, name: str) -> Setting:
         """One property."""
@@ -93,10 +95,18 @@ class Built:
 
     def with_findings(self, more: Iterable[Finding]) -> Built:
         """The same with more to say; without a configuration if an error is among it."""
-        findings = _in_order([*self.findings, *more])
+        findings = _in_order([*self.findings, *map(self._concealed, more)])
         return replace(
             self, config=None if _has_error(findings) else self.config, findings=findings
         )
+
+    def shown(self, setting: Setting | SparkSetting) -> str:
+        """The value of a property for people, without secrets and what the environment holds."""
+        return conceal(setting.shown, self.contents)
+
+    def _concealed(self, finding: Finding) -> Finding:
+        text, suggestion = (conceal(t, self.contents) for t in (finding.text, finding.suggestion))
+        return replace(finding, text=text, suggestion=suggestion)
 
     def as_errors(self, is_one: Callable[[Finding], bool]) -> Built:
         """The same with some of the warnings as errors."""
@@ -115,24 +125,30 @@ class Built:
         return self.config
 
 
-def build_config(data: bytes, source: str, *, worker_id: str) -> Built:
+def build_config(
+    data: bytes, source: str, *, worker_id: str, overrides: Overrides | None = None
+) -> Built:
     """Read a file.
 
     Args:
         data: its bytes.
         source: file as the user named it; appears in findings and origins.
         worker_id: fresh identifier for a worker whose file names none.
+        overrides: what is set outside the file; None = nothing.
 
     Raises:
-        ConfigError: the text breaks the grammar (a malformed unicode escape).
+        ConfigError: the text breaks the grammar (a malformed unicode escape), or it names a
+            variable that the environment lacks.
     """
-    settings = read_settings(parse(data, source), source)
+    overrides = overrides or Overrides()
+    entries = overrides.entries(data, source)
+    settings = read_settings(entries, source)
     config = _assemble(settings, worker_id)
     check_plausible(settings, config)
-    findings = _in_order(settings.findings)
     in_order = tuple(settings[name] for name in KEYS)
     spark = spark_settings(settings.spark)
-    return Built(None if _has_error(findings) else config, in_order, findings, spark)
+    built = Built(config, in_order, (), spark, overrides.contents(entries))
+    return built.with_findings(settings.findings)
 
 
 def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -41,15 +41,26 @@ class Entry:
     Attributes:
         key: unescaped; may be empty.
         value: unescaped; trailing blanks are part of it; may be empty.
-        line: number of the line on which the entry starts, from 1.
+        line: number of the line on which the entry starts, from 1; 0 = not of the file.
         meant: how the value would be written if its author took backslashes as they are, as in a
             regular expression or a path of Windows; None where each of them is an escape.
+        origin: what set it in place of the file, see ``mld.model.config.overrides``; None = nothing.
+        written: the value before variables were put in; None where there are none.
+        variables: names of those variables.
     """
 
     key: str
     value: str
     line: int
     meant: str | None = None
+    origin: str | None = None
+    written: str | None = None
+    variables: tuple[str, ...] = ()
+
+    def place(self, source: str) -> str:
+        """``file:line``, or what set it; and the variables that it holds."""
+        place = self.origin or f"{source}:{self.line}"
+        return ", ".join((place, *(f"environment {name}" for name in self.variables)))
 
 
 def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:

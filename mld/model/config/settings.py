@@ -124,7 +124,9 @@ class Setting:
         value: in the unit of the file; None = nothing.
         origin: ``file:line``, ``default``, or how it was derived.
         text: as written; None when absent.
-        line: where it is written, else None.
+        line: where it is written in the file, else None.
+        source: what set it in place of the file; None = nothing did.
+        written: the text before variables of the environment were put in; None = there are none.
         is_set: True when the Java daemon would take the value over from the file.
     """
 
@@ -134,10 +136,17 @@ class Setting:
     text: str | None = None
     line: int | None = None
     is_set: bool = False
+    source: str | None = None
+    written: str | None = None
 
     @property
     def shown(self) -> str:
-        """The value for people, secrets masked; empty for nothing."""
+        """The value for people, secrets masked; empty for nothing.
+
+        One with variables is shown as it is written: what they hold may be a secret.
+        """
+        if self.written is not None and self.is_set:
+            return mask_value(self.key.name, self.written)
         if self.value is None:
             return ""
         if isinstance(self.value, bool):
@@ -220,9 +229,18 @@ class Settings:
     def report(self, name: str, problem: Problem, line: int | None = None) -> None:
         """Report a problem at the line of the setting, or at ``line``."""
         known = self.by_name.get(name)
-        at = line if line is not None else known.line if known else None
+        source = self.source
+        if line is None and known is not None:
+            line, source = known.line, known.source or source
+        self._add(source, name, problem, line)
+
+    def report_entry(self, entry: Entry, problem: Problem) -> None:
+        """Report a problem of one entry, by the name that it has there."""
+        self._add(entry.origin or self.source, mask(entry.key), problem, entry.line)
+
+    def _add(self, source: str, name: str, problem: Problem, line: int | None) -> None:
         text, suggestion = mask(problem.text), mask(problem.suggestion)
-        finding = Finding(problem.severity, self.source, at, name, text, suggestion)
+        finding = Finding(problem.severity, source, line or None, name, text, suggestion)
         self.findings.append(finding)
 
     def derive(self, name: str, value: Value, origin: str) -> None:
@@ -234,11 +252,15 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
     """Resolve and convert all entries, in file order; a later line wins over an earlier one.
 
     Args:
-        entries: from ``mld.model.config.properties.parse``.
+        entries: from ``mld.model.config.overrides``; what is set outside the file also replaces
+            the file's lines that name the same property in another way.
     """
     settings = Settings(source)
     counting = last_of_each(tuple(entries))
+    replaced = {_property_of(entry) for entry in entries if entry.origin is not None}
     for entry in entries:
+        if entry.origin is None and _property_of(entry) in replaced:
+            continue
         if counting[entry.key] is not entry:
             settings.warn(
                 mask(entry.key),
@@ -250,7 +272,8 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
         _report_eaten(settings, entry)
         if "\0" in entry.value:
             text = "holds the character NUL, which no name, path or argument may have"
-            settings.error(mask(entry.key), text, "correct the escape \\u0000", entry.line)
+            problem = Problem(Severity.ERROR, text, "correct the escape \\u0000")
+            settings.report_entry(entry, problem)
             # Only to judge the rest of the value: the file is refused.
             entry = replace(entry, value=entry.value.replace("\0", ""))  # noqa: PLW2901
         if entry.key.startswith(PREFIX):
@@ -264,40 +287,48 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
     return settings
 
 
+def _property_of(entry: Entry) -> str:
+    """The name of the property that an entry sets, or the key that is none."""
+    key, _ = resolve(entry.key)
+    return entry.key if key is None else key.name
+
+
 def _read_entry(settings: Settings, entry: Entry) -> None:
-    shown_name = mask(entry.key)
     key, complaint = resolve(entry.key)
     if complaint is not None:
-        settings.report(shown_name, complaint, entry.line)
+        settings.report_entry(entry, complaint)
     if key is None:
         return
     _report_mojibake(settings, entry)
     _report_comment(settings, entry)
     earlier = settings.by_name.get(key.name)
-    if earlier is not None:
+    if earlier is not None and entry.origin is None:
         _report_second_name(settings, earlier, entry)
     converted = convert(key, entry.value)
     for problem in converted.problems:
-        settings.report(shown_name, problem, entry.line)
-    place = f"{settings.source}:{entry.line}"
+        settings.report_entry(entry, problem)
+    place = entry.place(settings.source)
     is_set = converted.value is not None
     settings.by_name[key.name] = Setting(
         key,
         converted.value if is_set else key.default,
         place if is_set else f"{DEFAULT_ORIGIN} ({place} unset)",
         entry.value,
-        entry.line,
+        entry.line or None,
         is_set=is_set,
+        source=entry.origin,
+        written=entry.written,
     )
-    _report_effect(settings, settings.by_name[key.name], shown_name)
+    _report_effect(settings, key, entry)
 
 
 def _read_spark(settings: Settings, entry: Entry) -> None:
     _report_mojibake(settings, entry)
     if (problem := problem_of(entry)) is not None:
-        settings.report(mask(entry.key), problem, entry.line)
-    origin = f"{settings.source}:{entry.line}"
-    settings.spark[entry.key] = SparkSetting(entry.key, entry.value, origin)
+        settings.report_entry(entry, problem)
+    settings.spark[entry.key] = SparkSetting(
+        entry.key, entry.value, entry.place(settings.source), entry
+    )
 
 
 def _read_stream_option(settings: Settings, entry: Entry) -> None:
@@ -305,7 +336,7 @@ def _read_stream_option(settings: Settings, entry: Entry) -> None:
     _report_comment(settings, entry)
     option, problem = parse_option(entry.key, entry.value, entry.line)
     if problem is not None:
-        settings.report(mask(entry.key), problem, entry.line)
+        settings.report_entry(entry, problem)
     if option is not None and problem is None:
         settings.stream_options.append(option)
 
@@ -323,11 +354,12 @@ def _report_second_name(settings: Settings, earlier: Setting, entry: Entry) -> N
 
 def _report_mojibake(settings: Settings, entry: Entry) -> None:
     """UTF-8 in the file arrives as other characters, in Java too."""
+    text = entry.value if entry.written is None else entry.written
     try:
-        meant = entry.value.encode("iso-8859-1").decode("utf-8")
+        meant = text.encode("iso-8859-1").decode("utf-8")
     except UnicodeError:
         return
-    if meant != entry.value:
+    if meant != text and entry.origin is None:
         escaped = meant.encode("ascii", "backslashreplace").decode()
         text = "the file is read as ISO-8859-1, as in Java, so these UTF-8 characters change"
         advice = f"write {mask_value(entry.key, escaped)}"
@@ -347,22 +379,22 @@ def _report_eaten(settings: Settings, entry: Entry) -> None:
 
 def _report_comment(settings: Settings, entry: Entry) -> None:
     """Comments have lines of their own; this one is a part of the value."""
-    if re.search(r"\s#", entry.value):
+    written = entry.value if entry.written is None else entry.written
+    if re.search(r"\s#", written) and entry.origin is None:
         text = "what follows # is part of the value, not a comment, as in Java"
         advice = "put the comment in a line of its own"
         settings.warn(entry.key, text, advice, entry.line)
 
 
-def _report_effect(settings: Settings, setting: Setting, name: str) -> None:
-    key = setting.key
+def _report_effect(settings: Settings, key: Key, entry: Entry) -> None:
     if key.effect is Effect.UNNEEDED:
-        settings.remark(name, f"not needed: {key.doc}", line=setting.line)
+        settings.report_entry(entry, Problem(Severity.INFO, f"not needed: {key.doc}"))
     elif key.effect is Effect.NO_EFFECT:
         text = f"has no effect in the Java daemon either: {key.doc}"
-        settings.warn(name, text, "remove the line", setting.line)
-    elif key.own and name == key.name:
+        settings.report_entry(entry, Problem(Severity.WARNING, text, "remove the line"))
+    elif key.own and entry.key == key.name:
         text = "a property of kcl-mld; the Java daemon ignores it"
-        settings.remark(name, text, line=setting.line)
+        settings.report_entry(entry, Problem(Severity.INFO, text))
 
 
 def resolve(name: str) -> tuple[Key | None, Problem | None]:

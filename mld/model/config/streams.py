@@ -9,7 +9,7 @@ from mld.errors import ConfigError, MalformedData
 from mld.model.config.child_command import command_problems
 from mld.model.config.config import StreamConfig
 from mld.model.config.keys import keys_of
-from mld.model.config.properties import last_of_each, parse
+from mld.model.config.properties import last_of_each
 from mld.model.config.stream_list import (
     NAMED_KEY,
     STRATEGY_KEY,
@@ -30,7 +30,8 @@ from mld.model.streams.stream import StreamArn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config.settings import Settings
+    from mld.model.config.properties import Entry
+    from mld.model.config.settings import Setting, Settings
     from mld.model.config.stream_list import StreamOption
 
 T = TypeVar("T")
@@ -169,13 +170,13 @@ def _initial_position(settings: Settings) -> InitialPosition:
         settings.error(
             plain, "Invalid InitialPosition: AT_TIMESTAMP", f"write {extended} = <epoch seconds>"
         )
-    plain_line, extended_line = settings[plain].line, settings[extended].line
-    if plain_line is not None and extended_line is not None:
-        first, second = (plain, extended) if plain_line < extended_line else (extended, plain)
+    plain_at, extended_at = (_order(settings[name]) for name in (plain, extended))
+    if settings[plain].line is not None and settings[extended].line is not None:
+        first, second = (plain, extended) if plain_at < extended_at else (extended, plain)
         text = f"overridden by {second} in line {settings[second].line}; in Java either may win"
         settings.warn(first, text, "keep one of the two")
     seconds = settings.value(extended)
-    if isinstance(seconds, int) and (plain_line is None or plain_line < (extended_line or 0)):
+    if isinstance(seconds, int) and plain_at <= extended_at:
         return InitialPosition(Sentinel.AT_TIMESTAMP, float(seconds))
     return InitialPosition(Sentinel(str(settings.value(plain))))
 
@@ -210,6 +211,11 @@ def _stream_and_arn(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn
         advice = "write streamArn = …" if is_arn else "letters, digits, _ . - and no blanks"
         settings.error("streamName", text, advice)
     return name, arn
+
+
+def _order(setting: Setting) -> tuple[bool, int]:
+    """Where a property is set; the greater one counts: what is set outside the file is the last."""
+    return setting.source is not None, setting.line or 0
 
 
 def _stream_arn(settings: Settings) -> StreamArn | None:
@@ -310,13 +316,13 @@ def _former_policy(settings: Settings) -> FormerPolicy:
     return settings.read(FormerPolicy, named=named)
 
 
-def named_in(data: bytes, source: str) -> tuple[ListedStream, ...]:
+def named_in(entries: tuple[Entry, ...]) -> tuple[ListedStream, ...]:
     """The streams that a properties file names now in ``formerStreamsForLeaseCleanup``.
 
     Raises:
-        ConfigError: the file's grammar is broken, or an item is no stream.
+        ConfigError: an item is no stream.
     """
-    for entry in last_of_each(parse(data, source)).values():
+    for entry in last_of_each(entries).values():
         if entry.key == NAMED_KEY:
             return _former_streams(entry.value)
     return ()

@@ -38,23 +38,23 @@ class SparkSetting:
 
     Attributes:
         text: its value, verbatim; None = absent and without a default.
-        origin: ``file:line``, or ``default``.
+        origin: where it is set, or ``default``.
+        entry: what set it; None = nothing did.
     """
 
     name: str
     text: str | None
     origin: str
-
-    @property
-    def line(self) -> int | None:
-        """Of the file; None for a default."""
-        number = self.origin.rpartition(":")[2]
-        return int(number) if number.isdecimal() else None
+    entry: Entry | None = None
 
     @property
     def shown(self) -> str:
-        """The value for people, secrets masked; empty for nothing."""
-        return mask_value(self.name, self.text or "")
+        """The value for people, secrets masked; empty for nothing.
+
+        One with variables of the environment is shown as it is written.
+        """
+        written = None if self.entry is None else self.entry.written
+        return mask_value(self.name, self.text or "" if written is None else written)
 
 
 def problem_of(entry: Entry) -> Problem | None:

@@ -434,6 +434,53 @@ def reading_a_file(command, path=()):
         yield path
 
 
+#: What commands need beside their file.
+_NEEDED = {
+    "migrate": ["--to", "single-stream"],
+    "wait": ["--for", "all-owned"],
+    "iam": ["--role", "worker"],
+    "reset": ["shardId-1", "--to-latest"],
+    "show": ["abcdef"],
+    "replay": ["abcdef"],
+}
+_NAME_SHARDS = {
+    *("describe", "peek", "pause", "release", "resume", "withdraw", "delete", "deregister"),
+}
+
+
+def needed(words):
+    named = ["shardId-1"] if _NAME_SHARDS & set(words) else []
+    return next((_NEEDED[word] for word in words if word in _NEEDED), named)
+
+
+def test_every_command_reads_its_file_with_what_is_set_outside_it(
+    capsys, tmp_path, restored_logging, monkeypatch
+):
+    file = tmp_path / "app.properties"
+    file.write_text(
+        "executableName = true\napplicationName = app\nstreamName = ${STREAM}\n"
+        "AwsCredentialsProvider = DefaultCredentialsProvider\nregionName = us-east-1\n"
+    )
+    monkeypatch.setenv("STREAM", "a-stream")
+    outside = ["--set", "tableName=a b", "--set", "maxRecords=${STREAM}", "--expand-env"]
+    for words in sorted(reading_a_file(cli)):
+        if words in {("local",), ("print-command",)}:  # the daemon judges there
+            continue
+        code, out, err = invoke(capsys, *words, str(file), *needed(words), *outside)
+        said = out + err
+        assert code in {1, 2}, words
+        assert "tableName: 'a b' is not a valid table name" in said, words
+        assert "a-stream" not in said, words
+        assert ": error: streamName" not in said, words
+
+
+@pytest.mark.usefixtures("on_path")
+def test_the_printed_command_sets_the_same(capsys):
+    args = ["print-command", "-p", "x", "--set", "tableName = a", "--set", "a=b c", "--expand-env"]
+    printed = "kcl-mld --properties x --set tableName=a --set 'a=b c' --expand-env\n"
+    assert invoke(capsys, *args) == (0, printed, "")
+
+
 def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restored_logging):
     takes_names = {
         "explain",
@@ -466,17 +513,7 @@ def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restor
     named += ["dead-letters list", "dead-letters show", "dead-letters replay"]
     assert commands == sorted(tuple(words.split()) for words in named)
     for words in commands:
-        rest = ["--to", "single-stream"] if "migrate" in words else []
-        rest = ["--for", "all-owned"] if "wait" in words else rest
-        rest = ["--role", "worker"] if "iam" in words else rest
-        rest = ["shardId-1"] if {"describe", "peek"} & set(words) else rest
-        rest = (
-            ["shardId-1"]
-            if {"pause", "release", "resume", "withdraw", "delete", "deregister"} & set(words)
-            else rest
-        )
-        rest = ["shardId-1", "--to-latest"] if "reset" in words else rest
-        rest = ["abcdef"] if {"show", "replay"} & set(words) else rest
+        rest = needed(words)
         answers = {
             invoke(capsys, *words, *way, *rest)
             for way in (["x"], ["-p", "x"], ["--properties", "x"], ["--properties-file=x"])

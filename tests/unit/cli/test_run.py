@@ -138,8 +138,8 @@ class Started:
         )
 
     @contextlib.contextmanager
-    def real_ports(self, config: Any, read_properties: Any) -> Iterator[Any]:
-        assert b"applicationName" in read_properties()
+    def real_ports(self, config: Any, read_entries: Any) -> Iterator[Any]:
+        assert "applicationName" in {entry.key for entry in read_entries()}
         if self.refused is not None:
             raise self.refused
 

@@ -381,3 +381,58 @@ def test_the_app_of_a_spark_child_is_looked_for(validate, command, expected):
 
 def test_keys_for_a_spark_program_of_the_users_own_are_not_judged(validate):
     assert validate(GOOD + "spark.conf.spark.ui.enabled = true\n")[0] == 0
+
+
+def test_a_setting_of_the_command_line_is_shown_with_its_origin(validate, monkeypatch):
+    monkeypatch.setenv("KCL_MLD_SET", "tableName=of-environment\nfailoverTimeMillis=20000")
+    code, out = validate(GOOD, "--set", "tableName=typed", "--set", "streamName = other")
+    assert code == 0
+    assert line_of(out, "tableName").split() == ["typed", "--set"]
+    assert line_of(out, "streamName").split() == ["other", "--set"]
+    assert line_of(out, "failoverTimeMillis").split() == ["20000", "KCL_MLD_SET"]
+
+
+def test_an_expanded_value_is_shown_by_its_origin_only(validate, monkeypatch):
+    monkeypatch.setenv("WHERE", "eu-west-1")
+    monkeypatch.setenv("KEEPER", "hunter2")
+    text = GOOD.replace("us-east-1", "${WHERE}") + "processingLanguage = ${KEEPER}\n"
+    code, out = validate(text, "--expand-env")
+    assert code == 0
+    assert line_of(out, "regionName").split() == ["${WHERE}", "f:5,", "environment", "WHERE"]
+    assert line_of(out, "processingLanguage").split()[0] == "${KEEPER}"
+    assert "hunter2" not in out
+    assert "eu-west-1" not in out
+
+
+def test_an_unset_variable_exits_with_2_and_names_file_line_and_key(validate, capsys, monkeypatch):
+    monkeypatch.setenv("KCL_MLD_EXPAND_ENV", "true")
+    Path("f").write_text(GOOD.replace("= str", "= ${NO_SUCH_STREAM}"))
+    assert dispatch(["validate", "f"]) == 2
+    assert "f:3: error: streamName: the environment has no variable NO_SUCH_STREAM" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_region_that_is_put_in_is_judged_without_showing_it(validate, monkeypatch):
+    monkeypatch.setenv("WHERE", "eu-west-7")
+    code, out = validate(GOOD.replace("us-east-1", "${WHERE}"), "--expand-env")
+    assert code == 2
+    assert "this botocore knows no region ${WHERE}" in out
+    assert "eu-west-7" not in out
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.sink.options.password=hunter2",
+        "kinesisEndpoint=https://me:hunter2@example.org",
+        "processingLanguage=AKIAIOSFODNN7EXAMPLE",
+    ],
+)
+def test_a_secret_is_refused_on_the_command_line(validate, capsys, setting):
+    Path("f").write_text(GOOD)
+    assert dispatch(["validate", "f", "--set", setting]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"--set: {setting.partition('=')[0]}: the value looks like a secret")
+    assert "hunter2" not in err
+    assert "AKIA" not in err

@@ -50,6 +50,7 @@ class Daemon:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, exit_code: int = 0) -> None:
         self.properties: dict[str, str] = {}
         self.arguments: list[str] = []
+        self.env: dict[str, str] = {}
         self.records = 0
         self.consumers: list[str] = []
         self.shards = 0
@@ -63,6 +64,7 @@ class Daemon:
         self.properties = {entry.key: entry.value for entry in parse(data)}
         self.shown_as = argv[argv.index("--shown-as") + 1]
         self.arguments = list(argv[4:])
+        self.env = dict(env)
         client = botocore.session.Session().create_client(
             "kinesis",
             region_name=self.properties["regionName"],
@@ -229,3 +231,18 @@ def test_a_signal_goes_on_to_the_daemon_once(number: signal.Signals) -> None:
         signal.raise_signal(number)
         assert stopping.run(daemon) == 7
         daemon.stdout.close()
+
+
+def test_the_daemon_gets_what_is_set_outside_the_file_but_for_the_servers(
+    monkeypatch: pytest.MonkeyPatch, properties: Path
+) -> None:
+    monkeypatch.setenv("KCL_MLD_SET", "kinesisEndpoint=http://nowhere:1\ntableName=t")
+    monkeypatch.setenv("WORDS", "words")
+    properties.write_text(PROPERTIES.replace("= words", "= none"))
+    daemon = Daemon(monkeypatch)
+    settings = ("--set", "streamName=${WORDS}", "--set", "regionName=eu-central-1")
+    assert run("--properties", str(properties), *settings, "--expand-env").exception is None
+    assert daemon.shards == 2
+    assert daemon.properties["regionName"] == "eu-central-1"
+    assert daemon.env["KCL_MLD_SET"] == "tableName=t\nstreamName=${WORDS}"
+    assert daemon.env["KCL_MLD_EXPAND_ENV"] == "true"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.cli.local import Target, overridden, starts_at_latest, target_of
+from mld.cli.local import Target, overridden, starts_at_latest, target_of, values_of
 from mld.errors import ConfigError
 from mld.model.config.properties import parse
 
@@ -21,6 +21,10 @@ initialPositionInStream = TRIM_HORIZON
 
 def entries(data: bytes) -> dict[str, str]:
     return {entry.key: entry.value for entry in parse(data)}
+
+
+def target(data: bytes, source: str) -> Target:
+    return target_of(values_of(parse(data)), source)
 
 
 def test_where_requests_go_is_replaced_and_the_rest_kept() -> None:
@@ -58,19 +62,19 @@ def test_a_replaced_key_replaces_any_spelling_of_itself() -> None:
 
 
 def test_the_stream_is_found_by_name_or_arn() -> None:
-    assert target_of(FILE, "f") == Target(("words",), "eu-west-1", "123456789012")
-    assert target_of(b"streamName=s", "f") == Target(("s",), "us-east-1", "123456789012")
+    assert target(FILE, "f") == Target(("words",), "eu-west-1", "123456789012")
+    assert target(b"streamName=s", "f") == Target(("s",), "us-east-1", "123456789012")
     arn = b"streamName=s\nstreamArn=arn:aws:kinesis:us-west-2:111122223333:stream/t"
-    assert target_of(arn, "f") == Target(("t",), "us-west-2", "111122223333")
+    assert target(arn, "f") == Target(("t",), "us-west-2", "111122223333")
     # The worker reads it in its own region, as Java does.
-    assert target_of(arn + b"\nregionName=eu-west-1", "f").region == "eu-west-1"
+    assert target(arn + b"\nregionName=eu-west-1", "f").region == "eu-west-1"
 
 
 def test_many_streams_are_found() -> None:
     data = b"multiStream = true\nstreams = a, 111122223333:b:7"
-    assert target_of(data, "f") == Target(("a", "b"), "us-east-1", "111122223333")
+    assert target(data, "f") == Target(("a", "b"), "us-east-1", "111122223333")
     data = b"multiStream = true\nstreams = a"
-    assert target_of(data, "f") == Target(("a",), "us-east-1", "123456789012")
+    assert target(data, "f") == Target(("a",), "us-east-1", "123456789012")
 
 
 @pytest.mark.parametrize(
@@ -87,13 +91,13 @@ def test_many_streams_are_found() -> None:
 )
 def test_many_streams_must_fit_into_the_embedded_kinesis(streams: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        target_of(f"multiStream = true\nstreams = {streams}".encode(), "f")
+        target(f"multiStream = true\nstreams = {streams}".encode(), "f")
 
 
 @pytest.mark.parametrize("data", [b"", b"streamName=", b"streamArn=arn:aws:s3:::bucket"])
 def test_a_file_without_a_stream_is_refused(data: bytes) -> None:
     with pytest.raises(ConfigError):
-        target_of(data, "f")
+        target(data, "f")
 
 
 @pytest.mark.parametrize(
@@ -106,24 +110,23 @@ def test_a_file_without_a_stream_is_refused(data: bytes) -> None:
     ],
 )
 def test_the_starting_position_is_seen(data: bytes, latest: bool) -> None:
-    assert starts_at_latest(data, "f") is latest
+    assert starts_at_latest(values_of(parse(data))) is latest
 
 
 def test_a_rule_for_streams_names_none_to_create():
     many = b"multiStream=true\n"
     none = Target((), "us-east-1", "123456789012")
-    assert target_of(many + b"streamNamePattern=o*", "f") == none
-    assert target_of(many + b"streamTags=a=b", "f") == none
-    both = target_of(many + b"streamTags=a=b\nstreams=s", "f")
+    assert target(many + b"streamNamePattern=o*", "f") == none
+    assert target(many + b"streamTags=a=b", "f") == none
+    both = target(many + b"streamTags=a=b\nstreams=s", "f")
     assert both.streams == ("s",)
 
 
 def test_consumers_are_found_and_say_whose_the_stream_is() -> None:
     arn = "arn:aws:kinesis:eu-west-1:210987654321:stream/words/consumer/app:1700000000"
     file = f"streamName = words\nregionName = eu-west-1\nFanOutConfig.ConsumerArn = {arn}\n"
-    target = target_of(file.encode(), "f")
-    assert target == Target(("words",), "eu-west-1", "210987654321", (arn,))
-    assert target_of(b"streamName = s\nfanoutConfig.consumerArn =", "f").consumers == ()
+    assert target(file.encode(), "f") == Target(("words",), "eu-west-1", "210987654321", (arn,))
+    assert target(b"streamName = s\nfanoutConfig.consumerArn =", "f").consumers == ()
 
 
 def test_each_stream_may_name_its_consumer() -> None:
@@ -132,5 +135,4 @@ def test_each_stream_may_name_its_consumer() -> None:
     )
     file = f"multiStream = true\nstreams = a,b\nstream.b.consumerArn={two}\n"
     file += f"stream.a.consumerArn={one}\n"
-    target = target_of(file.encode(), "f")
-    assert target == Target(("a", "b"), "us-east-1", "123456789012", (one, two))
+    assert target(file.encode(), "f") == Target(("a", "b"), "us-east-1", "123456789012", (one, two))

@@ -62,16 +62,16 @@ def test_another_child_of_the_worker_may_serve_another_stream():
 def test_a_file_is_read_by_javas_grammar(tmp_path):
     path = tmp_path / "app.properties"
     path.write_bytes(b"spark.sink.path = /a\\\n   /b\nspark.sink=delta\nspark.sink : jdbc\n")
-    assert read_file(path) == {"spark.sink.path": "/a/b", "spark.sink": "jdbc"}
+    assert read_file(path, {}) == {"spark.sink.path": "/a/b", "spark.sink": "jdbc"}
 
 
 def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path):
     with pytest.raises(SparkConfigError, match="none can't be read: No such file"):
-        read_file(tmp_path / "none")
+        read_file(tmp_path / "none", {})
     path = tmp_path / "app.properties"
     path.write_bytes(b"a=1\nb=\\u12\n")
     with pytest.raises(SparkConfigError, match=r"app.properties:2"):
-        read_file(path)
+        read_file(path, {})
 
 
 def test_the_daemons_properties_lie_above_those_of_the_file(tmp_path):
@@ -108,3 +108,12 @@ def test_a_session_that_fails_lets_its_shard_go():
         raise ValueError("x")
     with gate.hold(shard):
         pass
+
+
+def test_a_file_is_read_as_the_environment_has_the_daemon_read_it(tmp_path):
+    path = tmp_path / "app.properties"
+    path.write_bytes(b"spark.sink=delta\nspark.sink.path=/${WHERE}\n")
+    environ = {"KCL_MLD_SET": "spark.sink=jdbc", "KCL_MLD_EXPAND_ENV": "true", "WHERE": "a"}
+    assert gather_properties(environ, str(path)) == {"spark.sink": "jdbc", "spark.sink.path": "/a"}
+    with pytest.raises(SparkConfigError, match=r"app.properties:2: .* no variable WHERE"):
+        read_file(path, {"KCL_MLD_EXPAND_ENV": "true"})

@@ -4,6 +4,7 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config.config import KEYS
+from mld.model.config.properties import parse
 from mld.model.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
@@ -321,10 +322,10 @@ def test_a_former_stream_that_is_none_is_an_error():
 
 def test_the_list_of_former_streams_is_read_anew():
     text = b"formerStreamsForLeaseCleanup = a\nx = y\nformerStreamsForLeaseCleanup = b, c\n"
-    assert named_in(text, "f") == (ListedStream("b"), ListedStream("c"))
-    assert named_in(b"x = y", "f") == ()
+    assert named_in(parse(text)) == (ListedStream("b"), ListedStream("c"))
+    assert named_in(parse(b"x = y")) == ()
     with pytest.raises(ConfigError, match="not a valid stream name"):
-        named_in(b"formerStreamsForLeaseCleanup = a b", "f")
+        named_in(parse(b"formerStreamsForLeaseCleanup = a b"))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from tests.unit.services.consumer_world import Inline
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from mld.model.config.properties import Entry
+
 ACCOUNT = "123456789012"
 FIRST = "shardId-000000000000"
 
@@ -57,7 +59,7 @@ class StreamsWorld:
         self.model = DynamoDbModel(self.clock.wall)
         self.dynamodb = FakeDynamoDb(self.model)
         self.children = Recording()
-        self.read_properties: Callable[[], bytes] | None = None
+        self.read_entries: Callable[[], tuple[Entry, ...]] | None = None
         self.properties = properties
         self.names = names
         for name in names:
@@ -93,7 +95,7 @@ class StreamsWorld:
                 rng=random.Random(2),
                 offload=Inline(),
                 pid=4711,
-                read_properties=self.read_properties,
+                read_entries=self.read_entries,
             ),
         )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import Denied, Throttled, UnknownOutcome
+from mld.model.config.properties import parse
 from mld.model.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
 from mld.model.streams.stream import Stream
 from mld.services.streams.former_streams import FormerStreams
@@ -148,7 +149,7 @@ async def test_a_recreated_stream_has_new_leases_and_the_old_ones_are_former():
 async def test_of_provided_streams_only_those_of_the_file_as_it_is_now(caplog):
     world = world_of("orders", "clicks", "views", **PROVIDED)
     file = {"text": b""}
-    world.read_properties = lambda: file["text"]
+    world.read_entries = lambda: parse(file["text"])
     world.worker = world.new_worker()
     async with world.running():
         untag(world, "clicks")
