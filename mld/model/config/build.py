@@ -46,6 +46,7 @@ from mld.model.config.overrides import Overrides, conceal
 from mld.model.config.plausible import check_plausible
 from mld.model.config.settings import Setting, Settings, read_settings
 from mld.model.config.streams import stream_of, streams_of
+from mld.model.config.unexpanded import check_unexpanded
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
 from mld.model.findings import Finding, Severity, nearest
 from mld.model.masking import mask
@@ -145,6 +146,7 @@ def build_config(
     settings = read_settings(entries, source)
     config = _assemble(settings, worker_id)
     check_plausible(settings, config)
+    check_unexpanded(settings)
     in_order = tuple(settings[name] for name in KEYS)
     spark = spark_settings(settings.spark)
     built = Built(config, in_order, (), spark, overrides.contents(entries))

@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.model.config.overrides import first_variable, how_to_expand
 from mld.model.findings import Problem, Severity
 
 if TYPE_CHECKING:
@@ -69,10 +70,16 @@ def command_problems(text: str) -> tuple[Problem, ...]:
             )
         )
     shell = next((word for word in argv[1:] if _SHELL_WORD.match(word)), None)
+    variable = first_variable(text)
+    advice = (
+        "use a script" if variable is None else f"use a script, or {how_to_expand(variable[1])}"
+    )
     if shell is not None:
-        problems.append(
-            _warning(f"{shell!r} is passed to the program as it is: {_SPLIT_ONLY}", "use a script")
-        )
+        said = f"{shell!r} is passed to the program as it is: {_SPLIT_ONLY}"
+        problems.append(_warning(said, advice))
+    elif variable is not None:
+        said = f"{variable[0]} is passed to the program as it is: {_SPLIT_ONLY}"
+        problems.append(Problem(Severity.INFO, said, advice))
     return tuple(problems)
 
 

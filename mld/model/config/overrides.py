@@ -30,6 +30,8 @@ _VARIABLE = re.compile(
     r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}"
     r"|(?P<wrong>\$\{[^}]*\}?)"
 )
+#: As people write variables, for a shell.
+_WRITTEN = re.compile(r"\$(?:\{([^}]*)\}?|([A-Za-z_][A-Za-z0-9_]*))")
 #: Shorter contents are no secrets, and hiding them would make other words unreadable.
 _LEAST_HIDDEN = 4
 
@@ -123,6 +125,24 @@ def conceal(text: str, contents: Mapping[str, str]) -> str:
         for form in (content, repr(content)[1:-1]):
             text = text.replace(form, contents[content])
     return text
+
+
+def first_variable(text: str) -> tuple[str, str] | None:
+    """The first variable of a text as it is written, and how ``--expand-env`` wants it; or None."""
+    match = _WRITTEN.search(text)
+    if match is None:
+        return None
+    name = re.split(r"[^A-Za-z0-9_]", match[1] or match[2] or "", maxsplit=1)[0]
+    return match[0], f"${{{name or 'NAME'}}}"
+
+
+def how_to_expand(meant: str) -> str:
+    """The advice for a variable that nothing replaces.
+
+    Args:
+        meant: as ``--expand-env`` wants it.
+    """
+    return f"write {meant} and give {EXPAND_OPTION} or {EXPAND_VARIABLE}=true"
 
 
 def parse_setting(text: str, origin: str) -> Entry:

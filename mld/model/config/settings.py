@@ -67,10 +67,25 @@ _PROXY = re.compile(
     r"(?i)(?:https?|no|non|socks)?[._-]?proxy"
     r"(?:hosts?|port|user(?:name)?|password|domain|workstation|config\w*)?"
 )
+_BELOW_CLIENTS = (
+    "below the name of a client there are region, endpointOverride, fipsEnabled and"
+    " dualstackEnabled; all other keys are written without it"
+)
+#: Settings of the SDK for Java that botocore takes from the environment.
+_INSTEAD = {
+    "accountIdEndpointMode": "set the environment variable AWS_ACCOUNT_ID_ENDPOINT_MODE",
+    "defaultsMode": "set the environment variable AWS_DEFAULTS_MODE",
+}
 _USE_VARIABLES = "set the environment variables HTTPS_PROXY and NO_PROXY"
+_BILLING = (
+    "the daemon creates the lease table with on-demand capacity; to pay for provisioned capacity,"
+    " change the table in DynamoDB"
+)
 #: Names that people try, and what to tell them.
 _TRIED = {
-    "billingMode": "a lease table is created on demand; change it in DynamoDB",
+    "billingMode": _BILLING,
+    "leaseTableBillingMode": _BILLING,
+    "leaseTableTags": "tag the lease table in DynamoDB",
     "tags": "tag the lease table in DynamoDB",
     "consistentReads": "not configurable",
     "namespace": "the metrics namespace is applicationName",
@@ -416,19 +431,20 @@ def resolve(name: str) -> tuple[Key | None, Problem | None]:
 def _complaint(name: str) -> Problem:
     bean, dot, inner = name.partition(".")
     first, builder_property = (re.split(r"[.\[(]", part, maxsplit=1)[0] for part in (bean, inner))
+    if name in _PROVIDER_BEANS:
+        text = "the Java daemon ignores this line, and so does kcl-mld"
+        return Problem(Severity.WARNING, text, f"the key is {_PROVIDER_BEANS[name]}")
     if first in _PROVIDER_BEANS:
-        advice = f"use {_PROVIDER_BEANS[first]}"
-        return Problem(
-            Severity.ERROR,
-            "providers by class name are not supported: Java builds them at random",
-            advice,
+        text = (
+            "kcl-mld does not load a credentials class of Java; in Java the order in which such"
+            " lines are applied, and so the outcome, may change from start to start"
         )
+        return Problem(Severity.ERROR, text, f"name a provider in {_PROVIDER_BEANS[first]}")
     if bean in _CLIENTS and dot:
         if builder_property in _BUILDER_PROPERTIES:
-            return Problem(
-                Severity.WARNING, "an SDK setting of the Java daemon that has no counterpart here"
-            )
-        advice = "remove the line; Java refuses to start as well"
+            text = "an SDK setting of the Java daemon that has no counterpart here: it is ignored"
+            return Problem(Severity.WARNING, text, _INSTEAD.get(builder_property, ""))
+        advice = f"remove the line, which stops the Java daemon as well: {_BELOW_CLIENTS}"
         if _PROXY.fullmatch(inner):
             advice = f"{advice}; {_USE_VARIABLES}"
         return Problem(Severity.ERROR, f"Unknown property: {inner}", advice)

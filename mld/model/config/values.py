@@ -247,7 +247,11 @@ def _url(key: Key, text: str) -> Converted:
     except ValueError as error:
         return _wrong(f"{shown!r} is not a URL: {error}", advice)
     if not text.strip() or "://" not in text:
-        return _wrong(f"The URI scheme of endpointOverride must not be null: {shown!r}", advice)
+        text = (
+            f"{shown!r} has no http:// or https:// in front (in Java: The URI scheme of"
+            " endpointOverride must not be null.)"
+        )
+        return _wrong(text, advice)
     if re.search(r"[\s\"<>\\^`{|}]", text):
         return _wrong(f"{shown!r} contains a character that no URL has", advice)
     if parts.scheme.lower() not in {"http", "https"} or not has_host:

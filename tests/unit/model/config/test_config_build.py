@@ -391,7 +391,7 @@ def test_javas_name_of_the_cloudwatch_endpoint_is_not_remarked_on():
 
 def test_an_endpoint_without_a_scheme_is_an_error():
     (found,) = errors(built("kinesisEndpoint = kinesis.us-east-1.amazonaws.com"))
-    assert found.startswith("The URI scheme of endpointOverride must not be null")
+    assert found.startswith("'kinesis.us-east-1.amazonaws.com' has no http:// or https:// in front")
 
 
 def test_flags_of_clients_hold_for_all():

@@ -283,7 +283,11 @@ def test_other_names_of_a_property_are_known(alias, name):
         ("aws.region", "did you mean regionName?"),
         ("fipsEnabled", "remove the line"),  # three clients have it
         ("stream", "did you mean streamName?"),
-        ("billingMode", "on demand"),
+        ("billingMode", "with on-demand capacity"),
+        ("leaseTableBillingMode", "change the table in DynamoDB"),
+        ("kinesisCredentialsProvider", "the key is AwsCredentialsProvider"),
+        ("dynamoDBCredentialsProvider", "the key is AwsCredentialsProviderDynamoDB"),
+        ("cloudWatchCredentialsProvider", "the key is AwsCredentialsProviderCloudWatch"),
         ("leaseCleanupConfig.interval", "leaseCleanupIntervalMillis"),
         ("maxInitializationAttempts", "fixed at 20"),
         ("fooBar", "remove the line"),
@@ -312,8 +316,8 @@ def test_a_proxy_of_one_client_is_refused_with_the_way_that_there_is():
     [
         ("kinesisClient.nope", "Unknown property: nope"),
         ("foo[a]", "Invalid index value 'a'"),
-        ("kinesisCredentialsProvider.class", "not supported"),
-        ("dynamoDBCredentialsProvider[0]", "not supported"),
+        ("kinesisCredentialsProvider.class", "does not load a credentials class"),
+        ("dynamoDBCredentialsProvider[0]", "does not load a credentials class"),
     ],
 )
 def test_a_name_that_stops_java_is_an_error(name, text):
@@ -321,6 +325,19 @@ def test_a_name_that_stops_java_is_an_error(name, text):
     assert key is None
     assert problem.severity is Severity.ERROR
     assert text in problem.text
+
+
+def test_an_unknown_key_of_a_client_is_told_where_keys_go():
+    _, problem = resolve("kinesisClient.maxRecords")
+    assert "region, endpointOverride, fipsEnabled and dualstackEnabled; all other keys" in (
+        problem.suggestion
+    )
+
+
+def test_hosts_by_account_are_switched_off_by_the_environment():
+    _, problem = resolve("dynamoDbClient.accountIdEndpointMode")
+    assert problem.severity is Severity.WARNING
+    assert problem.suggestion == "set the environment variable AWS_ACCOUNT_ID_ENDPOINT_MODE"
 
 
 def test_an_sdk_setting_without_a_counterpart_is_a_warning():

@@ -72,7 +72,7 @@ def test_of_two_spellings_that_are_set_the_later_wins():
     [
         ("applicationname=x", "did you mean applicationName? Upper and lower case matter."),
         ("tableNme=x", "did you mean tableName?"),
-        ("billingMode=x", "a lease table is created on demand; change it in DynamoDB"),
+        ("leaseTableTags=x", "tag the lease table in DynamoDB"),
     ],
 )
 def test_a_key_that_is_none_is_found_as_in_the_file(setting, advice):
