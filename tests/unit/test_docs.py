@@ -130,6 +130,7 @@ TO_READ = (
     "CONTRIBUTING.md",
     "tests/spark/README.md",
 )
+SAMPLES = [f"properties/{one.name}" for one in (ROOT / "properties").glob("*.properties")]
 #: Pages that name files, targets and keys.
 NAMING = (*PAGES, "CONTRIBUTING.md")
 
@@ -154,6 +155,18 @@ def test_every_page_can_be_reached_from_the_list_of_pages(name):
 
 
 # -- true -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*PAGES, *SAMPLES])
+def test_no_sample_registers_a_billed_consumer_unasked(name):
+    """A file without a word on it means enhanced fan-out."""
+    shown = (
+        [fence.text for fence in page(name).fences]
+        if name in PAGES
+        else [(ROOT / name).read_text()]
+    )
+    files = [text for text in shown if re.search(r"(?m)^AwsCredentialsProvider\s*=", text)]
+    assert all(re.search(r"(?m)^retrievalMode\s*=", text) for text in files), files
 
 
 @pytest.mark.parametrize("name", [*NAMING, "protocol/README.md", "properties/KEYS.md"])
