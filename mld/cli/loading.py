@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,13 @@ def build(path: str, *, worker_id: str, shown_as: str | None = None) -> Built:
     Raises:
         ConfigError: unreadable, its syntax is broken, or the environment lacks a variable of it.
     """
-    data, source = read_properties(path), shown_as or path
-    return build_config(data, source, worker_id=worker_id, overrides=given_overrides())
+    return build_config(
+        read_properties(path),
+        shown_as or path,
+        worker_id=worker_id,
+        host_name=socket.gethostname(),
+        overrides=given_overrides(),
+    )
 
 
 def read_config(path: str) -> Config:

@@ -43,7 +43,7 @@ from mld.model.config.fleet import (
     FleetConfig,
 )
 from mld.model.config.overrides import Overrides, conceal
-from mld.model.config.plausible import check_plausible
+from mld.model.config.plausible import PLACEHOLDERS, check_plausible
 from mld.model.config.settings import Setting, Settings, read_settings
 from mld.model.config.streams import stream_of, streams_of
 from mld.model.config.unexpanded import check_unexpanded
@@ -127,7 +127,12 @@ class Built:
 
 
 def build_config(
-    data: bytes, source: str, *, worker_id: str, overrides: Overrides | None = None
+    data: bytes,
+    source: str,
+    *,
+    worker_id: str,
+    host_name: str = "",
+    overrides: Overrides | None = None,
 ) -> Built:
     """Read a file.
 
@@ -135,6 +140,7 @@ def build_config(
         data: its bytes.
         source: file as the user named it; appears in findings and origins.
         worker_id: fresh identifier for a worker whose file names none.
+        host_name: of this machine.
         overrides: what is set outside the file; None = nothing.
 
     Raises:
@@ -144,7 +150,7 @@ def build_config(
     overrides = overrides or Overrides()
     entries = overrides.entries(data, source)
     settings = read_settings(entries, source)
-    config = _assemble(settings, worker_id)
+    config = _assemble(settings, worker_id, host_name)
     check_plausible(settings, config)
     check_unexpanded(settings)
     in_order = tuple(settings[name] for name in KEYS)
@@ -161,7 +167,7 @@ def _has_error(findings: Iterable[Finding]) -> bool:
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def _assemble(settings: Settings, worker_id: str) -> Config:
+def _assemble(settings: Settings, worker_id: str, host_name: str) -> Config:
     child = _child(settings)
     application = _application(settings)
     stream = stream_of(settings)
@@ -169,7 +175,7 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
     return settings.read(
         Config,
         application_name=application,
-        worker_id=_worker_id(settings, worker_id),
+        worker_id=_worker_id(settings, worker_id, host_name),
         stream=stream,
         streams=streams_of(settings),
         aws=aws,
@@ -210,14 +216,34 @@ def _application(settings: Settings) -> str:
     return name
 
 
-def _worker_id(settings: Settings, fresh: str) -> str:
+def _worker_id(settings: Settings, fresh: str, host_name: str) -> str:
     worker_id = settings.text("workerId")
+    prefix = _worker_id_prefix(settings, host_name)
     if worker_id is None:
-        settings.derive("workerId", fresh, "generated")
-        return fresh
+        worker_id = f"{prefix}-{fresh}" if prefix else fresh
+        settings.derive("workerId", worker_id, "generated")
+        return worker_id
     if not worker_id.strip():
         settings.error("workerId", "must not be empty", "remove the line for a fresh UUID")
     return worker_id
+
+
+def _worker_id_prefix(settings: Settings, host_name: str) -> str:
+    """What stands before the UUID; "" = nothing."""
+    name = "workerIdPrefix"
+    text = settings.text(name)
+    if text is None:
+        return ""
+    if settings.text("workerId") is not None:
+        settings.warn(name, "has no effect beside workerId", "remove one of the two lines")
+    prefix = text.replace("{hostname}", host_name)
+    if not prefix.strip():
+        what = "must not be empty" if not text.strip() else "this machine has no host name"
+        settings.error(name, what, "write a prefix, or remove the line")
+    elif PLACEHOLDERS & set(prefix):
+        text = "only {hostname} is replaced; no other '{', '}' or '$' may be in it"
+        settings.error(name, text, f"write {name} = {{hostname}}")
+    return prefix
 
 
 def _chain(settings: Settings, name: str) -> CredentialChain | None:

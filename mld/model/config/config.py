@@ -437,7 +437,7 @@ class Config:
     """The effective configuration of the daemon.
 
     Attributes:
-        worker_id: from the file, or a fresh UUID.
+        worker_id: from the file, or a fresh UUID, after ``worker_id_prefix`` where there is one.
         contain: exactly with ``childFailurePolicy = deadletter``.
         fleet: being one of a 3.x fleet.
         streams: which streams a multi-stream worker reads; None = ``stream`` alone.
@@ -449,6 +449,9 @@ class Config:
         "names the lease table, the metrics namespace and the fleet; required"))
     worker_id: str = field(
         metadata=named("workerId", "unique among live workers; a fresh UUID when absent"))
+    worker_id_prefix: str | None = text("workerIdPrefix",
+        "begins the worker's id, a fresh UUID follows; {hostname} is the name of this machine",
+        own=True)
     stream: StreamConfig
     aws: AwsConfig
     leases: LeaseConfig

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mld.model.config.values import Value
     from mld.model.credentials import CredentialChain
 
+#: What looks like a place for something else, in the id of a worker.
+PLACEHOLDERS = frozenset("{}$")
 #: A key of DynamoDB, as worker metrics of 3.x have it, and a dimension of CloudWatch.
 _MOST_KEY_BYTES = 2048
 _MOST_DIMENSION = 1024
@@ -65,7 +67,10 @@ def check_plausible(settings: Settings, config: Config) -> None:
 
 
 def _check_worker_id(settings: Settings, config: Config) -> None:
-    name = "workerId"
+    prefix = settings["workerIdPrefix"].text
+    name = (
+        "workerId" if settings["workerId"].text is not None or prefix is None else "workerIdPrefix"
+    )
     if settings[name].text is not None:
         size = len(config.worker_id.encode("utf-8", "surrogatepass"))
         if size > _MOST_KEY_BYTES:
@@ -74,9 +79,12 @@ def _check_worker_id(settings: Settings, config: Config) -> None:
                 f"has {size} bytes; DynamoDB keeps names of workers up to {_MOST_KEY_BYTES} bytes",
                 "remove the line for a fresh UUID",
             )
+        elif name == "workerIdPrefix":
+            _check_dimension(settings, config, name)
         elif config.worker_id.strip():
-            _check_dimension(settings, config)
+            _check_dimension(settings, config, name)
             _check_key(settings, config)
+            _check_placeholders(settings, config)
             text = "every live worker needs one of its own: two with the same share their leases"
             advice = "remove the line where this file is used more than once"
             settings.remark(name, text, advice)
@@ -93,11 +101,21 @@ def _check_key(settings: Settings, config: Config) -> None:
         settings.warn("workerId", text, "choose another, or remove the line for a fresh UUID")
 
 
-def _check_dimension(settings: Settings, config: Config) -> None:
+def _check_placeholders(settings: Settings, config: Config) -> None:
+    if PLACEHOLDERS & set(config.worker_id):
+        settings.warn(
+            "workerId",
+            "is taken as it stands, as in Java: nothing is put in the place of '{', '}' or '$', so"
+            " all workers that use this file have the same id",
+            "write workerIdPrefix = {hostname} instead, which a fresh UUID follows",
+        )
+
+
+def _check_dimension(settings: Settings, config: Config, name: str) -> None:
     fits = config.worker_id.isascii() and len(config.worker_id) <= _MOST_DIMENSION
     if not fits and config.metrics.level != "NONE":
         settings.warn(
-            "workerId",
+            name,
             f"CloudWatch refuses it as a dimension: at most {_MOST_DIMENSION} ASCII characters",
             "shorten it, or write metricsLevel = NONE",
         )

@@ -172,6 +172,38 @@ def test_a_worker_without_a_name_gets_the_fresh_one():
     assert row(result, "workerId").origin == "generated"
 
 
+@pytest.mark.parametrize(
+    ("prefix", "worker_id"),
+    [("{hostname}", "pod-7-fresh"), ("blue-{hostname}", "blue-pod-7-fresh"), ("a", "a-fresh")],
+)
+def test_a_fresh_name_may_begin_with_a_prefix(prefix, worker_id):
+    lines = [f"{name} = {value}" for name, value in BASE.items()]
+    data = "\n".join([*lines, f"workerIdPrefix = {prefix}"]).encode()
+    result = build_config(data, "f", worker_id="fresh", host_name="pod-7")
+    assert result.require().worker_id == worker_id
+    assert row(result, "workerId").origin == "generated"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "why"),
+    [
+        ("", "must not be empty"),
+        ("{hostname}", "this machine has no host name"),
+        ("{pod}", "only {hostname} is replaced; no other '{', '}' or '$' may be in it"),
+        ("$HOSTNAME", "only {hostname} is replaced; no other '{', '}' or '$' may be in it"),
+    ],
+)
+def test_a_prefix_that_can_not_be_right_is_an_error(prefix, why):
+    assert errors(built(f"workerIdPrefix = {prefix}")) == [why]
+
+
+def test_a_prefix_beside_a_name_has_no_effect():
+    result = built("workerId = me", "workerIdPrefix = a")
+    assert result.require().worker_id == "me"
+    (finding,) = (one for one in result.findings if one.severity is Severity.WARNING)
+    assert str(finding).endswith("no effect beside workerId (remove one of the two lines)")
+
+
 @pytest.mark.parametrize("name", ["workerId", "workerIdentifier"])
 def test_a_worker_may_be_named_by_two_keys(name):
     assert config(f"{name} = me").worker_id == "me"

@@ -62,6 +62,22 @@ def test_a_worker_id_that_no_metric_bears_is_a_warning_where_metrics_are_sent(te
     assert [f.severity for f in quiet] == ["info"]
 
 
+@pytest.mark.parametrize("text", ["${HOSTNAME}", "$POD", "{hostname}"])
+def test_a_worker_id_with_a_placeholder_is_a_warning(text):
+    """Two replicas had the same literal id: 40 records were delivered 60 times."""
+    (warned,) = (f for f in findings(workerId=text) if f.severity == "warning")
+    assert "is taken as it stands, as in Java" in warned.text
+    assert "workerIdPrefix = {hostname}" in str(warned)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "severity"), [("w" * 2049, "error"), ("w" * 1025, "warning"), ("w", None)]
+)
+def test_a_prefix_is_as_long_as_a_worker_id_may_be(prefix, severity):
+    found = [f for f in findings(workerIdPrefix=prefix) if f.severity != "info"]
+    assert [(f.key, f.severity) for f in found] == [("workerIdPrefix", severity)] * bool(severity)
+
+
 def test_an_application_name_that_is_no_namespace_is_a_warning_where_metrics_are_sent():
     long = {"applicationName": "a" * 256, "tableName": "table"}
     assert "CloudWatch refuses it as a namespace" in only("applicationName", **long).text
