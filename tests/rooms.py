@@ -98,6 +98,7 @@ ROOMS = {
     "decide.fleet.fleet_events": "observe",
     "decide.fleet.fleet_history": "observe",
     "decide.fleet.lease_list": "observe",
+    "decide.fleet.retention": "observe",
     "decide.fleet.scraped": "observe",
     "decide.fleet.shard_verdict": "observe",
     "model.fleet.fleet_snapshot": "observe",

@@ -114,6 +114,7 @@ class WorkerWiring:
         """All of them."""
         ports, clock, metrics = self._ports, self._ports.clock, self._metrics
         consuming = self._consumer_parts()
+        self._store.find_notes = consuming.find_notes
         watchdog = LoopWatchdog(clock, metrics)
 
         def new_consumer(held: HeldLease) -> ShardConsumer:

@@ -46,6 +46,20 @@ class FamilyKind(StrEnum):
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 #: Label of counters of attempts, and its values.
 OUTCOME, SUCCESS, FAILURE = "outcome", "success", "failure"
+#: Label of what was passed.
+CAUSE = "cause"
+
+
+class PassCause(StrEnum):
+    """Why a position was passed without delivery; label ``cause`` of ``kcl_passed_total``."""
+
+    UNDECODABLE = "undecodable"
+    OUTSIDE = "outside"
+    TRIMMED = "trimmed"
+    EXPIRED = "expired"
+    VANISHED = "vanished"
+    DEAD_LETTER = "dead_letter"
+    RESET = "reset"
 
 
 class Over(StrEnum):
@@ -61,7 +75,8 @@ class Family:
 
     Attributes:
         name: by Prometheus' rules: ``kcl_``, what it is, the unit in its base, ``_total``.
-        labels: besides those of the shard.
+        labels: besides those of the shard; at most one: ``outcome``, or the values that its metrics
+            name.
         over: of values by shard, how they become one; None = it has no values by shard.
     """
 
@@ -86,6 +101,7 @@ class Metric:
         is_own: the KCL has none like it.
         family: where Prometheus and OTLP count it; None = nowhere. A family with the label
             ``outcome`` counts values above 0 as successes, and others as failures.
+        label: of a family with another label, its value.
     """
 
     operation: str
@@ -96,6 +112,7 @@ class Metric:
     dimension: str = ""
     is_own: bool = False
     family: Family | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +190,12 @@ UNREADABLE_RECORDS = _counter(
 OUTSIDE_RECORDS = _counter(
     "kcl_user_records_outside_shard_total",
     "User records of KPL aggregates with keys of other shards that were not delivered.",
+    of_shard=True,
+)
+PASSED = _counter(
+    "kcl_passed_total",
+    "Positions passed without delivery: records where their number is known, else gaps.",
+    CAUSE,
     of_shard=True,
 )
 RENEWALS = _counter("kcl_lease_renewals_total", "Renewals of leases.", OUTCOME)
@@ -365,6 +388,32 @@ USER_RECORDS_OUTSIDE_SHARD = Metric(
     is_own=True,
     family=OUTSIDE_RECORDS,
 )
+
+
+def _passed(cause: PassCause, name: str, text: str) -> Metric:
+    operation = PROCESS if name else ""
+    return Metric(
+        operation, name or f"Passed.{cause}", text, dimension=SHARD, is_own=True, family=PASSED,
+        label=cause,
+    )  # fmt: skip
+
+
+PASSED_EXPIRED = _passed(
+    PassCause.EXPIRED, "RecordsLost", "times that records expired before they were read"
+)
+PASSED_TRIMMED = _passed(
+    PassCause.TRIMMED, "RecordsMayBeLost", "times that records may have expired unread"
+)
+PASSED_VANISHED = _passed(
+    PassCause.VANISHED, "ShardsVanished", "shards that vanished before they were read to their end"
+)
+PASSED_RESET = _passed(
+    PassCause.RESET, "ResetsForward", "times that people moved a checkpoint forward"
+)
+#: Not for CloudWatch, which has metrics of their own for these.
+PASSED_UNDECODABLE = _passed(PassCause.UNDECODABLE, "", "user records that could not be read")
+PASSED_OUTSIDE = _passed(PassCause.OUTSIDE, "", "user records with keys of other shards")
+PASSED_DEAD_LETTER = _passed(PassCause.DEAD_LETTER, "", "records that became dead letters")
 EXPIRED_ITERATOR = Metric(
     PROCESS, "ExpiredIterator", "iterators that expired", family=EXPIRED_ITERATORS
 )

@@ -30,17 +30,24 @@ KEPT_S = 300.0
 _COUNTED = tuple(dict.fromkeys(one.family for one in METRICS if one.family is not None))
 
 
+def _values_of(family: Family) -> tuple[str, ...]:
+    """Of the label of a family; "" without one."""
+    if OUTCOME in family.labels:
+        return (SUCCESS, FAILURE)
+    return tuple(one.label for one in METRICS if one.family is family)
+
+
 class _Series(NamedTuple):
-    """Stream and shard are empty where the shard is no label, the outcome where it is none."""
+    """Stream and shard are empty where the shard is no label, the value where there is no other."""
 
     family: Family
-    outcome: str = ""
+    value: str = ""
     stream: str = ""
     shard: str = ""
 
     def labels(self) -> Labels:
         of_shard = shard_labels(self.stream, self.shard) if self.shard else ()
-        return of_shard + (((OUTCOME, self.outcome),) if self.outcome else ())
+        return of_shard + (((self.family.labels[0], self.value),) if self.value else ())
 
 
 class MetricStore(Metrics):
@@ -63,8 +70,7 @@ class MetricStore(Metrics):
             if family.kind is FamilyKind.HISTOGRAM:
                 self._times[family] = Distribution()
             elif not (by_shard and family.over):
-                outcomes = (SUCCESS, FAILURE) if family.labels else ("",)
-                self._numbers |= {_Series(family, outcome): 0.0 for outcome in outcomes}
+                self._numbers |= {_Series(family, one): 0.0 for one in _values_of(family)}
 
     def add(
         self,
@@ -81,13 +87,13 @@ class MetricStore(Metrics):
         if family.kind is FamilyKind.HISTOGRAM:
             self._times[family].add(value)
             return
-        outcome = ""
-        if family.labels:
-            outcome, value = (SUCCESS if value > 0 else FAILURE), 1.0
+        label = metric.label
+        if OUTCOME in family.labels:
+            label, value = (SUCCESS if value > 0 else FAILURE), 1.0
         if self._by_shard and family.over and shard_id:
-            series = _Series(family, outcome, stream_id or self._stream_name, shard_id)
+            series = _Series(family, label, stream_id or self._stream_name, shard_id)
         else:
-            series = _Series(family, outcome)
+            series = _Series(family, label)
         self._numbers[series] = self._numbers.get(series, 0.0) + value
 
     def readings(self, held: Collection[tuple[str, str]]) -> list[FamilyValues]:

@@ -30,11 +30,13 @@ _SOMETIMES = {
     # of workers of ours: who holds it, and where they read one stream, which
     "kclMldHolder": "S",
     "kclMldStream": "S",
+    # until when they know that they have read, and checkpointed
+    "kclMldReadUntil": "S",
 }
 #: What differs from worker to worker and from moment to moment.
 _OF_THE_MOMENT = {
     *("leaseOwner", "kclMldHolder", "leaseCounter", "ownerSwitchesSinceCheckpoint", "checkpoint"),
-    *("checkpointSubSequenceNumber", "childShardIds", "throughputKBps"),
+    *("checkpointSubSequenceNumber", "childShardIds", "throughputKBps", "kclMldReadUntil"),
 }
 #: What the library writes since 3.5 when it makes a lease, and so do we.
 SINCE_3_5 = {"entityType": {"S": "LEASE"}}

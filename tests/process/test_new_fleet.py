@@ -22,7 +22,10 @@ pytestmark = pytest.mark.process
 
 COMPATIBLE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
 #: What holders add.
-OF_HOLDERS = {"kclMldStream", "kclMldHolder", "leaseOwner", "throughputKBps"}
+OF_HOLDERS = {
+    *("kclMldStream", "kclMldHolder", "kclMldReadUntil"),
+    *("leaseOwner", "throughputKBps"),
+}
 #: Attributes of a lease of Java 3.5.1 on a new stream, of two open shards without traffic.
 LEASE = {
     "leaseKey",

@@ -43,6 +43,8 @@ _TYPES = {
     "kclMldPausedUntil": "N",
     "kclMldFailure": "S",
     "kclMldSkip": "SS",
+    "kclMldReadUntil": "S",
+    "kclMldLoss": "S",
     "streamName": "S",
     "shardId": "S",
     "team": "S",

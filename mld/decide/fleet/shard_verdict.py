@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from mld.decide.fleet.retention import losses, retention
 from mld.decide.fleet.scraped import is_failing, owner_says, shard_on_page
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.leases.steering import paused_by
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Part of what to do where workers are missing.
 EXITS = "if workers exit, the last line of their logs says why"
-#: Share of the retention from which a lag is a risk.
-RISK = 0.8
 #: A lag that changes by less than this share of the time that passes is steady.
 _STEADY = 0.1
 #: What the page of its owner may explain.
@@ -57,11 +56,12 @@ class ShardJudge:
     def judge(self, lease: Lease) -> Conclusion:
         """The gravest that is to be said of a row of the last snapshot."""
         if lease.is_finished:
-            found = [*self._stream(lease), self._finished(lease)]
+            found = [*self._stream(lease), *self._losses(lease), self._finished(lease)]
         else:
             state = self._state(lease)
             found = [
                 *self._stream(lease),
+                *self._losses(lease),
                 *self._retention(lease),
                 *self._rewound(lease),
                 *self._held(lease),
@@ -369,41 +369,12 @@ class ShardJudge:
         return None
 
     def _retention(self, lease: Lease) -> Iterator[Conclusion]:
-        stream = self._watch.streams.get(lease.stream_identifier)
-        tip = self._watch.last.tips.get(lease.lease_key)
-        listed = self._watch.listed.get(lease.stream_identifier)
-        if (
-            listed is not None
-            and lease.shard_id not in listed
-            and shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED
-        ):
-            yield self._said(
-                lease,
-                Verdict.RECORDS_LOST,
-                VerdictSeverity.CRITICAL,
-                "its shard is past retention, and was not read to its end",
-                "what was not read is gone; raise the retention of the stream before more is",
-            )
-        if tip is None or tip.behind_s is None or stream is None or not stream.retention_s:
-            return
-        share = tip.behind_s / stream.retention_s
-        of = f"{tip.behind_s:.0f} s of the {stream.retention_s:.0f} s for which records stay"
-        if share >= 1:
-            yield self._said(
-                lease,
-                Verdict.RECORDS_LOST,
-                VerdictSeverity.CRITICAL,
-                f"its lag is {of}",
-                "raise the retention of the stream now; what is older is gone",
-            )
-        elif share >= RISK:
-            yield self._said(
-                lease,
-                Verdict.RETENTION_RISK,
-                VerdictSeverity.CRITICAL,
-                f"its lag is {of}; what is older can't be seen, and may be lost already",
-                "raise the retention of the stream now, then make the consumer faster",
-            )
+        for one in retention(self._watch, lease):
+            yield self._said(lease, *one)
+
+    def _losses(self, lease: Lease) -> Iterator[Conclusion]:
+        for one in losses(self._watch, lease):
+            yield self._said(lease, *one)
 
     def _rewound(self, lease: Lease) -> Iterator[Conclusion]:
         now = lease.checkpoint

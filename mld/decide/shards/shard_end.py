@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from mld.model.sequence import Sentinel
+from mld.model.streams.shard import ChildShard
 from mld.model.text import counted
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import ChildShard, Shard
+    from mld.model.streams.shard import Shard
 
 #: One in this many attempts of a worker that may hold no more leases gives this one up when a merge
 #: parent is missing.
@@ -75,6 +76,33 @@ def judge_merge(
 def child_without_parents(children: Sequence[ChildShard]) -> str | None:
     """Id of the first child that names no parent (an invalid answer), or None."""
     return next((child.shard_id for child in children if not child.parent_shard_ids), None)
+
+
+def heirs(lease: Lease, shards: Iterable[Shard]) -> tuple[ChildShard, ...]:
+    """The shards that go on with the keys of one that is past retention, in order of their ids.
+
+    Its children; where these are past retention, too, the oldest listed shards of its keys.
+
+    Args:
+        lease: of the shard that no list has any more.
+        shards: the unfiltered list.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    found = [one for one in listed.values() if lease.shard_id in one.parent_shard_ids]
+    keys = lease.hash_range
+    if not found and keys is not None:
+        found = [
+            one
+            for one in listed.values()
+            if one.parent_shard_ids
+            and not listed.keys() & set(one.parent_shard_ids)
+            and one.hash_range.start <= keys.end
+            and keys.start <= one.hash_range.end
+        ]
+    return tuple(
+        ChildShard(one.shard_id, one.parent_shard_ids, one.hash_range)
+        for one in sorted(found, key=lambda one: one.shard_id)
+    )
 
 
 def blocks(parent: Lease | None) -> bool:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mld.model.leases.lease import Lease
+from mld.model.leases.reading import ReadNote
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.model.streams.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shard
 
@@ -90,8 +91,10 @@ def lease_of_child(parent: Lease, child: ChildShard) -> Lease:
     """The row of a child's new lease at shard end of one of its parents.
 
     The checkpoint is TRIM_HORIZON whatever the configured initial position: everything in a child
-    comes after what was just read. Source: HierarchicalShardSyncer.java:701-747.
+    comes after what was just read. Source: HierarchicalShardSyncer.java:701-747. So nothing in it can
+    be older than what its parent is known to have been read to.
     """
+    until_s = parent.read_until_s
     return Lease(
         lease_key=parent.key_of(child.shard_id),
         shard_id=child.shard_id,
@@ -99,6 +102,7 @@ def lease_of_child(parent: Lease, child: ChildShard) -> Lease:
         checkpoint=TRIM_HORIZON,
         parent_shard_ids=child.parent_shard_ids,
         hash_range=child.hash_range,
+        read=None if until_s is None else ReadNote(until_s, TRIM_HORIZON),
     )
 
 

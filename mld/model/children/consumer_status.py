@@ -37,6 +37,8 @@ class ConsumerStatus:
         child_failures: in a row without a checkpoint in between.
         child_failure_age_s: since the last of them; None without one.
         last_error: the last failure, one sentence.
+        checkpoint_age_s: all records that are older are checkpointed; None = not known.
+        loss: records that were lost, or may be, within the last day; None = none.
         held_because: why nothing is read although the lease is held; None = it is read.
     """
 
@@ -65,6 +67,8 @@ class ConsumerStatus:
     child_failures: int = 0
     child_failure_age_s: float | None = None
     last_error: str | None = None
+    checkpoint_age_s: float | None = None
+    loss: str | None = None
     held_because: str | None = None
 
     @property

@@ -10,6 +10,7 @@ from mld.model.leases.containment import NO_FAILURE
 if TYPE_CHECKING:
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease_request import LeaseRequest
+    from mld.model.leases.reading import LossNote, ReadNote
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
 
@@ -43,6 +44,9 @@ class Lease:
         steered: the note of the last such request that was carried out (``kclMldSteered``).
         paused_until_s: epoch seconds until which its owner holds it without reading
             (``kclMldPausedUntil``, ours alone).
+        read: until when the shard is known to have been read (``kclMldReadUntil``, ours alone); also
+            one that the checkpoint makes void, see :attr:`read_until_s`.
+        loss: records that were lost, or may be (``kclMldLoss``, ours alone).
     """
 
     lease_key: str
@@ -65,10 +69,18 @@ class Lease:
     request: LeaseRequest | None = None
     steered: LeaseRequest | None = None
     paused_until_s: float | None = None
+    read: ReadNote | None = None
+    loss: LossNote | None = None
 
     def has_done(self, request: LeaseRequest) -> bool:
         """True when that request was the last one that was carried out."""
         return self.steered is not None and self.steered.request_id == request.request_id
+
+    @property
+    def read_until_s(self) -> float | None:
+        """Epoch seconds; all records that arrived before are checkpointed. None = not known."""
+        is_true = self.read is not None and self.read.holds_at(self.checkpoint)
+        return self.read.until_s if self.read is not None and is_true else None
 
     @property
     def is_finished(self) -> bool:

@@ -31,6 +31,7 @@ from mld.model.leases.lease_request import (
     LeaseRequest,
     request_from,
 )
+from mld.model.leases.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 
@@ -124,6 +125,8 @@ def lease_from_item(item: Item) -> Lease:
         request=request_in(item),
         steered=note_in(item),
         paused_until_s=_paused_until_s(item),
+        read=read_note_of(_own_text(item, READ_UNTIL)) if READ_UNTIL in item else None,
+        loss=loss_note_of(_own_text(item, LOSS)) if LOSS in item else None,
     )
 
 
@@ -178,6 +181,8 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item[STREAM_MARK] = {"S": lease.stream_mark}
     if lease.holder is not None:
         item[HOLDER] = {"S": lease.holder}
+    if lease.read is not None:
+        item[READ_UNTIL] = {"S": lease.read.text()}
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 
 

@@ -22,15 +22,21 @@ from mld.model.leases.lease_item import (
     stream_attributes,
 )
 from mld.model.leases.lease_request import HOLDER, REQUEST
+from mld.model.leases.reading import COARSE_S, LOSS, READ_UNTIL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
+    from mld.model.leases.reading import RowNotes
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
 
+
+if TYPE_CHECKING:
+    #: The row as a holder's write would leave it -> what the write says besides.
+    FindNotes = Callable[[Lease], RowNotes]
 
 #: The first half of a two-phase checkpoint of a Java application.
 PENDING = (
@@ -216,12 +222,42 @@ def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:
     """
     if stream_mark is None or write.before.stream_mark is not None:
         return write
-    request = dict(write.request)
-    update = request["UpdateExpression"].removeprefix("SET ")
-    request["UpdateExpression"] = f"SET {STREAM_MARK} = :{STREAM_MARK}, {update}"
-    values = request["ExpressionAttributeValues"] | {f":{STREAM_MARK}": {"S": stream_mark}}
-    request["ExpressionAttributeValues"] = values
+    request = _with_attributes(write.request, {STREAM_MARK: {"S": stream_mark}})
     return replace(write, after=replace(write.after, stream_mark=stream_mark), request=request)
+
+
+def noting(write: LeaseWrite, notes: RowNotes) -> LeaseWrite:
+    """A holder's write that also says what is known of the reading, where that is new.
+
+    Args:
+        write: one of the above but :func:`taking`.
+        notes: of the row that it leaves; a time that the row says nearly is left out.
+    """
+    after, attributes = write.after, {}
+    read, before = notes.read, write.before.read
+    if read is not None and read.holds_at(after.checkpoint) and not after.is_finished:
+        known_s = (
+            None if before is None or not before.holds_at(after.checkpoint) else before.until_s
+        )
+        if known_s is None or read.until_s - known_s >= COARSE_S:
+            after = replace(after, read=read)
+            attributes[READ_UNTIL] = {"S": read.text()}
+    if notes.loss is not None and notes.loss != write.before.loss:
+        after = replace(after, loss=notes.loss)
+        attributes[LOSS] = {"S": notes.loss.text()}
+    if not attributes:
+        return write
+    return replace(write, after=after, request=_with_attributes(write.request, attributes))
+
+
+def _with_attributes(
+    request: Mapping[str, Any], attributes: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """A request that sets these before all else."""
+    values = dict(request["ExpressionAttributeValues"])
+    update = request["UpdateExpression"].removeprefix("SET ")
+    update = f"SET {_assignments(attributes, values, first=True)}, {update}"
+    return {**request, "UpdateExpression": update, "ExpressionAttributeValues": values}
 
 
 def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWrite:

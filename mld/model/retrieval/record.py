@@ -46,6 +46,7 @@ class Batch:
         child_shards: set in the last answer of a shard that was split or merged; empty there when
             the shard vanished.
         last_sequence_number: of the last record; None in an empty batch.
+        has_vanished: it stands for a shard that the service has forgotten.
     """
 
     records: memoryview | None
@@ -54,6 +55,7 @@ class Batch:
     millis_behind_latest: int | None = None
     child_shards: tuple[ChildShard, ...] = ()
     last_sequence_number: str | None = None
+    has_vanished: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -88,7 +90,7 @@ class Batch:
 
 def vanished() -> Batch:
     """The batch that stands for a shard that no longer exists: an end without children."""
-    return Batch(records=memoryview(b"[]"), size_bytes=2)
+    return Batch(records=memoryview(b"[]"), size_bytes=2, has_vanished=True)
 
 
 class LineRecord(msgspec.Struct, gc=False, rename="camel"):

@@ -241,6 +241,12 @@ def first_arrival_s(records: memoryview | None) -> float | None:
     return None if found is None else float(found[1])
 
 
+def first_sequence_number(records: memoryview | None) -> str | None:
+    """Of the first record of a batch; None if there is none."""
+    found = None if records is None else _SEQUENCE_VALUE.search(records)
+    return None if found is None else found[1].decode()
+
+
 #: Seconds to milliseconds, by the least that a float can be too large (0.0004 ms today): the nearest
 #: float of a time with whole milliseconds may lie just below it, and the rest is cut off.
 MS_PER_S = 1000.0000000000002

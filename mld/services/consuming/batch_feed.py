@@ -24,6 +24,7 @@ from mld.model.retrieval.wire import first_arrival_s
 from mld.model.sequence import Sentinel
 from mld.model.text import counted
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
+from mld.services.consuming.loss_watch import LossWatch
 from protocol import Action
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class BatchFeed:
 
     Attributes:
         child_shards: of a shard that has ended, as its last answer named them.
+        has_vanished: the service has forgotten the shard.
         records: that the child was given.
         exceptions: of the processor with which the child went on.
         behind_ms: of the last batch; None before the first.
@@ -79,6 +81,7 @@ class BatchFeed:
         self._clock = context.parts.runtime.clock
         self._pipeline: _Pipeline | None = None
         self.child_shards: tuple[ChildShard, ...] = ()
+        self.has_vanished = False
         self.records = 0
         self.exceptions = 0
         #: First and last position of what the child has been given; None without records.
@@ -91,6 +94,8 @@ class BatchFeed:
         self._outside_at: float | None = None
         #: Epoch seconds at which the first record of the batch that is not answered arrived.
         self._unanswered_since: float | None = None
+        #: Finds records that expired unread.
+        self.losses = LossWatch(context)
         #: How far behind the last answer of Kinesis was that is known here, and when it came.
         self._last_answer: tuple[int | None, float] | None = None
 
@@ -165,6 +170,7 @@ class BatchFeed:
         self._delivering = None
         self._pipeline = pipeline = _Pipeline(publisher, self._new_child())
         await publisher.start(position, self._latest_since_s())
+        self.losses.begin(position)
         name = f"fetch {context.lease_key}"
         pipeline.fetching = group.create_task(publisher.run(), name=name)
         return pipeline.processor
@@ -288,7 +294,9 @@ class BatchFeed:
             return TaskOutcome.AGAIN
         try:
             if context.may_go_on():
+                await self.losses.judge(fetched, pipeline.publisher)
                 await self._deliver(fetched, pipeline.processor)
+                self.losses.delivered(fetched)
         except MalformedData as error:
             # Never drop what cannot be read: fetch it again, for ever if need be.
             if self._undecodable_since is None:
@@ -330,7 +338,7 @@ class BatchFeed:
             ):
                 await self._hand_over(fetched, processor)
         if batch.is_shard_end:
-            self.child_shards = batch.child_shards
+            self.child_shards, self.has_vanished = batch.child_shards, batch.has_vanished
             self._context.shutdown.shard_ended()
 
     async def _hand_over(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:

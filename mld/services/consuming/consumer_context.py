@@ -15,6 +15,8 @@ from mld.model.metrics import (
     DATA_BYTES_PROCESSED,
     HANDED_OFF,
     MILLIS_BEHIND_LATEST,
+    PASSED_OUTSIDE,
+    PASSED_UNDECODABLE,
     PROCESS_TASK,
     RECORDS_PROCESSED,
     SCHEMA_FAILURES,
@@ -168,8 +170,10 @@ class ConsumerMetrics:
         """Report user records of aggregates that are not delivered; nothing of what is zero."""
         if unreadable:
             self.add(UNREADABLE_USER_RECORDS, unreadable)
+            self.add(PASSED_UNDECODABLE, unreadable)
         if outside:
             self.add(USER_RECORDS_OUTSIDE_SHARD, outside)
+            self.add(PASSED_OUTSIDE, outside)
 
     def add(self, metric: Metric, value: float) -> None:
         """Report one value of the shard."""

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import start_order
 from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
+from mld.model.leases.reading import RowNotes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+    from mld.model.leases.lease_writes import FindNotes
     from mld.model.retrieval.schema import Catalogue
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
@@ -211,6 +214,7 @@ class ConsumerParts:
             what came in between.
         tally: what all of them have done so far.
         service_time: epoch seconds by the answers of Kinesis; None where they have no date.
+        notes: by lease key, what its consumer knows that writes to its row say besides.
     """
 
     config: Config
@@ -228,6 +232,12 @@ class ConsumerParts:
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     service_time: Callable[[], float | None] = _undated
+    notes: dict[str, FindNotes] = field(default_factory=dict)
+
+    def find_notes(self, lease: Lease) -> RowNotes:
+        """See ``LeaseStore.find_notes``."""
+        find = self.notes.get(lease.lease_key)
+        return RowNotes() if find is None else find(lease)
 
     def __post_init__(self) -> None:
         self.starts = ChildStarts(self.renewer.in_time)

@@ -34,7 +34,7 @@ from mld.model.leases.containment import (
     PositionRange,
     skipped_behind,
 )
-from mld.model.metrics import DEAD_LETTERED, SHARD_HELD
+from mld.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_HELD
 from mld.model.text import counted
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ class Containment:
             extra={"shard_id": context.shard_id},
         )
         context.metrics.add(DEAD_LETTERED, len(judged.entries))
+        context.metrics.add(PASSED_DEAD_LETTER, len(judged.entries))
         self._note = after_letter(self._note, self._now_ms())
         self._skipped = (*self._skipped, suspects)
         what = f"cannot note the dead letter of records {suspects}; trying again"

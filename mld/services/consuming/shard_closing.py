@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import ShutdownReason, TaskOutcome
 from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
-from mld.model.metrics import SHUTDOWN_TIME
+from mld.model.metrics import PASSED_RESET, SHUTDOWN_TIME
 from mld.model.sequence import SHARD_END
 
 if TYPE_CHECKING:
+    from mld.model.leases.lease import Lease
     from mld.services.consuming.batch_feed import BatchFeed
     from mld.services.consuming.consumer_context import ConsumerContext
 
@@ -81,9 +82,12 @@ class ShardClosing:
             await self.pass_lease_on()
         else:
             now_s = context.parts.runtime.clock.corrected()
-            await context.parts.renewer.carry_out(
+            is_done = await context.parts.renewer.carry_out(
                 context.lease_key, context.held.token, request, now_s
             )
+            position = request.position
+            if is_done and position is not None and position > context.checkpointer.last:
+                context.metrics.add(PASSED_RESET, 1)
 
     async def pass_lease_on(self, *, in_time: bool = True) -> None:
         """Let the lease go in the table, to its next owner if there is one; may be called again.
@@ -110,7 +114,7 @@ class ShardClosing:
         if held is None:
             return TaskOutcome.AGAIN
         try:
-            await context.parts.shard_end.create_child_leases(held.lease, self._feed.child_shards)
+            await self._create_child_leases(held.lease)
         except InvalidShardEnd as error:
             text = "%s: giving up the lease at the end of the shard: %s"
             log.error(text, context.shard_id, error)  # noqa: TRY400
@@ -127,6 +131,16 @@ class ShardClosing:
             return TaskOutcome.AGAIN  # the lease was lost in between
         context.parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
         return TaskOutcome.DONE
+
+    async def _create_child_leases(self, lease: Lease) -> None:
+        """As ``ShardEnd`` says, which see for errors."""
+        context, feed = self._context, self._feed
+        if not feed.has_vanished:
+            await context.parts.shard_end.create_child_leases(lease, feed.child_shards)
+            return
+        heirs = context.stream_context.existence.heirs(lease)
+        await context.parts.shard_end.create_heirs(lease, heirs)
+        feed.child_shards = tuple(one for one in heirs if lease.shard_id in one.parent_shard_ids)
 
     async def _repeat_end(self, error: Exception) -> TaskOutcome:
         """Wait, unless the worker stops: then the next owner reads the end again."""

@@ -23,6 +23,7 @@ from mld.decide.children.lifecycle import (
     next_state,
     restart_pause_s,
 )
+from mld.decide.retrieval.loss import sentence
 from mld.errors import (
     AwsError,
     ChildFailed,
@@ -160,6 +161,8 @@ class ShardConsumer:
             + (0 if self._containment is None else self._containment.attempts),
             child_failure_age_s=age_s(self._child_failed_at),
             last_error=context.last_error,
+            checkpoint_age_s=self._feed.losses.checkpoint_age_s(),
+            loss=None if (loss := self._feed.losses.loss) is None else sentence(loss),
             held_because=None if self._containment is None else self._containment.held,
         )
 
@@ -183,8 +186,14 @@ class ShardConsumer:
             context.shutdown.shard_ended()
             self._parts.cleanup.enqueue(context.held.lease)
             return ShutdownReason.SHARD_END
-        with logging_with(**context.log_facts):
-            failure = await self._live()
+        notes, find_notes = self._parts.notes, self._feed.losses.notes
+        notes[self.lease_key] = find_notes
+        try:
+            with logging_with(**context.log_facts):
+                failure = await self._live()
+        finally:
+            if notes.get(self.lease_key) == find_notes:
+                del notes[self.lease_key]
         if failure is not None:
             raise failure
         return context.shutdown.reason or ShutdownReason.LEASE_LOST

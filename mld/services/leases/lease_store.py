@@ -49,10 +49,12 @@ from mld.model.leases.lease_writes import (
     hand_off_start,
     hash_range_update,
     marking,
+    noting,
     releasing,
     renewal,
     taking,
 )
+from mld.model.leases.reading import RowNotes
 from mld.model.leases.steering_writes import answering, withdrawing
 from mld.services.concurrency import Wakeup
 from mld.services.leases.lease_scan import TableScan, TableScanner
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest
-    from mld.model.leases.lease_writes import LeaseWrite
+    from mld.model.leases.lease_writes import FindNotes, LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.ports.aws import DynamoDb
@@ -110,6 +112,8 @@ class LeaseStore:
         self.table = LeaseTable(dynamodb, config, clock)
         #: ``account:region:name`` of the stream in single-stream mode, once it is known.
         self.find_stream_mark: Callable[[], str | None] = lambda: None
+        #: What the consumer of a lease knows that its holder's writes say besides.
+        self.find_notes: FindNotes = _no_notes
         #: Its name, which is always known.
         self.stream_name: str | None = None
 
@@ -289,6 +293,7 @@ class LeaseStore:
     ) -> Lease:
         for _ in range(WRITE_TRIES):
             write = marking(await make(lease), self.find_stream_mark())
+            write = noting(write, self.find_notes(write.after))
             unanswered: UnknownOutcome | None = None
             try:
                 answer = await self._dynamodb.update_item(
@@ -527,6 +532,10 @@ def _note_void(lease: Lease) -> None:
             request.by or "somebody",
             request.holder,
         )
+
+
+def _no_notes(_lease: Lease) -> RowNotes:
+    return RowNotes()
 
 
 def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from mld.decide.retrieval.polling import (
     LATEST_MARGIN_S,
     SMALLEST_ANSWER_BYTES,
+    IteratorType,
     ReadPosition,
     begun_earlier,
     may_prefetch,
 )
 from mld.errors import MldError, ResourceMissing
 from mld.model.retrieval.record import vanished
+from mld.model.retrieval.wire import first_sequence_number, read_batch
 from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ class RecordsPublisher(ABC):
         drop_read_ahead: Callable[[], None],
     ) -> None:
         self._shard_id = shard_id
+        self._kinesis = parts.kinesis
+        self._stream = parts.stream
         self._existence = parts.existence
         self._config = parts.config
         self._budget = parts.budget
@@ -204,6 +208,22 @@ class RecordsPublisher(ABC):
         if self._delivered is None:
             raise RuntimeError("the publisher was not started")
         return self._delivered
+
+    async def oldest_number(self) -> str | None:
+        """Sequence number of the oldest record of the shard; None if there is none, or not known."""
+        request = self._stream.request()
+        try:
+            answer = await self._kinesis.get_shard_iterator(
+                **request, ShardId=self._shard_id, ShardIteratorType=IteratorType.TRIM_HORIZON.value
+            )
+            arn = {"StreamARN": self._stream.arn} if self._stream.arn else {}
+            body = await self._kinesis.get_records(
+                ShardIterator=answer["ShardIterator"], Limit=1, **arn
+            )
+            return first_sequence_number(read_batch(body).records)
+        except (MldError, KeyError) as error:
+            log.debug("%s: its oldest record is not known: %s", self._shard_id, error)
+            return None
 
     @property
     def latest_since_s(self) -> float | None:

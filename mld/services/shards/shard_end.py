@@ -103,6 +103,34 @@ class ShardEnd:
                 lease.lease_key,
             )
 
+    async def create_heirs(self, lease: Lease, heirs: Sequence[ChildShard]) -> None:
+        """Create the missing rows of those that go on for a shard that is past retention.
+
+        They begin at TRIM_HORIZON. One with another parent that has no row is left to the end of
+        that parent, or to the audit: it must not start before that parent was read. To be called
+        before SHARD_END is written, and may be repeated.
+
+        Args:
+            lease: of the shard that vanished, held by this worker.
+            heirs: see :func:`mld.decide.shards.shard_end.heirs`.
+
+        Raises:
+            InvalidShardEnd: the row of the shard is gone; drop the lease locally.
+            AwsError: a read or write failed; repeat.
+        """
+        for heir in heirs:
+            row = lease_of_child(lease, heir)
+            others = [one for one in heir.parent_shard_ids if one != lease.shard_id]
+            is_child = len(others) < len(heir.parent_shard_ids)
+            if is_child and not all([await self._has_row(lease.key_of(one)) for one in others]):
+                continue
+            await self._check_own_row(lease)
+            if await create_lease(
+                self._store, row, self._clock, self._metrics, CREATE_LEASE_AT_END
+            ):
+                text = "Shard %s is past retention: created the lease of %s at TRIM_HORIZON"
+                log.info(text, lease.shard_id, heir.shard_id)
+
     async def _check_own_row(self, lease: Lease) -> None:
         """Create nothing in a table that was made anew since the lease was taken."""
         if not await self._has_row(lease.lease_key):

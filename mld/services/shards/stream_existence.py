@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from mld.decide.shards.shard_end import heirs
 from mld.decide.streams.existence import (
     ShardExistence,
     beginnings,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
     from mld.model.leases.lease import Lease
     from mld.model.sequence import InitialPosition
-    from mld.model.streams.shard import Shard
+    from mld.model.streams.shard import ChildShard, Shard
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.ports.runtime import Clock
@@ -105,6 +107,7 @@ class StreamExistence:
         self._is_told = created is not None
         self._is_denied = False
         self._arn = stream.arn
+        self._retention_s: float | None = None
         #: Leases of the stream, as they were last read.
         self.find_leases: Callable[[], Iterable[Lease]] = tuple
         self._reported_at: dict[str, float] = {}
@@ -112,6 +115,7 @@ class StreamExistence:
         self._suspects: dict[str, str | None] = {}
         self._listing = asyncio.Lock()
         self._shards: tuple[Shard, ...] = ()
+        self._earlier: tuple[Shard, ...] = ()
         self._listed_at = 0.0
 
     # -- for others ------------------------------------------------------------------------------
@@ -147,6 +151,11 @@ class StreamExistence:
         if isinstance(created, datetime):
             return created.timestamp()
         return float(created) if isinstance(created, int | float) else None
+
+    @property
+    def retention_s(self) -> float | None:
+        """Seconds for which the stream keeps records, as of the last look; None = not known."""
+        return self._retention_s
 
     @property
     def is_gone(self) -> bool:
@@ -220,6 +229,8 @@ class StreamExistence:
     async def is_trimmed(self, shard_id: str, sequence_number: str | None = None) -> bool:
         """Whether a shard that was not found has ended: its stream lives on without it.
 
+        Two lists of the same stream must lack it: one could be of another stream, or incomplete.
+
         Args:
             sequence_number: as for :meth:`check_shard`.
 
@@ -232,10 +243,24 @@ class StreamExistence:
         """
         await self._watch.check()
         found = shard_existence(shard_id, sequence_number, await self._list_shards())
+        if found is ShardExistence.TRIMMED and not self._was_missing(shard_id):
+            again = await self._list_shards(newer_than=self._listed_at)
+            found = shard_existence(shard_id, sequence_number, again)
         if found is ShardExistence.FOREIGN:
             self._suspects[shard_id] = sequence_number
             await self._watch.check()
+        elif found is ShardExistence.TRIMMED:
+            await self._watch.check(FRESH_S)
         return found is ShardExistence.TRIMMED
+
+    def _was_missing(self, shard_id: str) -> bool:
+        """Whether the list before the last one lacked it, too."""
+        earlier = self._earlier
+        return bool(earlier) and all(shard.shard_id != shard_id for shard in earlier)
+
+    def heirs(self, lease: Lease) -> tuple[ChildShard, ...]:
+        """Shards that go on with the keys of a shard that is past retention, by the last list."""
+        return heirs(lease, self._shards or self._earlier)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -284,6 +309,8 @@ class StreamExistence:
             return None
         summary: dict[str, Any] = answer["StreamDescriptionSummary"]
         self._arn = summary.get("StreamARN", self._arn)
+        hours = summary.get("RetentionPeriodHours")
+        self._retention_s = 3600.0 * hours if isinstance(hours, int | float) else None
         return summary
 
     async def _look_at_shards(self) -> str | None:
@@ -334,15 +361,21 @@ class StreamExistence:
             self._stream.name, self._table_name, why, is_one_of_many=self._is_one_of_many
         )
 
-    async def _list_shards(self) -> tuple[Shard, ...]:
-        """The unfiltered list, not empty; an answer serves for a while."""
+    async def _list_shards(self, newer_than: float = -math.inf) -> tuple[Shard, ...]:
+        """The unfiltered list, not empty; an answer serves for a while.
+
+        Args:
+            newer_than: a list that was asked for then, or before, is none.
+        """
         async with self._listing:
             now = self._clock.monotonic()
-            if not self._shards or now - self._listed_at > LISTED_FOR_S:
+            is_old = self._listed_at <= newer_than or now - self._listed_at > LISTED_FOR_S
+            if not self._shards or is_old:
                 shards = await self._detector.list_shards()
                 if not shards:
                     raise StreamNotReady("ListShards", "NoShards", "the answer held no shard")
-                self._shards, self._listed_at = shards, now
+                self._earlier = self._shards or self._earlier
+                self._shards, self._listed_at = shards, self._clock.monotonic()
             return self._shards
 
 

@@ -184,7 +184,9 @@ class StreamSync:
             return SyncOutcome(performed=False, why="the list of shards is too old by now")
         self.warn_of_recreation(leases.values(), shards)
         restored = await self._restore(
-            lost_children(self._stream, shards, leases, unexpected=unexpected), may_write
+            lost_children(self._stream, shards, leases, unexpected=unexpected),
+            may_write,
+            frozenset(shard.shard_id for shard in shards),
         )
         leased = {*leases, *unreadable, *(lease.shard_id for lease in restored)}
         planned = leases_to_create(
@@ -200,7 +202,9 @@ class StreamSync:
         )
         return SyncOutcome(performed=True, created=created, why="gaps")
 
-    async def _restore(self, lost: Collection[Lease], may_write: MayWrite) -> tuple[Lease, ...]:
+    async def _restore(
+        self, lost: Collection[Lease], may_write: MayWrite, listed: frozenset[str]
+    ) -> tuple[Lease, ...]:
         """Create lost child leases whose loss a consistent read confirms."""
         restored = []
         for lease in lost:
@@ -208,9 +212,12 @@ class StreamSync:
                 continue
             log.error(
                 "Lease %s (hash keys %s) is missing although its parents are finished: creating it "
-                "at TRIM_HORIZON. If it was deleted after use, its shard is read again.",
+                "at TRIM_HORIZON. %s",
                 lease.lease_key,
                 lease.hash_range,
+                "Its parents are past retention, so whoever finished them could not know it."
+                if listed.isdisjoint(lease.parent_shard_ids)
+                else "If it was deleted after use, its shard is read again.",
             )
             await create_lease(self._store, lease, self._clock, self._metrics, CREATE_LEASE_IN_SYNC)
             restored.append(lease)

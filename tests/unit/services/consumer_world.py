@@ -192,6 +192,7 @@ class World:
             pid=4711,
             schemas=None if schemas is None else schemas(self.runtime),
         )
+        self.store.find_notes = self.parts.find_notes
 
     def publish_to(self, runtime: Runtime) -> None:
         """Let the stream's shards use that runtime's metrics."""

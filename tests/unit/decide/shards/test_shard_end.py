@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -8,18 +9,48 @@ from mld.decide.shards.shard_end import (
     MergeVerdict,
     blocks,
     child_without_parents,
+    heirs,
     judge_merge,
     merge_parents,
 )
 from mld.model.leases.lease import Lease
 from mld.model.sequence import LATEST, SHARD_END
-from mld.model.streams.shard import ChildShard, HashRange
+from mld.model.streams.shard import ChildShard, HashRange, Shard
 
 ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)
 
 
 def child(shard_id, *parents):
     return ChildShard(shard_id, parents, HashRange(0, 9))
+
+
+def listed(shard_id, start, end, *parents):
+    both = (*parents, None, None)[:2]
+    return Shard(shard_id, HashRange(start, end), "1", None, *both)
+
+
+def test_the_children_of_a_shard_that_vanished_are_those_that_name_it():
+    row = replace(ROW, hash_range=HashRange(0, 9))
+    shards = [listed("y", 5, 9, "p"), listed("x", 0, 4, "p"), listed("z", 10, 19, "q")]
+    assert heirs(row, shards) == (
+        ChildShard("x", ("p",), HashRange(0, 4)),
+        ChildShard("y", ("p",), HashRange(5, 9)),
+    )
+    assert heirs(row, []) == ()
+
+
+def test_where_the_children_vanished_too_the_oldest_of_its_keys_go_on():
+    row = replace(ROW, hash_range=HashRange(10, 19))
+    shards = [
+        listed("l", 0, 9, "c"),
+        listed("m", 5, 12, "c", "d"),
+        listed("n", 13, 30, "d"),
+        listed("o", 13, 19, "n"),
+        listed("r", 0, 30),
+        listed("s", 20, 30, "d"),
+    ]
+    assert [one.shard_id for one in heirs(row, shards)] == ["m", "n"]
+    assert heirs(ROW, shards) == ()
 
 
 def test_only_a_single_child_is_a_merge():

@@ -1,0 +1,106 @@
+"""What is to be said of a row against the time for which its stream keeps records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.decide.fleet.scraped import shard_on_page
+from mld.decide.retrieval.loss import RISK, sentence
+from mld.decide.streams.existence import ShardExistence, shard_existence
+from mld.model.fleet.verdict import Verdict, VerdictSeverity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mld.decide.fleet.watching import Snapshots
+    from mld.model.leases.lease import Lease
+
+
+class RetentionFinding(NamedTuple):
+    """A verdict; the fields are those of :class:`~mld.model.fleet.verdict.Conclusion`."""
+
+    verdict: Verdict
+    severity: VerdictSeverity
+    cause: str
+    todo: str
+
+
+def losses(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
+    """What its owners have found within the last day, as the row says; also of a finished shard."""
+    loss = lease.loss
+    if loss is None or not loss.is_shown(watch.last.wall_s):
+        return
+    times = "" if loss.count == 1 else f" (found {loss.count} times within a day)"
+    yield RetentionFinding(
+        Verdict.RECORDS_LOST if loss.is_certain else Verdict.RECORDS_MAY_BE_LOST,
+        VerdictSeverity.CRITICAL if loss.is_certain else VerdictSeverity.WARNING,
+        f"{sentence(loss)}{times}",
+        "see docs/operations.md#lost-records; it is shown for a day",
+    )
+
+
+def retention(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
+    """A shard that is past retention, and positions that soon are."""
+    listed = watch.listed.get(lease.stream_identifier)
+    if (
+        listed is not None
+        and lease.shard_id not in listed
+        and shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED
+    ):
+        yield RetentionFinding(
+            Verdict.RECORDS_LOST,
+            VerdictSeverity.CRITICAL,
+            "its shard is past retention, and was not read to its end",
+            "what was not read is gone; raise the retention of the stream before more is",
+        )
+    stream = watch.streams.get(lease.stream_identifier)
+    if stream is None or not stream.retention_s:
+        return
+    tip = watch.last.tips.get(lease.lease_key)
+    if tip is not None and tip.behind_s is not None:
+        yield from _by_tip(tip.behind_s, stream.retention_s)
+    else:
+        yield from _by_ages(watch, lease, stream.retention_s)
+
+
+def _by_tip(behind_s: float, retention_s: float) -> Iterator[RetentionFinding]:
+    of = f"its lag is {behind_s:.0f} s of the {retention_s:.0f} s for which records stay"
+    if behind_s >= retention_s:
+        yield RetentionFinding(
+            Verdict.RECORDS_LOST,
+            VerdictSeverity.CRITICAL,
+            of,
+            "raise the retention of the stream now; what is older is gone",
+        )
+    elif behind_s >= RISK * retention_s:
+        yield RetentionFinding(
+            Verdict.RETENTION_RISK,
+            VerdictSeverity.CRITICAL,
+            f"{of}; what is older can't be seen, and may be lost already",
+            "raise the retention of the stream now, then make the consumer faster",
+        )
+
+
+def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[RetentionFinding]:
+    """Without a look at the shard: where its owner reads, and what its row says of the checkpoint."""
+    page = shard_on_page(watch.last, lease)
+    read_s = None if page is None else page.reading_lag_s
+    until_s = lease.read_until_s
+    if read_s is not None and read_s >= RISK * retention_s:
+        yield RetentionFinding(
+            Verdict.RETENTION_RISK,
+            VerdictSeverity.CRITICAL,
+            f"its owner reads {read_s:.0f} s behind the tip of the {retention_s:.0f} s for which "
+            "records stay; what is older is lost while it reads",
+            "raise the retention of the stream now, then make the consumer faster",
+        )
+    elif until_s is not None and watch.last.wall_s - until_s >= RISK * retention_s:
+        age_s = watch.last.wall_s - until_s
+        yield RetentionFinding(
+            Verdict.RETENTION_RISK,
+            VerdictSeverity.WARNING,
+            f"what arrived in the last {age_s:.0f} s is not known to be checkpointed, and records stay "
+            f"for {retention_s:.0f} s: what is older is lost at the next start, if there is any",
+            "ask with --tip whether records wait; start workers, or see why the child does not "
+            "checkpoint, and raise the retention until then",
+        )

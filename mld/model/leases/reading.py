@@ -1,0 +1,158 @@
+"""What a row says of how far its shard was read in time, and of records that were lost.
+
+Two attributes, ours alone, JSON texts; they come along with writes that are made anyway, and Java's
+writes keep them. ``kclMldReadUntil`` is void below the checkpoint that it names, so that whoever
+moves the checkpoint back makes it void, and whoever moves it on leaves a lower bound.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from mld.errors import MalformedData
+from mld.model.metrics import PassCause
+from mld.model.sequence import ExtendedSequenceNumber
+
+READ_UNTIL, LOSS = "kclMldReadUntil", "kclMldLoss"
+#: A loss is shown for so long.
+SHOWN_S = 24 * 3600.0
+#: The time in the row follows the true one at this distance: most renewals stay as they were.
+COARSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNote:
+    """All records that arrived before a time are covered by a checkpoint.
+
+    Attributes:
+        until_s: epoch seconds, by the clock of Kinesis.
+        checkpoint: a position that covers them; the note holds for it and for later ones.
+    """
+
+    until_s: float
+    checkpoint: ExtendedSequenceNumber
+
+    def holds_at(self, checkpoint: ExtendedSequenceNumber | None) -> bool:
+        """Whether it holds for a row with that checkpoint."""
+        return checkpoint is not None and self.checkpoint <= checkpoint
+
+    def text(self) -> str:
+        """As the row holds it."""
+        said = {"untilMillis": round(1000 * self.until_s), "checkpoint": str(self.checkpoint)}
+        return json.dumps(said, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossNote:
+    """Records that were lost, or may be; of several within a day one range.
+
+    Attributes:
+        is_certain: some existed and can't be read any more; False = if there were any.
+        cause: ``trimmed``, ``expired`` or ``vanished``.
+        at_s: epoch seconds at which it was found.
+        first: the position behind which they are missing.
+        first_s: epoch seconds until which the shard is known to have been read; None = not known.
+        last: sequence number of the next record that could be read; None = there was none.
+        last_s: epoch seconds at which that one arrived, or until which it is known that there is none.
+        count: how often it was found.
+    """
+
+    is_certain: bool
+    cause: PassCause
+    at_s: float
+    first: str
+    first_s: float | None = None
+    last: str | None = None
+    last_s: float | None = None
+    count: int = 1
+
+    def after(self, earlier: LossNote | None) -> LossNote:
+        """With an earlier one that is still shown."""
+        if earlier is None or not earlier.is_shown(self.at_s):
+            return self
+        return replace(
+            self,
+            is_certain=self.is_certain or earlier.is_certain,
+            cause=self.cause if self.is_certain or not earlier.is_certain else earlier.cause,
+            first=earlier.first,
+            first_s=earlier.first_s,
+            count=self.count + earlier.count,
+        )
+
+    def is_shown(self, now_s: float) -> bool:
+        """Whether it is less than a day old."""
+        return now_s - self.at_s < SHOWN_S
+
+    def text(self) -> str:
+        """As the row holds it; also what pages show."""
+        said = {
+            "certain": self.is_certain,
+            "cause": self.cause.value,
+            "atMillis": round(1000 * self.at_s),
+            "after": self.first,
+            "afterMillis": _millis(self.first_s),
+            "before": self.last,
+            "beforeMillis": _millis(self.last_s),
+            "count": self.count,
+        }
+        present = {name: value for name, value in said.items() if value is not None}
+        return json.dumps(present, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class RowNotes:
+    """What a holder's write says besides.
+
+    Attributes:
+        read: None = nothing is known.
+        loss: None = none was found.
+    """
+
+    read: ReadNote | None = None
+    loss: LossNote | None = None
+
+
+def _millis(seconds: float | None) -> int | None:
+    return None if seconds is None else round(1000 * seconds)
+
+
+def _seconds(millis: object) -> float | None:
+    return None if millis is None else float(int(str(millis))) / 1000
+
+
+_UNREADABLE = (
+    *(ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError),
+    MalformedData,
+)
+
+
+def read_note_of(text: str | None) -> ReadNote | None:
+    """The note of a row; None where there is none that can be read."""
+    try:
+        said = json.loads(text or "")
+        number, _, sub = str(said["checkpoint"]).partition("/")
+        return ReadNote(
+            int(said["untilMillis"]) / 1000, ExtendedSequenceNumber(number, int(sub or 0))
+        )
+    except _UNREADABLE:
+        return None
+
+
+def loss_note_of(text: str | None) -> LossNote | None:
+    """The loss of a row; None where there is none that can be read."""
+    try:
+        said = json.loads(text or "")
+        last = said.get("before")
+        return LossNote(
+            is_certain=said["certain"] is True,
+            cause=PassCause(said["cause"]),
+            at_s=int(said["atMillis"]) / 1000,
+            first=str(said["after"]),
+            first_s=_seconds(said.get("afterMillis")),
+            last=None if last is None else str(last),
+            last_s=_seconds(said.get("beforeMillis")),
+            count=int(said.get("count", 1)),
+        )
+    except _UNREADABLE:
+        return None

@@ -1,0 +1,154 @@
+"""Fleets that stand still for longer than the stream keeps records: each loss is reported.
+
+The court takes a record that expired unread for a dead letter, which children need not get. At the
+end each must lie between the two positions of a report of its shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+
+import pytest
+
+from mld.services.consuming import loss_watch
+from tests.sim.fleet import Fleet
+from tests.sim.loop import run
+from tests.sim.plan import Plan
+
+pytestmark = pytest.mark.sim
+
+RETENTION_S = 1200.0
+#: How long nobody reads, as a share of the retention.
+OUTAGES = (0.3, 0.8, 1.1, 1.5, 2.5)
+_REPORT = re.compile(
+    r"(?P<shard>\S+): records (?P<how>were LOST|MAY BE LOST): those (?:between|after) (?P<after>\S+) "
+    r"\([^)]*\)(?: and (?P<before>[0-9]+) )?"
+)
+
+
+class Reports(logging.Handler):
+    """What workers say of losses: shard, whether it is certain, both numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[tuple[str, bool, int, int]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = _REPORT.match(record.getMessage())
+        assert said is not None, record.getMessage()
+        after = said["after"] if said["after"].isdigit() else "-1"
+        before = int(said["before"]) if said["before"] else 2**255
+        self.found.append((said["shard"], said["how"] == "were LOST", int(after), before))
+
+
+class Expiring(Fleet):
+    """Its records expire, and now and then all of its workers are down."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        model = self.stream.model
+        self._shards = model.stream(self.stream.name)
+        self._shards.retention_hours = RETENTION_S / 3600
+        #: Shard -> indices of records that expired before a child had processed them.
+        self.expired: dict[str, set[int]] = {}
+        self._real = {"call": model.call, "body": model.body}
+        model.call = lambda *request: self._after("call", *request)  # type: ignore[method-assign]
+        model.body = lambda *request: self._after("body", *request)  # type: ignore[method-assign]
+        processed = self.judges.children.processed
+
+        def note(child, records):
+            truth = self.stream.truth[child.shard_id]
+            places = {(int(one.sequence_number), one.sub_sequence_number) for one in records}
+            self.expired.get(child.shard_id, set()).difference_update(
+                truth.index[place] for place in places
+            )
+            processed(child, records)
+
+        self.judges.children.processed = note  # type: ignore[method-assign]
+
+    def _after(self, kind, *request):
+        """A request lets records expire, as the model settles what is due."""
+        answer = self._real[kind](*request)
+        for key, truth in self.stream.truth.items():
+            log = self.court.log(key)
+            for index in range(min(self._shards.shards[key].start, len(truth.places))):
+                if index >= len(log.done) or not log.done[index]:
+                    log.dead.add(index)
+                    log.mark(index)
+                    self.expired.setdefault(key, set()).add(index)
+        return answer
+
+    async def change_streams(self) -> None:
+        """Everybody is down for a while, over and over."""
+        rng = random.Random(f"outages {self.plan.seed}")
+        for _outage in range(4):
+            await asyncio.sleep(rng.uniform(30, 200))
+            self.open.clear()
+            for node in self.alive():
+                if rng.random() < 0.5:
+                    await node.kill()
+                else:
+                    node.stop()
+            await asyncio.sleep(rng.choice(OUTAGES) * RETENTION_S)
+            self.open.set()
+
+
+@pytest.fixture
+def reports():
+    found = Reports()
+    loss_watch.log.addHandler(found)
+    loss_watch.log.setLevel(logging.WARNING)
+    yield found
+    loss_watch.log.removeHandler(found)
+    loss_watch.log.setLevel(logging.NOTSET)
+
+
+def fleet_of(seed, *, fan_out):
+    async def main():
+        plan = Plan(
+            seed=seed,
+            workers=2,
+            shards=2,
+            chaos_s=10,
+            put_every_s=20.0,
+            fan_out=(fan_out,),
+            is_assigned=seed % 2 == 1,
+        )
+        fleet = Expiring(plan)
+        await fleet.run()
+        return fleet
+
+    return run(main())
+
+
+def silent(fleet, reports):
+    """Records of which nobody has said anything, by shard."""
+    found = {}
+    for key, indices in fleet.expired.items():
+        ranges = [(after, before) for shard, _, after, before in reports.found if shard == key]
+        numbers = {fleet.stream.truth[key].places[index][0] for index in indices}
+        found[key] = [
+            number
+            for number in sorted(numbers)
+            if not any(after < number < before for after, before in ranges)
+        ]
+    return {key: numbers for key, numbers in found.items() if numbers}
+
+
+@pytest.mark.parametrize("fan_out", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_record_that_expires_unread_is_reported(reports, seed, fan_out):
+    fleet = fleet_of(seed, fan_out=fan_out)
+    assert fleet.court.violations == []
+    assert silent(fleet, reports) == {}
+    for shard, is_certain, after, before in reports.found:
+        numbers = (fleet.stream.truth[shard].places[i][0] for i in fleet.expired.get(shard, ()))
+        assert not is_certain or any(after < number < before for number in numbers)
+
+
+def test_a_loss_that_nobody_reports_is_noticed(reports, monkeypatch):
+    monkeypatch.setattr(loss_watch, "judge_gap", lambda *_known: None)
+    assert any(silent(fleet_of(seed, fan_out=False), reports) for seed in range(2))

@@ -1,0 +1,23 @@
+"""What the row of a new child says of its reading."""
+
+from mld.decide.shards.shardsync import lease_of_child
+from mld.model.leases.lease import Lease
+from mld.model.leases.reading import ReadNote
+from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.model.streams.shard import ChildShard, HashRange
+
+CHILD = ChildShard("c", ("p",), HashRange(0, 9))
+
+
+def test_a_child_has_nothing_older_than_what_was_read_of_its_parent():
+    note = ReadNote(7.0, ExtendedSequenceNumber("5"))
+    parent = Lease(lease_key="p", shard_id="p", checkpoint=SHARD_END, read=note)
+    child = lease_of_child(parent, CHILD)
+    assert child.read == ReadNote(7.0, TRIM_HORIZON)
+    assert child.read_until_s == 7.0
+
+
+def test_nothing_is_known_below_a_parent_of_which_nothing_is_known():
+    note = ReadNote(7.0, ExtendedSequenceNumber("5"))
+    back = Lease(lease_key="p", shard_id="p", checkpoint=TRIM_HORIZON, read=note)
+    assert lease_of_child(back, CHILD).read is None

@@ -1,0 +1,209 @@
+"""What a consumer says of records that expired before it began, and what it leaves in the row."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from mld.local.kinesis.shard import next_sequence
+from mld.model.metrics import PASSED_TRIMMED, PassCause
+from tests.fakes.children import ScriptedChildren
+from tests.sim.loop import run
+from tests.unit.services.consumer_world import FIRST, World
+
+HOUR_S = 3600.0
+
+
+async def checkpoints(child):
+    while (message := await child.receive()) is not None:
+        if message["action"] in {"processRecords", "shardEnded"}:
+            await child.checkpoint()
+        await child.answer(message)
+
+
+async def opened():
+    """A stream that is older than its retention, in which records were read to the tip."""
+    world = World(children=ScriptedChildren(checkpoints), retrieval={"idle_s": 1.0})
+    await world.open()
+    await world.existence.learn()
+    await asyncio.sleep(48 * HOUR_S)
+    world.numbers = world.put(b"one", b"two")
+    async with world.consuming(await world.hold()):
+        await asyncio.sleep(100)
+    return world
+
+
+async def consume_again(world, seconds=100.0):
+    """The next holding of the shard; what was logged of losses."""
+    now = world.clock.monotonic()
+    taken = await world.store.take(await world.row(), "w1")
+    assert taken is not None
+    async with world.consuming(world.renewer.hold(taken, now)) as consumer:
+        await asyncio.sleep(seconds)
+        return consumer.status().loss
+
+
+def said(caplog):
+    return [
+        (record.levelno, record.getMessage())
+        for record in caplog.records
+        if "LOST" in record.getMessage()
+    ]
+
+
+def counted(world, metric):
+    return sum(one.value for one in world.metrics.data if one.metric is metric)
+
+
+def test_the_row_says_until_when_the_shard_was_read():
+    async def main():
+        world = await opened()
+        row = await world.row()
+        assert row.checkpoint is not None
+        assert row.checkpoint.sentinel is None
+        assert row.read_until_s is not None
+        # It was read for 100 s; the time in the row may be a minute behind.
+        assert 0 <= world.clock.wall() - row.read_until_s <= 61
+        assert row.loss is None
+
+    run(main())
+
+
+@pytest.mark.parametrize("hours", [23, 30])
+def test_records_of_a_time_without_a_worker(caplog, hours):
+    async def main():
+        world = await opened()
+        lost = world.put(b"three")
+        await asyncio.sleep(hours * HOUR_S)
+        world.put(b"four")
+        shown = await consume_again(world)
+        row = await world.row()
+        if hours == 23:
+            assert shown is None
+            assert (row.loss, said(caplog)) == (None, [])
+            assert counted(world, PASSED_TRIMMED) == 0
+            return
+        ((level, text),) = said(caplog)
+        assert level == logging.WARNING
+        assert text.startswith(f"{FIRST}: records MAY BE LOST: those between ")
+        assert shown == text.removeprefix(f"{FIRST}: ")
+        assert lost[0] not in text
+        assert counted(world, PASSED_TRIMMED) == 1
+        assert row.loss is not None
+        assert (row.loss.cause, row.loss.is_certain) == (PassCause.TRIMMED, False)
+        # The next owner shows it, and does not say it again.
+        assert await consume_again(world) == shown
+        assert len(said(caplog)) == 1
+
+    run(main())
+
+
+def test_a_quiet_shard_is_silent_however_long_it_was_not_read(caplog):
+    async def main():
+        world = await opened()
+        await asyncio.sleep(100 * HOUR_S)
+        now = world.clock.monotonic()
+        taken = await world.store.take(await world.row(), "w1")
+        async with world.consuming(world.renewer.hold(taken, now)):
+            await asyncio.sleep(100)
+            world.put(b"three")
+            await asyncio.sleep(100)
+        assert world.payloads() == [b"three"]
+        assert said(caplog) == []
+
+    run(main())
+
+
+def test_a_row_of_another_program_is_a_warning_at_most(caplog):
+    async def main():
+        world = await opened()
+        await asyncio.sleep(30 * HOUR_S)
+        await strip(world)
+        world.put(b"three")
+        await consume_again(world)
+        ((level, text),) = said(caplog)
+        assert level == logging.WARNING
+        assert "(not known when)" in text
+
+    run(main())
+
+
+async def strip(world):
+    """Take away what only kcl-mld writes, as a row of Java has it."""
+    await world.dynamodb.update_item(
+        TableName="app",
+        Key={"leaseKey": {"S": FIRST}},
+        UpdateExpression="REMOVE kclMldReadUntil, kclMldHolder",
+    )
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_checkpoint_that_was_moved_back_makes_the_time_void(caplog, is_marked):
+    async def main():
+        world = await opened()
+        back = world.numbers[0]
+        await world.dynamodb.update_item(
+            TableName="app",
+            Key={"leaseKey": {"S": FIRST}},
+            UpdateExpression="SET checkpoint = :back",
+            ExpressionAttributeValues={":back": {"S": back}},
+        )
+        if not is_marked:
+            await strip(world)
+        assert (await world.row()).read_until_s is None
+        await asyncio.sleep(30 * HOUR_S)
+        world.put(b"three")
+        await consume_again(world)
+        ((_, text),) = said(caplog)
+        assert f"between {back} (not known when)" in text
+
+    run(main())
+
+
+def test_a_number_that_is_no_record_is_silent_while_an_older_record_is_there(caplog):
+    async def main():
+        world = await opened()
+        await asyncio.sleep(30 * HOUR_S)
+        (before,) = world.put(b"three")
+        await asyncio.sleep(1)
+        world.put(b"four")
+        await strip(world)
+        await world.dynamodb.update_item(
+            TableName="app",
+            Key={"leaseKey": {"S": FIRST}},
+            UpdateExpression="SET checkpoint = :number",
+            ExpressionAttributeValues={":number": {"S": str(int(before) + next_sequence(0, 1))}},
+        )
+        await consume_again(world)
+        assert world.payloads() == [b"four"]
+        assert said(caplog) == []
+
+    run(main())
+
+
+async def never_checkpoints(child):
+    while (message := await child.receive()) is not None:
+        await child.answer(message)
+
+
+def test_a_child_that_does_not_checkpoint_is_a_risk(caplog):
+    async def main():
+        world = World(
+            children=ScriptedChildren(never_checkpoints),
+            retrieval={"idle_s": 60.0},
+        )
+        await world.open()
+        await world.existence.learn()
+        world.put(b"one")
+        held = await world.hold()
+        async with world.consuming(held):
+            for _hour in range(23):
+                await asyncio.sleep(HOUR_S)
+                await world.renewer.refresh(FIRST, held.token)
+        texts = [record.getMessage() for record in caplog.records]
+        warned = [one for one in texts if "is checkpointed, and records stay for 86400 s" in one]
+        assert len(warned) == 4  # from 19.2 h on, once an hour
+
+    run(main())
