@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.decide.fleet.assignment.leaving import notice_s
-from mld.decide.leases.steering import due_request, is_paused
+from mld.decide.leases.pausing import is_paused
+from mld.decide.leases.steering import due_request
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.model.text import counted
 from mld.services.worker_start import WorkerStart

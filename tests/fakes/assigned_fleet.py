@@ -74,6 +74,8 @@ class AssignedFleet:
         self.measure: Callable[[str], float | None] = lambda worker: None
         self.samples: dict[str, list[float]] = {}
         self.most: dict[str, int] = most or {}
+        #: Workers that honor a pause.
+        self.honoring: set[str] = set()
         self._reported: dict[str, int] = {}
         self._draining: dict[str, int] = {}
         self._rows: dict[str, tuple[Lease, Lease]] = {}
@@ -200,5 +202,10 @@ class AssignedFleet:
             samples = {"C": tuple(kept[-10:])}
         limits = {"C": (100,)} if samples else {}
         self.metrics[worker] = WorkerMetrics(
-            worker, 1_000_000 + self.now, samples, limits, most=self.most.get(worker)
+            worker,
+            1_000_000 + self.now,
+            samples,
+            limits,
+            most=self.most.get(worker),
+            honors_pause=worker in self.honoring,
         )

@@ -284,6 +284,7 @@ NOT_KEYS = (
     | {
         "dictConfig",
         "groupBy",
+        "kclMldHonorsPause",
         "kclMldMeasuredPlace",
         "kclMldMostRenewable",
         "kclMldMoving",

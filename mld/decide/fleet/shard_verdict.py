@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mld.decide.fleet.retention import losses, retention
 from mld.decide.fleet.scraped import is_failing, owner_says, shard_on_page
 from mld.decide.leases.lease_report import left_free, told_free
-from mld.decide.leases.steering import paused_by
+from mld.decide.leases.pausing import paused_by
 from mld.decide.shards.audit import signs_of_recreation
 from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
@@ -157,14 +157,16 @@ class ShardJudge:
 
     def _paused(self, lease: Lease) -> Conclusion | None:
         left_s = (lease.paused_until_s or 0.0) - self._watch.last.wall_s
-        if left_s <= 0 or not lease.is_held_by_ours:
-            return None  # others do not know of it
+        if left_s <= 0:
+            return None
+        owner = lease.actual_owner
+        if not lease.is_held_by_ours:  # others do not know of it
+            cause = f"paused for another {left_s:.0f} s, but read by {owner}: {paused_by(lease)}"
+            todo = f"stop {owner}, or end the pause with kcl-mld leases resume"
+            return self._said(lease, Verdict.PAUSE_IGNORED, VerdictSeverity.WARNING, cause, todo)
+        cause = f"{owner} does not read it for another {left_s:.0f} s: {paused_by(lease)}"
         return self._said(
-            lease,
-            Verdict.PAUSED,
-            VerdictSeverity.INFO,
-            f"{lease.actual_owner} does not read it for another {left_s:.0f} s: {paused_by(lease)}",
-            "kcl-mld leases resume ends it",
+            lease, Verdict.PAUSED, VerdictSeverity.INFO, cause, "kcl-mld leases resume ends it"
         )
 
     def _with_page(self, lease: Lease, one: Conclusion) -> Conclusion:

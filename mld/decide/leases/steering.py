@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.decide.leases.pausing import judge_pause
 from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.leases.containment import NO_FAILURE
 from mld.model.leases.lease_request import SteerVerb
@@ -117,19 +118,6 @@ def plan_withdrawal(lease: Lease, now_s: float) -> SteerStep:
     return SteerStep(lease=lease, way=SteerWay.WRITE, notes=(asked_text(lease, request, now_s),))
 
 
-def is_paused(lease: Lease, now_s: float) -> bool:
-    """Whether a lease is to be held and not read, at so many epoch seconds."""
-    return lease.paused_until_s is not None and now_s < lease.paused_until_s
-
-
-def paused_by(lease: Lease) -> str:
-    """Who paused a lease, and why, as far as its row says it."""
-    note = lease.steered
-    if note is None or note.verb != SteerVerb.PAUSE or not note.by:
-        return "it is paused"
-    return f"paused by {note.by}" + (f" ({note.reason})" if note.reason else "")
-
-
 def plan_step(
     watch: Snapshots,
     lease: Lease,
@@ -146,6 +134,7 @@ def plan_step(
         position: of a reset; None = not looked for yet.
     """
     way, why = way_of(watch, lease, failover_s)
+    more: tuple[str, ...] = ()
     if lease.is_finished and verb is not SteerVerb.DELETE:
         way, why = SteerWay.REFUSED, "the shard was read to its end: its children are read now"
     if way in (SteerWay.WRITE, SteerWay.ASK):
@@ -157,14 +146,15 @@ def plan_step(
             case SteerVerb.PAUSE if way is SteerWay.WRITE:
                 way, why = SteerWay.REFUSED, _unread(lease)
             case SteerVerb.PAUSE:
-                way, why = _pause(watch, way)
+                why, note = judge_pause(watch, living_owners(watch), foreign_owners(watch))
+                way, more = (SteerWay.REFUSED if why else way), (note,) if note else ()
             case SteerVerb.RESUME if lease.paused_until_s is None:
                 way, why = SteerWay.NONE, "it is not paused"
             case SteerVerb.DELETE:
                 way, why = _delete(watch, lease, way)
             case _:
                 pass
-    notes = () if position is None else tuple(_notes(watch, lease, position))
+    notes = more if position is None else tuple(_notes(watch, lease, position))
     return SteerStep(lease=lease, way=way, position=position, why=why, notes=notes)
 
 
@@ -242,26 +232,22 @@ def _unread(lease: Lease) -> str:
     )
 
 
-def _pause(watch: Snapshots, way: SteerWay) -> tuple[SteerWay, str]:
-    others = sorted(foreign_owners(watch))
-    if not others:
-        return way, ""
-    return SteerWay.REFUSED, (
-        f"{', '.join(others)} is not a kcl-mld worker, and would read the shard if it got the lease"
-    )
-
-
-def foreign_owners(watch: Snapshots) -> set[str]:
-    """Owners that were seen to renew a lease, and are no workers of ours."""
-    found = set()
+def living_owners(watch: Snapshots) -> dict[str, bool]:
+    """Owners that were seen to renew a lease; whether they are workers of ours."""
+    found: dict[str, bool] = {}
     for lease in watch.last.leases.values():
         owner = lease.actual_owner
         is_moving = any(
             row.lease_counter != lease.lease_counter for _look, row in watch.rows(lease.lease_key)
         )
-        if owner is not None and is_moving and lease.holder != owner:
-            found.add(owner)
+        if owner is not None and is_moving:
+            found[owner] = found.get(owner, True) and lease.holder == owner
     return found
+
+
+def foreign_owners(watch: Snapshots) -> set[str]:
+    """Owners that were seen to renew a lease, and are no workers of ours."""
+    return {owner for owner, is_ours in living_owners(watch).items() if not is_ours}
 
 
 def _notes(watch: Snapshots, lease: Lease, position: ExtendedSequenceNumber) -> Iterable[str]:

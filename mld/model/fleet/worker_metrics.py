@@ -25,6 +25,7 @@ PROPERTIES = "properties"
 GROUP = "kclMldWorkerGroup"
 PLACE = "kclMldMeasuredPlace"
 MOST = "kclMldMostRenewable"
+HONORS_PAUSE = "kclMldHonorsPause"
 #: A sample that could not be taken.
 FAILED_SAMPLE = -1.0
 
@@ -46,6 +47,8 @@ class WorkerMetrics:
         place: likewise, the machine or container that it measured. Workers that share one have the
             same CPU, whatever their leases are.
         most: likewise, how many leases it can renew in time, by its own measure.
+        honors_pause: likewise, it reads no lease that is paused. The entry is the ``lut`` that it
+            was written with: a Java worker that gets the id later keeps ``properties``.
     """
 
     worker_id: str
@@ -57,6 +60,7 @@ class WorkerMetrics:
     group: str | None = None
     place: str | None = None
     most: int | None = None
+    honors_pause: bool = False
 
 
 def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
@@ -71,9 +75,10 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
     """
     properties = value_of(item, PROPERTIES, "M") or {}
     most = text_of(properties, MOST)
+    updated_at_s = required(integer_of(item, "lut"), "lut")
     return WorkerMetrics(
         worker_id=required(text_of(item, key_name), key_name),
-        updated_at_s=required(integer_of(item, "lut"), "lut"),
+        updated_at_s=updated_at_s,
         samples={
             name: tuple(_decimals(numbers, f"sts.{name}"))
             for name, numbers in (value_of(item, "sts", "M") or {}).items()
@@ -87,6 +92,7 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         group=text_of(properties, GROUP),
         place=text_of(properties, PLACE),
         most=int(most) if most is not None and most.isdecimal() else None,
+        honors_pause=text_of(properties, HONORS_PAUSE) == str(updated_at_s),
     )
 
 
@@ -113,7 +119,13 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
     if metrics.support_at_s is not None:
         attributes["slu"] = integer(metrics.support_at_s)
     most = None if metrics.most is None else str(metrics.most)
-    texts = ((GROUP, metrics.group), (PLACE, metrics.place), (MOST, most))
+    honors = str(metrics.updated_at_s) if metrics.honors_pause else None
+    texts = (
+        (GROUP, metrics.group),
+        (PLACE, metrics.place),
+        (MOST, most),
+        (HONORS_PAUSE, honors),
+    )
     properties = {name: {"S": text} for name, text in texts if text}
     if properties:
         attributes[PROPERTIES] = {"M": properties}

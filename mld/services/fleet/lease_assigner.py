@@ -38,6 +38,7 @@ from mld.model.reasons import Reason
 from mld.model.text import counted
 from mld.services.concurrency import Wakeup, for_each
 from mld.services.conditions import Conditions, remedy
+from mld.services.fleet.pause_watch import PauseWatch
 from mld.services.leases.heartbeat import retry_pause_s
 from mld.services.leases.lease_scan import every
 
@@ -138,6 +139,7 @@ class LeaseAssigner:
         self._memory = FleetMemory()
         self._watched: TableScan | None = None
         self._waiting: tuple[str, ...] = ()
+        self._pauses = PauseWatch()
         self._wait_s = 0.0
         self._woken = Wakeup()
         self._looked_at: float | None = None
@@ -164,6 +166,7 @@ class LeaseAssigner:
             self._watched = scan
             view = self._view(scan, self._workers.in_scan(scan))
             self._memory = observe(self._memory, view, self._limits)
+            self._pauses.looked(view)
 
     async def run(self, lock: LeaderLock) -> None:
         """Assign whenever this worker leads, until cancelled.
@@ -245,6 +248,8 @@ class LeaseAssigner:
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory
         self._log_waiting(plan)
+        self._pauses.looked(view)
+        self._pauses.left(view, plan.figures.paused)
         await self._delete(plan.dead, lock)
         moved: list[LeaseMove] = []
         raced = failed = 0
@@ -299,6 +304,7 @@ class LeaseAssigner:
             view = await self._look_consistently()
             pairs = plan_leaving(view, self._memory, self._worker_id, self._limits)
             await for_each(pairs, WRITES, name)
+            self._pauses.leaving(view, self._worker_id, named)
         except AwsError as error:
             log.warning("Could not name the next owners of this worker's leases: %s", error)
         return frozenset(named)

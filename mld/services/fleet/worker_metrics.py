@@ -226,6 +226,7 @@ class WorkerMetricsReporter:
             group=self._config.group,
             place=self._place,
             most=self._find_most(),
+            honors_pause=True,
         )
         self._last = metrics
         await self._store.report(metrics)

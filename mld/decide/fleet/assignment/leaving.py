@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.looks import observe, take_part
 from mld.decide.leases.discovery import look_pause_s
+from mld.decide.leases.pausing import honoring, is_paused
 
 if TYPE_CHECKING:
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
@@ -26,7 +27,8 @@ def plan_leaving(
 ) -> tuple[tuple[Lease, str], ...]:
     """The next owner of each lease of a worker, by the number of leases.
 
-    Leases of finished shards, and those in a hand-off, stay as they are.
+    Leases of finished shards, and those in a hand-off, stay as they are. A paused lease goes to a
+    worker that is known to honor that, or has no next owner.
 
     Args:
         view: of one look at the fleet; the metrics of the stopping worker don't count.
@@ -36,9 +38,9 @@ def plan_leaving(
     Returns:
         Pairs of lease and worker; a lease is missing that nobody can take.
     """
-    others = take_part(view, observe(memory, view, limits).workers, limits).active.keys() - {
-        worker_id
-    }
+    active = take_part(view, observe(memory, view, limits).workers, limits).active
+    others = active.keys() - {worker_id}
+    known = honoring(active.values())
     counts = dict.fromkeys(sorted(others), 0)
     mine: list[Lease] = []
     for lease in view.leases:
@@ -50,9 +52,13 @@ def plan_leaving(
             mine.append(lease)
     pairs: list[tuple[Lease, str]] = []
     for lease in mine:
-        able = [worker for worker, count in counts.items() if count < limits.max_leases]
+        able = [
+            worker
+            for worker, count in counts.items()
+            if count < limits.max_leases and (worker in known or not is_paused(lease, view.epoch_s))
+        ]
         if not able:
-            break
+            continue
         taker = min(able, key=lambda worker: counts[worker])
         counts[taker] += 1
         pairs.append((lease, taker))

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups, groups_of
 from mld.decide.fleet.assignment.levelling import Levelling, Relief
 from mld.decide.fleet.assignment.looks import observe, readings, take_part
+from mld.decide.leases.pausing import honoring, is_paused
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
@@ -58,17 +59,20 @@ class FreeWorkers:
             heapq.heapify(row)
         heapq.heapify(self._benches)
 
-    def assign(self, lease: Lease, unless: str | None) -> Participant | None:
+    def assign(
+        self, lease: Lease, unless: str | None, among: Container[str] | None = None
+    ) -> Participant | None:
         """Give a lease to the best worker.
 
         Args:
             lease: of a finished shard it carries nothing, but somebody has to delete it.
             unless: the id of who must not get it.
+            among: ids of those who may have an unfinished one; None = all may.
 
         Returns:
             The new owner; None when nobody can take it, which changes nothing.
         """
-        worker = self._for_finished(unless) if lease.is_finished else self._best(unless)
+        worker = self._for_finished(unless) if lease.is_finished else self._best(unless, among)
         if worker is None:
             return None
         self._fleet.give(lease, worker)
@@ -89,8 +93,8 @@ class FreeWorkers:
             worker = self._fleet.workers[worker_id]
             heapq.heappush(self._rows[worker.group.name], _rank(worker))
 
-    def _best(self, unless: str | None) -> Participant | None:
-        passed: Participant | None = None
+    def _best(self, unless: str | None, among: Container[str] | None) -> Participant | None:
+        passed: list[Participant] = []
         best: Participant | None = None
         while best is None:
             tops = [top for row in self._rows.values() if (top := self._top(row)) is not None]
@@ -98,12 +102,12 @@ class FreeWorkers:
                 break
             worker = min(tops, key=_preference)
             heapq.heappop(self._rows[worker.group.name])
-            if worker.id == unless:
-                passed = worker
+            if worker.id == unless or (among is not None and worker.id not in among):
+                passed.append(worker)
             else:
                 best = worker
-        if passed is not None:
-            heapq.heappush(self._rows[passed.group.name], _rank(passed))
+        for worker in passed:
+            heapq.heappush(self._rows[worker.group.name], _rank(worker))
         return best
 
     def _top(self, row: list[_Rank]) -> Participant | None:
@@ -187,6 +191,7 @@ class PlanFigures:
         expired: leases whose owner does not renew them.
         in_hand_off: leases in a hand-off whose time is not over.
         unassigned: leases that get no owner, because nobody may have more.
+        paused: keys of paused leases among them that no worker can have that honors a pause.
         is_balanced: True when moves between live workers were looked for.
         by_worker: leases of each participant when all moves are done.
         by_group: likewise of each group; one group ``""`` where there are none.
@@ -204,6 +209,7 @@ class PlanFigures:
     in_hand_off: int
     unassigned: int
     is_balanced: bool
+    paused: tuple[str, ...] = ()
     by_worker: Mapping[str, int] = field(default_factory=dict)
     by_group: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[MoveReason, int] = field(default_factory=dict)
@@ -292,6 +298,7 @@ class _Planning:
         self._moves: dict[str, LeaseMove] = {}
         self._fixed: set[str] = set()
         self._unassigned = 0
+        self._paused: list[str] = []
 
     @property
     def lacks_newcomers(self) -> bool:
@@ -328,6 +335,8 @@ class _Planning:
             lease for lease, _owner in kept if lease.is_handed_over and not lease.is_finished
         ]
         self._fixed.update(lease.lease_key for lease in leaving)
+        # Nobody works for it, and who gets it might read it.
+        self._fixed.update(lease.lease_key for lease, _owner in kept if self._is_paused(lease))
         if not self._limits.by_count:
             self._measure(leaving)
 
@@ -361,9 +370,10 @@ class _Planning:
             and not lease.is_finished
         )
         free = FreeWorkers(self._fleet, self._limits, claims)
+        known = honoring(self.participants.values())
         for lease in waiting:
             unless = None if lease.checkpoint_owner is not None else lease.lease_owner
-            worker = free.assign(lease, unless)
+            worker = free.assign(lease, unless, known if self._is_paused(lease) else None)
             if worker is not None:
                 self._assign(lease, worker)
                 if unless is not None and unless in self.participants:
@@ -374,6 +384,8 @@ class _Planning:
                 self._fixed.add(lease.lease_key)
             else:
                 self._unassigned += not lease.is_finished
+                if self._is_paused(lease):
+                    self._paused.append(lease.lease_key)
 
     def is_interval_over(self, memory: FleetMemory) -> bool:
         """True at the first look, and so long after the balance of all."""
@@ -433,6 +445,7 @@ class _Planning:
             ),
             unassigned=self._unassigned,
             is_balanced=is_balanced,
+            paused=tuple(self._paused),
             by_worker={one.id: one.count for one in self._fleet.workers.values()},
             by_group={group.name: group.count for group in self._fleet.groups.values()},
             reasons=Counter(move.reason for move in self._moves.values()),
@@ -441,7 +454,13 @@ class _Planning:
     def _heir(self, lease: Lease) -> Participant | None:
         """Who was to have a lease whose hand-off did not end."""
         is_in_hand_off = lease.checkpoint_owner not in (None, lease.lease_owner)
-        return self._fleet.workers.get(lease.lease_owner or "") if is_in_hand_off else None
+        heir = self._fleet.workers.get(lease.lease_owner or "") if is_in_hand_off else None
+        if heir is None or not self._is_paused(lease):
+            return heir
+        return heir if self.participants[heir.id].honors_pause else None
+
+    def _is_paused(self, lease: Lease) -> bool:
+        return is_paused(lease, self._view.epoch_s) and not lease.is_finished
 
     def _unread_leases(self) -> list[Lease]:
         """Those with records first, of them what has been still for the longest time first."""

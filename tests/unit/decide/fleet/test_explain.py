@@ -258,7 +258,9 @@ def test_a_lease_that_is_paused_ends_its_pause():
     over = [look(s, owned(counter=s, **ours)) for s in (31, 42)]
     assert said(*over)[KEY][0] is Verdict.NO_PROGRESS
     java = [look(s, owned(counter=s, **ours | {"holder": "before"})) for s in (0, 11)]
-    assert said(*java)[KEY][0] is Verdict.NO_PROGRESS
+    assert said(*java) == {KEY: (Verdict.PAUSE_IGNORED, WARNING)}
+    owner = owned().lease_owner
+    assert first(*java).cause == f"paused for another 19 s, but read by {owner}: it is paused"
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.fleet.watching import Snapshots
+from mld.decide.leases.pausing import is_paused, paused_by
 from mld.decide.leases.steering import (
     SteerWay,
     asked_facts,
     asked_text,
     due_request,
     foreign_owners,
-    is_paused,
-    paused_by,
     plan_step,
     plan_withdrawal,
 )

@@ -62,16 +62,20 @@ def test_metrics_are_read_as_they_were_written(key_name):
 
 
 def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
-    said = replace(METRICS, group="blue", place="box", most=330)
+    said = replace(METRICS, group="blue", place="box", most=330, honors_pause=True)
     item = metrics_to_item(said, "wid")
     assert item["properties"] == {
         "M": {
             "kclMldWorkerGroup": {"S": "blue"},
             "kclMldMeasuredPlace": {"S": "box"},
             "kclMldMostRenewable": {"S": "330"},
+            "kclMldHonorsPause": {"S": "1795252393"},
         }
     }
     assert metrics_from_item(item, "wid") == said
+    # A Java worker that got its id later keeps what it does not know.
+    java = item | {"lut": {"N": "1795252423"}}
+    assert not metrics_from_item(java, "wid").honors_pause
     assert "properties" not in metrics_to_item(METRICS, "wid")
 
 

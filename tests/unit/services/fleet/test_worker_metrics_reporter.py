@@ -30,6 +30,13 @@ class Measuring:
         return self.values.pop(0) if len(self.values) > 1 else self.values[0]
 
 
+def own_texts(world):
+    """What the worker says of itself in every item: also that it honors pauses."""
+    item = world.row("me")
+    assert item["properties"]["M"].pop("kclMldHonorsPause") == {"S": item["lut"]["N"]}
+    return item["properties"]["M"]
+
+
 def reporter(world, source=None, conditions=None, **config):
     async def find_load():
         return source
@@ -80,7 +87,7 @@ def test_a_worker_says_how_many_leases_it_can_renew():
         items, runtime = world.fleet_items("me"), world.runtime("me")
         one = WorkerMetricsReporter(items, FleetConfig(), "me", runtime, find_most=lambda: 330)
         await one.report_once()
-        assert world.row("me")["properties"] == {"M": {"kclMldMostRenewable": {"S": "330"}}}
+        assert own_texts(world) == {"kclMldMostRenewable": {"S": "330"}}
 
     on_table(on)
 
@@ -98,6 +105,7 @@ def test_the_first_item_is_written_at_once_and_says_that_nothing_was_measured():
             "sup": {"N": "1"},
             "sts": {"M": {}},
             "opr": {"M": {}},
+            "properties": {"M": {"kclMldHonorsPause": {"S": now["N"]}}},
         }
         await asyncio.sleep(30)
         assert int(world.row("me")["lut"]["N"]) == int(now["N"]) + 30
@@ -121,7 +129,7 @@ def test_the_time_of_an_item_is_the_later_of_wall_clock_and_service_time(ahead, 
 def test_a_worker_says_the_group_that_its_file_names():
     async def test(world):
         await asyncio.sleep(0.1)
-        assert world.row("me")["properties"] == {"M": {"kclMldWorkerGroup": {"S": "blue"}}}
+        assert own_texts(world) == {"kclMldWorkerGroup": {"S": "blue"}}
 
     running(test, group="blue")
 
@@ -132,7 +140,7 @@ def test_each_report_adds_the_mean_of_what_was_measured_since_the_last_one():
         (mean,) = world.row("me")["sts"]["M"]["C"]["L"]
         assert mean == {"N": "20"}
         assert world.row("me")["opr"] == {"M": {"C": {"L": [{"N": "100"}]}}}
-        assert world.row("me")["properties"] == {"M": {"kclMldMeasuredPlace": {"S": "box"}}}
+        assert own_texts(world) == {"kclMldMeasuredPlace": {"S": "box"}}
         await asyncio.sleep(90)
         assert [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]] == ["20", "20", "20"]
 
@@ -158,7 +166,7 @@ def test_beside_a_worker_without_figures_none_are_told_and_it_says_why(caplog):
             report_as_java(world)
             await asyncio.sleep(30)
             assert world.row("me")["sts"] == world.row("me")["opr"] == {"M": {}}
-            assert world.row("me")["properties"] == {"M": {"kclMldMeasuredPlace": {"S": "box"}}}
+            assert own_texts(world) == {"kclMldMeasuredPlace": {"S": "box"}}
         await asyncio.sleep(330)
         told = [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]]
         assert told == ["7"] * 10  # it went on to measure

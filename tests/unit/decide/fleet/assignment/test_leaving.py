@@ -13,10 +13,12 @@ from tests.fakes.lease_world import lease
 LIMITS = AssignmentLimits()
 
 
-def plan(leases, workers, limits=LIMITS, memory=None):
+def plan(leases, workers, limits=LIMITS, memory=None, honoring=()):
     view = FleetView(
         leases=tuple(leases),
-        metrics=tuple(WorkerMetrics(worker, 1000) for worker in workers),
+        metrics=tuple(
+            WorkerMetrics(worker, 1000, honors_pause=worker in honoring) for worker in workers
+        ),
         leader="me",
         now=50.0,
         epoch_s=1010.0,
@@ -45,6 +47,16 @@ def test_what_others_have_or_nobody_needs_stays():
         lease(4, lease_owner="me"),
     ]
     assert plan(leases, ["b"]) == [(4, "b")]
+
+
+def test_a_paused_lease_goes_to_who_honors_that_or_to_nobody():
+    leases = [
+        lease(0, lease_owner="me", paused_until_s=1011.0),
+        lease(1, lease_owner="me", paused_until_s=1010.0),
+        lease(2, lease_owner="b"),
+    ]
+    assert plan(leases, ["java"]) == [(1, "java")]
+    assert plan(leases, ["b", "java"], honoring=["b"]) == [(0, "b"), (1, "java")]
 
 
 def test_the_last_worker_names_nobody():

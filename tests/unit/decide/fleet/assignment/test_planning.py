@@ -391,6 +391,59 @@ def test_an_expired_hand_off_between_the_dead_gets_the_only_worker_even_if_it_is
     assert fleet.leases[row(0).lease_key].checkpoint_owner is None
 
 
+# -- pauses ---------------------------------------------------------------------------------------
+
+PAUSED = {"paused_until_s": 1_000_060.0}
+
+
+def with_pauses(leases, *workers, honoring=(), **how):
+    fleet = AssignedFleet(leases, **how)
+    fleet.honoring.update(honoring)
+    fleet.join(*workers)
+    return fleet
+
+
+def test_a_paused_lease_goes_to_who_honors_that_however_full():
+    leases = [row(0, **PAUSED), row(1, "b"), row(2, "b"), row(3, "b")]
+    fleet = with_pauses(leases, "a", "b", "java", honoring=["b"])
+    fleet.look(may_balance=False)
+    assert fleet.leases[row(0).lease_key].lease_owner == "b"
+    # Its owner died.
+    fleet = with_pauses([row(0, "gone", **PAUSED)], "a", "b", honoring=["b"])
+    fleet.run(12)
+    assert fleet.leases[row(0).lease_key].lease_owner == "b"
+
+
+def test_a_paused_lease_that_nobody_may_have_is_named_and_gets_an_owner_when_its_pause_is_over():
+    limits = AssignmentLimits(max_leases=1)
+    leases = [row(0, **PAUSED), row(1, "b"), finished(2, **PAUSED)]
+    fleet = with_pauses(leases, "b", "java", honoring=["b"], limits=limits)
+    plan = fleet.look()
+    assert (plan.figures.paused, plan.figures.unassigned) == ((row(0).lease_key,), 1)
+    assert fleet.leases[row(0).lease_key].lease_owner is None
+    assert fleet.leases[row(2).lease_key].lease_owner is not None
+    fleet.run(60)
+    assert fleet.leases[row(0).lease_key].lease_owner == "java"
+
+
+def test_a_hand_off_of_a_paused_lease_to_who_would_read_it_ends_elsewhere():
+    for heir, owner in (("java", "b"), ("b", "b")):
+        lease = row(0, heir, checkpoint_owner="gone", **PAUSED)
+        fleet = with_pauses([lease], "b", "java", honoring=["b"])
+        fleet.run(45)
+        found = fleet.leases[lease.lease_key]
+        assert (found.lease_owner, found.checkpoint_owner) == (owner, None)
+
+
+def test_paused_leases_are_not_moved_to_make_numbers_level():
+    leases = [row(number, "b", **PAUSED) for number in range(4)]
+    fleet = with_pauses(leases, "a", "b", honoring=["a", "b"])
+    fleet.run(30)
+    assert fleet.by_worker()["b"] == 4
+    fleet.run(60)
+    assert fleet.by_worker() == {"a": 2, "b": 2}
+
+
 # -- balance --------------------------------------------------------------------------------------
 
 
