@@ -14,10 +14,8 @@ from mld.model.leases.lease_request import SteerVerb
 from mld.model.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Collection, Container, Iterable
 
-    from mld.decide.fleet.watching import Snapshots
-    from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 
 #: The metrics of a worker that lives are not older. Source: two reports of Java (3.5.1).
@@ -39,11 +37,6 @@ def paused_by(lease: Lease) -> str:
     return f"paused by {note.by}" + (f" ({note.reason})" if note.reason else "")
 
 
-def honoring(metrics: Iterable[WorkerMetrics]) -> frozenset[str]:
-    """Ids of the workers that say that they honor a pause."""
-    return frozenset(one.worker_id for one in metrics if one.honors_pause)
-
-
 def named(leases: Iterable[Lease]) -> str:
     """How many leases, and which, for the log."""
     keys = sorted(one.lease_key for one in leases)
@@ -53,15 +46,14 @@ def named(leases: Iterable[Lease]) -> str:
 
 
 def read_despite_pause(
-    leases: Iterable[Lease], metrics: Iterable[WorkerMetrics], now_s: float
+    leases: Iterable[Lease], known: Container[str], now_s: float
 ) -> dict[str, str]:
     """Paused leases whose owner is not known to honor that, and the owner, by key.
 
     Args:
-        metrics: of the fleet; a worker that names itself as the holder of a row honors it, too.
+        known: ids of workers that say so; one that names itself as the holder of a row honors it, too.
         now_s: epoch seconds.
     """
-    known = honoring(metrics)
     return {
         lease.lease_key: owner
         for lease in leases
@@ -73,37 +65,31 @@ def read_despite_pause(
     }
 
 
-def judge_pause(
-    watch: Snapshots, living: Container[str], foreign: Iterable[str]
-) -> tuple[str, str]:
+def judge_pause(leader: str | None, others: Collection[str], *, is_ours: bool) -> tuple[str, str]:
     """Whether owners may be asked for a pause.
 
     Args:
-        watch: looks at the fleet.
-        living: ids of owners that were seen to renew.
-        foreign: those of them that are no kcl-mld workers.
+        leader: id of the worker that assigns leases; None = nobody does, or it is not known.
+        others: ids of living workers that are not known to honor a pause; without a leader those
+            alone that renew leases.
+        is_ours: the leader lives and honors it.
 
     Returns:
         Why it is refused, "" = it is not; and what the pause does not promise.
     """
-    items, now_s = watch.last.items, watch.last.wall_s
-    leader = None if items is None else items.leader
-    if items is None or leader is None:
-        if others := ", ".join(sorted(foreign)):
+    them = ", ".join(sorted(others))
+    if leader is None:
+        if them:
             return (
-                f"{others} is not a kcl-mld worker, and would read the shard if it got the lease",
+                f"{them} is not a kcl-mld worker, and would read the shard if it got the lease",
                 "",
             )
         return "", (
             "no promise: nobody assigns leases in this fleet, so a worker that is not kcl-mld, or is "
             "older, would read the shard if it took the lease"
         )
-    written = items.written_at_s
-    fresh = {one for one, at_s in written.items() if now_s - at_s <= FRESH_S}
-    known = honoring(one for one in items.metrics if one.updated_at_s == written[one.worker_id])
-    others = ", ".join(sorted({*foreign, *(fresh - known)}))
-    if not others:
+    if not them:
         return "", ""
-    if leader in known and (leader in fresh or leader in living):
-        return "", f"{others} would read the shard; {leader} leads and gives it to none of them"
-    return f"{leader} leads, and may give the lease to {others}, which would read the shard", ""
+    if is_ours:
+        return "", f"{them} would read the shard; {leader} leads and gives it to none of them"
+    return f"{leader} leads, and may give the lease to {them}, which would read the shard", ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.decide.leases.pausing import judge_pause
+from mld.decide.leases.pausing import FRESH_S, judge_pause
 from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.leases.containment import NO_FAILURE
 from mld.model.leases.lease_request import SteerVerb
@@ -146,7 +146,7 @@ def plan_step(
             case SteerVerb.PAUSE if way is SteerWay.WRITE:
                 way, why = SteerWay.REFUSED, _unread(lease)
             case SteerVerb.PAUSE:
-                why, note = judge_pause(watch, living_owners(watch), foreign_owners(watch))
+                why, note = _pause(watch)
                 way, more = (SteerWay.REFUSED if why else way), (note,) if note else ()
             case SteerVerb.RESUME if lease.paused_until_s is None:
                 way, why = SteerWay.NONE, "it is not paused"
@@ -230,6 +230,18 @@ def _unread(lease: Lease) -> str:
         f"{owner} has not renewed it for failoverTimeMillis, so it can't be asked: it is dead, stands "
         "still, or can't write the table; kcl-mld explain says what to do"
     )
+
+
+def _pause(watch: Snapshots) -> tuple[str, str]:
+    """Why a pause is refused, and what it does not promise."""
+    items, others = watch.last.items, foreign_owners(watch)
+    leader = None if items is None else items.leader
+    if items is None or leader is None:
+        return judge_pause(None, others, is_ours=False)
+    known, now_s = items.honoring, watch.last.wall_s
+    fresh = {one for one, at_s in items.written_at_s.items() if now_s - at_s <= FRESH_S}
+    is_ours = leader in known and (leader in fresh or leader in living_owners(watch))
+    return judge_pause(leader, others | (fresh - known), is_ours=is_ours)
 
 
 def living_owners(watch: Snapshots) -> dict[str, bool]:

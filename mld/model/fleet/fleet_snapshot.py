@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mld.model.fleet.worker_metrics import honoring
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,6 +47,12 @@ class FleetItems:
         for one in self.metrics:
             newest[one.worker_id] = max(one.updated_at_s, newest.get(one.worker_id, 0))
         return newest
+
+    @property
+    def honoring(self) -> frozenset[str]:
+        """Workers whose newest metrics say that they honor a pause."""
+        written = self.written_at_s
+        return honoring(one for one in self.metrics if one.updated_at_s == written[one.worker_id])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

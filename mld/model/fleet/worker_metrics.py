@@ -63,6 +63,11 @@ class WorkerMetrics:
     honors_pause: bool = False
 
 
+def honoring(metrics: Iterable[WorkerMetrics]) -> frozenset[str]:
+    """Ids of the workers that say that they honor a pause."""
+    return frozenset(one.worker_id for one in metrics if one.honors_pause)
+
+
 def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
     """The metrics of an item.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.leases.pausing import honoring, is_paused, named, read_despite_pause
+from mld.decide.leases.pausing import is_paused, named, read_despite_pause
+from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,7 +27,7 @@ class PauseWatch:
         """A look at the fleet, by a leader or another worker."""
         if view.metrics is None:
             return
-        read = read_despite_pause(view.leases, view.metrics, view.epoch_s)
+        read = read_despite_pause(view.leases, honoring(view.metrics), view.epoch_s)
         for key, owner in sorted(read.items() - self._read.items()):
             log.warning(
                 "Lease %s is paused, but %s has it, which is not known to honor that and may read it: "

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.looks import observe, take_part
 from mld.decide.leases.discovery import look_pause_s
-from mld.decide.leases.pausing import honoring, is_paused
+from mld.decide.leases.pausing import is_paused
+from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:
     from mld.decide.fleet.assignment.fleet import AssignmentLimits

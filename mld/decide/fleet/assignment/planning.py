@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups, groups_of
 from mld.decide.fleet.assignment.levelling import Levelling, Relief
 from mld.decide.fleet.assignment.looks import observe, readings, take_part
-from mld.decide.leases.pausing import honoring, is_paused
+from mld.decide.leases.pausing import is_paused
+from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:
     import random
