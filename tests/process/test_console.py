@@ -23,7 +23,7 @@ from mld.adapters.console.server import ConsoleServer
 from mld.cli.console import ConsoleWatch
 from mld.decide.fleet.watching import ExplainRules
 from mld.local.embedded import EmbeddedAws
-from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
+from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.model.streams.shard import HashRange, Shard
 from tests import chromium
 from tests.fakes.lease_world import lease
@@ -297,6 +297,102 @@ def take_pictures(tab: chromium.Tab, tmp_path: Path) -> None:
         tab.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
         tab.screenshot(folder / name)
         assert 20_000 < (folder / name).stat().st_size < 300_000
+
+
+# -- long names, small windows ---------------------------------------------------------------------
+
+#: As a Deployment makes them: only their ends differ.
+PODS = tuple(f"orders-consumer-production-eu-west-1-7d9f8b6c5d-{end}" for end in ("x2v9k", "q8zzt"))
+SHARDS = 8
+#: What lies to the right of its card, by its text; nothing may.
+OUTSIDE = """[...document.querySelectorAll('#worker-table :is(th, td)')].filter((cell) =>
+  cell.getClientRects().length && cell.getBoundingClientRect().right
+  > document.getElementById('workers').getBoundingClientRect().right).map((cell) => cell.textContent)"""
+
+
+def fleet_of_pods(number: int) -> FleetSnapshot:
+    """A look at two workers of long names; the second one is behind."""
+    keys = [HashRange(n << 125, ((n + 1) << 125) - 1) for n in range(SHARDS)]
+    rows = [
+        replace(lease(n, hash_range=keys[n], lease_owner=PODS[n % 2]), lease_counter=number)
+        for n in range(SHARDS)
+    ]
+    shards = tuple(Shard(shard_id(n), keys[n], "1") for n in range(SHARDS))
+    tips = {
+        one.lease_key: TipSnapshot(
+            asked_at=number * 5.0,
+            position=one.checkpoint,
+            behind_s=300.0 + n if n % 2 else 0.0,
+        )
+        for n, one in enumerate(rows)
+    }
+    return FleetSnapshot(
+        began_at=number * 5.0,
+        at=number * 5.0,
+        wall_s=1.79e9 + number * 5,
+        leases={one.lease_key: one for one in rows},
+        streams=(StreamSnapshot(name="s", shards=shards),),
+        tips=tips,
+    )
+
+
+@needs_chromium
+@pytest.mark.untraced
+def test_long_names_of_workers_are_told_apart_and_push_nothing_out() -> None:
+    with (
+        served([fleet_of_pods(number) for number in range(4)]) as server,
+        chromium.opened(server.address) as tab,
+    ):
+        tab.until("document.querySelectorAll('#worker-rows tr').length === 2")
+        tab.show(1400, 900, dark=False)
+        assert tab.evaluate(OUTSIDE) == []
+        shown = tab.evaluate("""[...document.querySelectorAll('#worker-rows tr')].map((row) =>
+            [row.cells[0].firstChild.data, row.cells[0].title, row.cells[3].textContent])""")
+        assert sorted(shown, key=lambda row: PODS.index(row[1])) == [
+            ["…8b6c5d-x2v9k", PODS[0], "0 s"],
+            ["…8b6c5d-q8zzt", PODS[1], "5 min"],
+        ]
+        assert tab.evaluate("""[...document.querySelectorAll('#shard-rows tr[data-index]')].every(
+            (row) => row.cells[2].firstChild.scrollWidth <= row.cells[2].clientWidth)""")
+        assert tab.logged == []
+
+
+@needs_chromium
+@pytest.mark.untraced
+@pytest.mark.parametrize("width", [390, 700, 1400])
+def test_the_page_is_as_wide_as_its_window(width: int) -> None:
+    with (
+        served([fleet_of_pods(number) for number in range(4)]) as server,
+        chromium.opened(server.address) as tab,
+    ):
+        tab.until("document.querySelectorAll('#shard-rows tr[data-index]').length === 8")
+        tab.show(width, 900, dark=False)
+        assert tab.evaluate("document.documentElement.scrollWidth") == width
+
+
+@needs_chromium
+@pytest.mark.untraced
+def test_arrow_keys_lead_from_the_search_to_the_rows_and_back() -> None:
+    with (
+        served([fleet_of_pods(number) for number in range(4)]) as server,
+        chromium.opened(server.address) as tab,
+    ):
+        tab.until("document.querySelectorAll('#shard-rows tr[data-index]').length === 8")
+        tab.press("/")
+        tab.call("Input.insertText", text="x2v9k")
+        tab.until("document.querySelectorAll('#shard-rows tr[data-index]').length === 4")
+        tab.press("ArrowDown")
+        tab.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.dataset.key") == tab.evaluate(
+            "state.shards[1].subject"
+        )
+        tab.press("ArrowUp")
+        tab.press("ArrowUp")
+        assert tab.evaluate("document.activeElement.id") == "words"
+        tab.call("Input.insertText", text=" nothing")
+        tab.until("document.querySelectorAll('#shard-rows tr[data-index]').length === 0")
+        tab.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.id") == "words"
 
 
 # -- 2,000 shards ----------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ const WORDS = ["critical", "warning", "info", "ok"];
 const ROW_PX = 26;
 const MOST_COLUMNS = 24;
 const MOST_STREAMS = 12;
+const LONG_NAME = 24;
 const state = { fleet: null, shards: [], sort: "state", down: true, open: null, opener: null,
-  hits: [], failed: null, arrivedAt: 0, offsetS: 0 };
+  hits: [], failed: null, arrivedAt: 0, offsetS: 0, shared: 0 };
 
 const $ = (id) => document.getElementById(id);
 
@@ -61,6 +62,22 @@ function brief(key) {
   const parts = key.split(":");
   const id = parts.pop().replace(/^shardId-0*(?=\d)/, "shard ");
   return parts.length ? `${parts[1] ?? parts[0]} ${id}` : id;
+}
+
+/** Ids of workers often differ only at their end: the beginning that they share is left out of long
+ *  ones, but never the last twelve characters. */
+function shareOf(names) {
+  const long = [...new Set(names)].filter((one) => one.length > LONG_NAME);
+  if (long.length < 2) return 0;
+  const [first, last] = [long.reduce((a, b) => (a < b ? a : b)), long.reduce((a, b) => (a > b ? a : b))];
+  let shared = 0;
+  while (shared < first.length && first[shared] === last[shared]) shared += 1;
+  return shared;
+}
+
+function shortName(name) {
+  const cut = name.length > LONG_NAME ? Math.min(state.shared, name.length - 12) : 0;
+  return cut > 1 ? `…${name.slice(cut)}` : name;
 }
 
 function happened(event) {
@@ -119,6 +136,8 @@ function draw() {
   $("table").textContent = fleet.table === fleet.application ? "" : `table ${fleet.table}`;
   document.title = `${fleet.severity === "critical" ? "◆ " : fleet.severity === "warning" ? "▲ " : ""}`
     + `${fleet.application} – kcl-mld console`;
+  state.shared = shareOf([...fleet.workers.map((one) => one.worker),
+    ...fleet.shards.map((one) => one.owner).filter(Boolean)]);
   drawCounts(fleet);
   drawProblems(fleet);
   drawWorkers(fleet);
@@ -179,27 +198,44 @@ const advice = (word, text, since = "") => el("p", {}, el("b", {}, `${word}: `),
 
 function drawWorkers(fleet) {
   const most = Math.max(1, ...fleet.workers.map((one) => one.leases));
+  const lags = lagsOf(fleet.shards);
+  const grouped = fleet.workers.some((one) => one.group);
+  $("worker-table").classList.toggle("grouped", grouped);
   fill("facts", fleet.facts, () => fleet.facts.map((one) => el("li", {}, one)));
-  fill("worker-rows", fleet.workers.map((one) => ({ ...one, metrics_age_s: null })), () =>
-    (fleet.workers.length ? fleet.workers.map((one) => worker(one, most))
-      : [el("tr", {}, el("td", { colspan: 6, class: "dim" }, "No worker is seen."))]));
+  fill("worker-rows", [state.shared, ...fleet.workers.map((one) => ({ ...one, metrics_age_s: null,
+    lag: lags.get(one.worker) && lasted(lags.get(one.worker).lag_s) }))], () =>
+    (fleet.workers.length ? fleet.workers.map((one) => worker(one, most, lags.get(one.worker)))
+      : [el("tr", {}, el("td", { colspan: 7, class: "dim" }, "No worker is seen."))]));
 }
 
-function worker(one, most) {
+/** The shard that is furthest behind, of those of each worker whose lag is known. */
+function lagsOf(shards) {
+  const lags = new Map();
+  for (const one of shards) {
+    if (one.owner && one.lag_s !== null && !(one.lag_s <= lags.get(one.owner)?.lag_s)) {
+      lags.set(one.owner, one);
+    }
+  }
+  return lags;
+}
+
+function worker(one, most, furthest) {
   const word = one.lives === true ? "ok" : one.lives === false ? "critical" : "info";
   const text = one.lives === true ? (one.silent ? `renews, not ${one.silent}` : "alive")
     : one.lives === false ? "silent" : "not known yet";
   const bar = el("span", { class: one.lives === false ? "bar silent" : "bar" });
   bar.style.width = `${100 * one.leases / most}%`;
   return el("tr", {},
-    el("th", { scope: "row", class: "id" }, one.worker,
+    el("th", { scope: "row", class: "id", title: one.worker }, shortName(one.worker),
       one.leads ? el("span", { class: "leader" }, "leader") : null),
     el("td", {}, severity(word, text)),
     el("td", { class: "wide" }, `${one.leases} `.padStart(5, "\u2007"),
       el("span", { class: "bars", "aria-hidden": "true" }, bar)),
+    el("td", { class: "number" }, furthest ? el("span", { title: `${furthest.subject}, `
+      + asked(furthest) }, lasted(furthest.lag_s)) : "–"),
     el("td", { class: "number" }, orDash(one.throughput_kbps, amount)),
     el("td", { class: "number" }, orDash(one.cpu_percent, (cpu) => `${Math.round(cpu)} %`)),
-    el("td", {}, one.group ?? "–"));
+    el("td", { class: "group", title: one.group }, one.group ?? "–"));
 }
 
 // -- time -------------------------------------------------------------------------------------------
@@ -434,7 +470,7 @@ const COLUMNS = [
     cell: (one) => shardLink(one.subject, one.stream ? brief(one.subject) : one.subject) },
   { name: "owner", title: "Owner", width: "18%", key: (one) => one.owner ?? "",
     cell: (one) => el("span", { class: one.owner ? "id" : "dim", title: one.owner ?? "" },
-      one.owner ?? "nobody") },
+      one.owner ? shortName(one.owner) : "nobody") },
   { name: "lag", title: "Lag", width: "9%", number: true, key: (one) => one.lag_s ?? -1,
     cell: (one) => (one.lag_s === null ? "–" : el("span", { title: asked(one) }, lasted(one.lag_s))) },
   { name: "speed", title: "KiB/s", width: "9%", number: true,
@@ -527,6 +563,7 @@ function walk(event) {
   if (!row || !(event.key in steps)) return;
   event.preventDefault();
   const wanted = Number(row.dataset.index) + steps[event.key];
+  if (wanted === -1) return void $("words").focus();
   const index = Math.max(0, Math.min(state.shards.length - 1, wanted));
   const view = $("rows");
   const top = index * ROW_PX;
@@ -535,6 +572,15 @@ function walk(event) {
   else if (top > view.scrollTop + seen) view.scrollTop = top - seen;
   drawRows();
   focusRow(state.shards[index].subject);
+}
+
+/** From the search into the rows that it found. */
+function enterRows(event) {
+  if (event.key !== "ArrowDown" || !state.shards.length) return;
+  event.preventDefault();
+  $("rows").scrollTop = 0;
+  drawRows();
+  focusRow(state.shards[0].subject);
 }
 
 // -- one shard --------------------------------------------------------------------------------------
@@ -685,6 +731,7 @@ function begin() {
     tell();
   });
   $("words").addEventListener("input", drawTable);
+  $("words").addEventListener("keydown", enterRows);
   $("least").addEventListener("change", drawTable);
   $("filter").addEventListener("submit", (event) => event.preventDefault());
   $("rows").addEventListener("scroll", () => requestAnimationFrame(drawRows), { passive: true });

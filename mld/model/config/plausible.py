@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mld.model.config.config import RetrievalMode
+from mld.model.config.overrides import first_variable, how_to_expand
 from mld.model.config.stream_list import is_regular
 from mld.model.credentials import CredentialSource
 from mld.model.fleet.entities import key_taken_by_others
@@ -103,11 +104,13 @@ def _check_key(settings: Settings, config: Config) -> None:
 
 def _check_placeholders(settings: Settings, config: Config) -> None:
     if PLACEHOLDERS & set(config.worker_id):
+        variable = first_variable(config.worker_id)
+        or_expand = "" if variable is None else f"; or {how_to_expand(variable[1])}"
         settings.warn(
             "workerId",
             "is taken as it stands, as in Java: nothing is put in the place of '{', '}' or '$', so"
             " all workers that use this file have the same id",
-            "write workerIdPrefix = {hostname} instead, which a fresh UUID follows",
+            f"write workerIdPrefix = {{hostname}} instead, which a fresh UUID follows{or_expand}",
         )
 
 

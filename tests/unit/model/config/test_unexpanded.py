@@ -61,6 +61,14 @@ def test_a_dollar_alone_is_no_variable(value):
     assert "is not a valid table name" in told[0].text
 
 
+def test_the_warning_of_a_worker_id_names_the_way_to_the_environment():
+    told = built(workerId="${HOSTNAME}").findings[0]
+    assert (told.key, told.severity) == ("workerId", Severity.WARNING)
+    assert told.suggestion.endswith("; or write ${HOSTNAME} and give --expand-env or"
+                                    " KCL_MLD_EXPAND_ENV=true")  # fmt: skip
+    assert "--expand-env" not in built(workerId="{hostname}").findings[0].suggestion
+
+
 @pytest.mark.parametrize(
     ("command", "severity"),
     [
