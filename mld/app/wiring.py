@@ -11,6 +11,7 @@ from mld.app.worker import Worker
 from mld.model.config.config import RetrievalMode
 from mld.ports.metrics import AllMetrics, Metrics
 from mld.ports.runtime import Runtime
+from mld.services.clock_watch import ClockWatch
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
@@ -326,6 +327,7 @@ class WorkerWiring:
             ("fleet-member", coordinator.member.run),
             ("table-watch", coordinator.table_watch.run),
             ("loop-watchdog", watchdog.run),
+            ("clock-watch", ClockWatch(self._ports.clock).run),
             ("summary", summary_log.run),
             ("memory-return", MemoryReturn(self._budget, self._ports.release_memory).run),
             *self._stream_loops,

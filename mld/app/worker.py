@@ -84,6 +84,7 @@ class Worker:
             },
             unreadable=len(self.unreadable()),
             left_free=len(self.left_free()),
+            clock_ahead_s=self.ports.clock.ahead_s(),
             dropped_messages=self.ports.dropped_messages(),
             resident_bytes=self.ports.resident_bytes,
         )
@@ -122,6 +123,10 @@ class Worker:
     def _why_free(self, keys: tuple[str, ...]) -> str:
         return told_free(len(keys), self.config.leases.max_leases_for_worker) if keys else ""
 
+    def _clock_ahead_s(self) -> float | None:
+        ahead_s = self.ports.clock.ahead_s()
+        return None if ahead_s is None else round(ahead_s, 1)
+
     def _waiting_workers(self) -> list[dict[str, Any]]:
         """Newcomers that get no leases yet; only the leader knows them."""
         waiting = self.coordinator.member.waiting()
@@ -145,6 +150,7 @@ class Worker:
             **self.streams.shown(),
             "state": self.scheduler.state,
             "reasons": readiness(snapshot).as_dict()["reasons"],
+            "clock_ahead_s": self._clock_ahead_s(),
             "log_messages_dropped": self.ports.dropped_messages(),
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "left_free": list(self.left_free()),

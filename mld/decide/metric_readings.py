@@ -32,6 +32,7 @@ class WorkerFacts:
         about: labels of ``kcl_worker_info``.
         unreadable: rows of the lease table.
         left_free: leases.
+        clock_ahead_s: seconds by which the clock of the machine is ahead of AWS; None = not known.
         dropped_messages: of the log, since the start.
         resident_bytes: of a process by its id; None where it is not known.
     """
@@ -40,6 +41,7 @@ class WorkerFacts:
     about: Mapping[str, str]
     unreadable: int
     left_free: int
+    clock_ahead_s: float | None
     dropped_messages: int
     resident_bytes: Callable[[int], int | None]
 
@@ -69,6 +71,10 @@ def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:
         ),
         _single(catalogue.UNREADABLE, facts.unreadable),
         _single(catalogue.LEFT_FREE, facts.left_free),
+        FamilyValues(
+            catalogue.CLOCK_AHEAD,
+            () if facts.clock_ahead_s is None else (((), facts.clock_ahead_s),),
+        ),
         _single(catalogue.DROPPED, facts.dropped_messages),
         *(
             _of_shards(family, worker.shards, value_of, by_shard=by_shard)

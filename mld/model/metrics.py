@@ -268,6 +268,11 @@ CHILD_MEMORY = _gauge(
     unit=Unit.BYTES,
     over=Over.SUM,
 )
+CLOCK_AHEAD = _gauge(
+    "kcl_clock_ahead_seconds",
+    "Time by which the clock of the machine is ahead of AWS, negative = behind; 0 up to two seconds.",
+    unit=Unit.SECONDS,
+)
 DROPPED = _counter("kcl_log_messages_dropped_total", "Log messages that were lost.")
 
 # -- metrics --------------------------------------------------------------------------------------

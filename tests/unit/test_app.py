@@ -118,6 +118,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "leases": [],
     }
     nothing["log_messages_dropped"] = 0
+    nothing["clock_ahead_s"] = None
     nothing["reasons"] = [{"reason": "not_running", "message": "the worker is starting"}]
     assert worker.status() == {**about, "state": "starting", **nothing}
     stored = world.put()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.decide.clock_offset import offset_text, wrong_by_s
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
@@ -37,7 +38,7 @@ def explain(snapshots: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanat
     """
     watch = Snapshots(tuple(snapshots))
     shards = _Shards(watch, rules).judged()
-    fleet = [*_streams(watch), *_not_ready(watch), *_fleet(watch, rules)]
+    fleet = [*_streams(watch), *_not_ready(watch), *_clocks(watch), *_fleet(watch, rules)]
     return Explanation(
         looks=len(watch.snapshots),
         span_s=watch.span_s,
@@ -138,6 +139,30 @@ def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
                 severity=VerdictSeverity.WARNING,
                 cause="it says: " + "; ".join(text.rstrip(".") for text in said),
                 todo="mend what it names: docs/operations.md has the cures, docs/running.md#probes the reasons",
+            )
+
+
+def _clocks(watch: Snapshots) -> Iterator[Conclusion]:
+    """Workers whose clocks are wrong: by what they say, or by the time of their metrics."""
+    ahead_s: dict[str, float | None] = {}
+    for one in () if watch.last.items is None else watch.last.items.metrics:
+        # That of a Java worker may be ahead of it, and shows no more.
+        ahead_s[one.worker_id] = max(0.0, one.updated_at_s - watch.last.wall_s)
+        is_young = watch.last.wall_s - one.updated_at_s <= ALIVE_S
+        if one.clock_ahead_s is not None and is_young:
+            ahead_s[one.worker_id] = one.clock_ahead_s
+    for page in watch.last.pages:
+        if page.clock_ahead_s is not None:
+            ahead_s[page.worker] = page.clock_ahead_s
+    for worker, seconds in ahead_s.items():
+        wrong_s = wrong_by_s(seconds)
+        if wrong_s is not None:
+            yield Conclusion(
+                subject=worker,
+                verdict=Verdict.WRONG_CLOCK,
+                severity=VerdictSeverity.WARNING,
+                cause=f"the clock of its machine is {offset_text(wrong_s)}",
+                todo="set the clock right, by NTP for example; docs/operations.md#wrong-clock",
             )
 
 

@@ -5,6 +5,7 @@ Source: WorkerMetricStats (3.5.1).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ GROUP = "kclMldWorkerGroup"
 PLACE = "kclMldMeasuredPlace"
 MOST = "kclMldMostRenewable"
 HONORS_PAUSE = "kclMldHonorsPause"
+CLOCK_AHEAD = "kclMldClockAheadSeconds"
+_CLOCK_AHEAD = re.compile(r"(-?[0-9]{1,12}) ([0-9]{1,12})")
 #: A sample that could not be taken.
 FAILED_SAMPLE = -1.0
 
@@ -49,6 +52,8 @@ class WorkerMetrics:
         most: likewise, how many leases it can renew in time, by its own measure.
         honors_pause: likewise, it reads no lease that is paused. The entry is the ``lut`` that it
             was written with: a Java worker that gets the id later keeps ``properties``.
+        clock_ahead_s: likewise, seconds by which its clock is ahead of AWS, where it is wrong. Its
+            text has the ``lut``, too.
     """
 
     worker_id: str
@@ -61,6 +66,7 @@ class WorkerMetrics:
     place: str | None = None
     most: int | None = None
     honors_pause: bool = False
+    clock_ahead_s: int | None = None
 
 
 def honoring(metrics: Iterable[WorkerMetrics]) -> frozenset[str]:
@@ -98,6 +104,7 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         place=text_of(properties, PLACE),
         most=int(most) if most is not None and most.isdecimal() else None,
         honors_pause=text_of(properties, HONORS_PAUSE) == str(updated_at_s),
+        clock_ahead_s=_clock_ahead_s(text_of(properties, CLOCK_AHEAD), updated_at_s),
     )
 
 
@@ -124,12 +131,15 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
     if metrics.support_at_s is not None:
         attributes["slu"] = integer(metrics.support_at_s)
     most = None if metrics.most is None else str(metrics.most)
+    ahead_s = metrics.clock_ahead_s
+    ahead = None if ahead_s is None else f"{ahead_s} {metrics.updated_at_s}"
     honors = str(metrics.updated_at_s) if metrics.honors_pause else None
     texts = (
         (GROUP, metrics.group),
         (PLACE, metrics.place),
         (MOST, most),
         (HONORS_PAUSE, honors),
+        (CLOCK_AHEAD, ahead),
     )
     properties = {name: {"S": text} for name, text in texts if text}
     if properties:
@@ -163,6 +173,12 @@ def metrics_in(
         except MalformedData as error:
             broken.append((str(item.get(key_name, {}).get("S", "")), str(error)))
     return tuple(sorted(found, key=lambda one: one.worker_id)), tuple(sorted(broken))
+
+
+def _clock_ahead_s(text: str | None, updated_at_s: int | None) -> int | None:
+    """What a worker says of its clock; None where it was not written with this ``lut``."""
+    said = None if text is None else _CLOCK_AHEAD.fullmatch(text)
+    return int(said[1]) if said is not None and int(said[2]) == updated_at_s else None
 
 
 def _decimals(attribute: Mapping[str, Any], name: str) -> list[float]:

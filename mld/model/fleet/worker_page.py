@@ -61,6 +61,7 @@ class _Page(msgspec.Struct, gc=False):
     worker_id: str
     leases: list[ShardOnPage]
     reasons: list[_Reason] = []
+    clock_ahead_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class WorkerPage:
         worker: its id.
         shards: those that it holds, by lease key.
         reasons: (reason, sentence) why it is not ready, as ``/readyz`` says.
+        clock_ahead_s: seconds by which the clock of its machine is ahead of AWS; None = not known.
         failure: why there is no answer; None = there is one.
     """
 
@@ -81,6 +83,7 @@ class WorkerPage:
     worker: str = ""
     shards: Mapping[str, ShardOnPage] = field(default_factory=dict)
     reasons: tuple[tuple[str, str], ...] = ()
+    clock_ahead_s: float | None = None
     failure: str | None = None
 
     @property
@@ -102,5 +105,10 @@ def read_page(url: str, asked_at: float, body: bytes) -> WorkerPage:
     shards = {one.lease_key: one for one in page.leases}
     reasons = tuple((one.reason, one.message) for one in page.reasons)
     return WorkerPage(
-        url=url, asked_at=asked_at, worker=page.worker_id, shards=shards, reasons=reasons
+        url=url,
+        asked_at=asked_at,
+        worker=page.worker_id,
+        shards=shards,
+        reasons=reasons,
+        clock_ahead_s=page.clock_ahead_s,
     )

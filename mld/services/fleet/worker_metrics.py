@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mld.decide.backoff import backoff_s
+from mld.decide.clock_offset import wrong_by_s
 from mld.decide.fleet.assignment.fleet import REPORTS_MISSED
 from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
 from mld.decide.fleet.worker_sightings import OtherFigures
@@ -215,6 +216,7 @@ class WorkerMetricsReporter:
             AwsError: it was not written.
         """
         now_s = int(self._clock.service())
+        wrong_s = wrong_by_s(self._clock.ahead_s())
         means = self._means if self._others.are_reported else {}
         metrics = WorkerMetrics(
             worker_id=self._worker_id,
@@ -227,6 +229,7 @@ class WorkerMetricsReporter:
             place=self._place,
             most=self._find_most(),
             honors_pause=True,
+            clock_ahead_s=None if wrong_s is None else round(wrong_s),
         )
         self._last = metrics
         await self._store.report(metrics)

@@ -85,6 +85,7 @@ def test_promtool_finds_nothing_to_complain_about():
         about={"application": "app"},
         unreadable=0,
         left_free=0,
+        clock_ahead_s=0.0,
         dropped_messages=0,
         resident_bytes=lambda _pid: 1,
     )

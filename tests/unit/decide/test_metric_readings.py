@@ -31,6 +31,7 @@ def read(
             "about": {"application": "app", "worker_id": "w1"},
             "unreadable": 1,
             "left_free": 2,
+            "clock_ahead_s": -300.0,
             "dropped_messages": 3,
             "resident_bytes": {11: 1000, 12: 500}.get,
             **facts,
@@ -59,6 +60,7 @@ def test_shards_are_summed_or_the_worst_one_is_shown():
         "kcl_worker_ready": 1.0,
         "kcl_unreadable_leases": 1.0,
         "kcl_leases_left_free": 2.0,
+        "kcl_clock_ahead_seconds": -300.0,
         "kcl_log_messages_dropped_total": 3.0,
         "kcl_behind_latest_seconds": 1.5,
         "kcl_processing_lag_seconds": 4.0,
@@ -71,6 +73,10 @@ def test_shards_are_summed_or_the_worst_one_is_shown():
     }
     about = (("application", "app"), ("worker_id", "w1"))
     assert found["kcl_worker_info"] == {about: 1.0}
+
+
+def test_a_clock_of_which_nothing_is_known_has_no_series():
+    assert read(clock_ahead_s=None)["kcl_clock_ahead_seconds"] == {}
 
 
 def test_each_shard_may_have_its_own_series():

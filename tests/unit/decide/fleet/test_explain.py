@@ -13,6 +13,7 @@ from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapsh
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.fleet.worker_page import WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
@@ -471,6 +472,36 @@ def test_owners_without_metrics(before, after, is_told):
     led = items(replace(LOCK, record_version="3"), *after)
     dead = look(22, owned(counter=2), lease(1), items=led)
     assert fleet(*looks, dead) == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "cause"),
+    [
+        (WorkerMetrics("w2", 1000), None),
+        (WorkerMetrics("w2", 1060), None),
+        # A Java worker, or one of ours that does not say it.
+        (WorkerMetrics("w2", 1300), "300 s ahead of AWS"),
+        (WorkerMetrics("w2", 1300, clock_ahead_s=299), "299 s ahead of AWS"),
+        (WorkerMetrics("w2", 1000, clock_ahead_s=-300), "300 s behind AWS"),
+        (WorkerMetrics("w2", 1000, clock_ahead_s=2), None),
+        # It is dead, and what it said is long ago.
+        (WorkerMetrics("w2", 900, clock_ahead_s=-300), None),
+    ],
+)
+def test_a_wrong_clock_is_seen_in_the_metrics_of_a_worker(metrics, cause):
+    told = explain([look(0, items=items(LOCK, metrics))], RULES).fleet
+    assert [(one.subject, one.verdict, one.severity) for one in told] == (
+        [] if cause is None else [("w2", Verdict.WRONG_CLOCK, WARNING)]
+    )
+    assert all(one.cause == f"the clock of its machine is {cause}" for one in told)
+
+
+def test_a_wrong_clock_is_seen_on_the_page_of_a_worker():
+    def on_page(ahead_s):
+        return WorkerPage(url="http://h:1/leases", asked_at=0.0, worker="w1", clock_ahead_s=ahead_s)
+
+    assert fleet(look(0, pages=(on_page(-61.0),))) == [("w1", Verdict.WRONG_CLOCK, WARNING)]
+    assert fleet(look(0, pages=(on_page(-60.0),))) == fleet(look(0, pages=(on_page(None),))) == []
 
 
 def test_migrations_are_told():

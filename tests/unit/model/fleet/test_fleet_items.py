@@ -62,7 +62,9 @@ def test_metrics_are_read_as_they_were_written(key_name):
 
 
 def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
-    said = replace(METRICS, group="blue", place="box", most=330, honors_pause=True)
+    said = replace(
+        METRICS, group="blue", place="box", most=330, honors_pause=True, clock_ahead_s=-300
+    )
     item = metrics_to_item(said, "wid")
     assert item["properties"] == {
         "M": {
@@ -70,6 +72,7 @@ def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
             "kclMldMeasuredPlace": {"S": "box"},
             "kclMldMostRenewable": {"S": "330"},
             "kclMldHonorsPause": {"S": "1795252393"},
+            "kclMldClockAheadSeconds": {"S": "-300 1795252393"},
         }
     }
     assert metrics_from_item(item, "wid") == said
@@ -85,6 +88,15 @@ def test_how_many_leases_a_worker_can_renew_is_a_number_or_not_said(text, most):
         "properties": {"M": {"kclMldMostRenewable": {"S": text}}}
     }
     assert metrics_from_item(item, "wid") == replace(METRICS, most=most)
+
+
+@pytest.mark.parametrize("text", ["-300", "-300 1795252391", "soon 1795252393", "300"])
+def test_what_was_said_of_a_clock_in_another_report_or_form_does_not_count(text):
+    """A worker that does not know the entry leaves it there."""
+    item = metrics_to_item(METRICS, "wid") | {
+        "properties": {"M": {"kclMldClockAheadSeconds": {"S": text}}}
+    }
+    assert metrics_from_item(item, "wid").clock_ahead_s is None
 
 
 def test_metrics_of_an_older_version_have_no_type_and_no_support():

@@ -121,7 +121,10 @@ def test_the_time_of_an_item_is_the_later_of_wall_clock_and_service_time(ahead, 
         world.clock.ahead = ahead
         await reporter(world).report_once()
         item = world.row("me")
-        assert item["lut"] == item["slu"] == {"N": str(int(world.clock.wall()) + later)}
+        lut = int(world.clock.wall()) + later
+        assert item["lut"] == item["slu"] == {"N": str(lut)}
+        said = {"M": {"kclMldClockAheadSeconds": {"S": f"{ahead or 0:.0f} {lut}"}}}
+        assert item.get("properties") == (None if ahead is None else said)
 
     on_table(on)
 

@@ -1,0 +1,56 @@
+"""Reports a clock of this machine that is wrong; corrects nothing.
+
+Requests are corrected where AWS refuses them, by the adapters, and times where others compare them,
+by :class:`mld.ports.runtime.Clock`. What is left goes by the clock of the machine: when credentials
+expire, and whether a certificate is valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.clock_offset import WRONG_S, offset_text, wrong_by_s
+
+if TYPE_CHECKING:
+    from mld.ports.runtime import Clock
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 10.0
+#: It is said again as often, and when the offset has changed by a minute.
+REPEAT_S = 3600.0
+
+
+class ClockWatch:
+    """Compares the clock with the dates of AWS's answers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_s: float | None = None
+        self._told_at = 0.0
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._look()
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self) -> None:
+        ahead_s, now = self._clock.ahead_s(), self._clock.monotonic()
+        wrong_s = wrong_by_s(ahead_s)
+        if wrong_s is None:
+            if self._told_s is not None and ahead_s is not None:
+                log.info("The clock of this machine is right again")
+                self._told_s = None
+            return
+        is_told = self._told_s is not None and abs(wrong_s - self._told_s) <= WRONG_S
+        if not is_told or now - self._told_at >= REPEAT_S:
+            log.warning(
+                "The clock of this machine is %s. Set it right, by NTP for example: requests are "
+                "signed at AWS's time only after AWS has refused one, and credentials and "
+                "certificates expire by this clock",
+                offset_text(wrong_s),
+            )
+            self._told_s, self._told_at = wrong_s, now
