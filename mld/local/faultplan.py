@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -19,6 +21,8 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         service: ``kinesis``, ``dynamodb``, ``glue``, ``monitoring``, ``s3``, ``sts`` or ``*``.
         operation: API operation or ``*``.
         contains: text that the request's body must hold, e.g. a shard id.
+        signed_off_s: only requests that are signed further off the time of the server than that, as
+            AWS refuses them from 300 on; None = all.
         times: how many requests it still applies to; None = all.
         probability: 0 to 1, how many of the matching requests it hits.
         delay_s: seconds to wait before the rest.
@@ -35,6 +39,7 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     service: str = "*"
     operation: str = "*"
     contains: str = ""
+    signed_off_s: Annotated[float, Meta(ge=0)] | None = None
     times: Annotated[int, Meta(ge=0)] | None = None
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
     delay_s: Annotated[float, Meta(ge=0, le=3600)] = 0.0
@@ -46,12 +51,13 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     in_stream: Literal["cut", "corrupt", "silence", "exception", "end"] | None = None
     after_events: Annotated[int, Meta(ge=0)] = 0
 
-    def matches(self, service: str, operation: str, body: bytes) -> bool:
-        """Whether the rule is about this request."""
+    def matches(self, service: str, operation: str, body: bytes, off_s: float) -> bool:
+        """Whether the rule is about this request, which was signed so far off."""
         return (
             self.service in {"*", service}
             and self.operation in {"*", operation}
             and (not self.contains or self.contains.encode() in body)
+            and (self.signed_off_s is None or off_s > self.signed_off_s)
         )
 
     @property
@@ -75,13 +81,18 @@ class FaultPlan:
         with self._lock:
             self._rules = list(rules)
 
-    def pick(self, service: str, operation: str, body: bytes) -> FaultRule | None:
-        """Count a request and return the rule that hits it, if any."""
+    def pick(self, service: str, operation: str, body: bytes, stamp: str = "") -> FaultRule | None:
+        """Count a request and return the rule that hits it, if any.
+
+        Args:
+            stamp: its header ``X-Amz-Date``.
+        """
+        off_s = _off_s(stamp)
         name = f"{service}.{operation}"
         with self._lock:
             self._calls[name] = self._calls.get(name, 0) + 1
             for rule in self._rules:
-                if rule.times != 0 and rule.matches(service, operation, body):
+                if rule.times != 0 and rule.matches(service, operation, body, off_s):
                     if rule.probability < 1 and self._rng.random() >= rule.probability:
                         continue
                     if rule.times is not None:
@@ -97,3 +108,12 @@ class FaultPlan:
                 "calls": dict(sorted(self._calls.items())),
                 "faults": dict(sorted(self._hits.items())),
             }
+
+
+def _off_s(stamp: str) -> float:
+    """How far a time of signing is off that of this machine; 0 = there is none."""
+    try:
+        signed = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return 0.0
+    return abs(signed.timestamp() - time.time())

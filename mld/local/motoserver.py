@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 import time
+import uuid
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ class _FaultyApp:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
         service, operation = _named(environ, body)
-        rule = self._plan.pick(service, operation, body)
+        stamp = environ.get("HTTP_X_AMZ_DATE", "")
+        rule = self._plan.pick(service, operation, body, stamp)
         if rule is None:
             return self._forward(service, environ, start_response)
         if rule.delay_s > 0:
@@ -129,7 +131,11 @@ def _error(rule: FaultRule, environ: Environ, start_response: StartResponse) -> 
         kind = "text/xml"
         shown = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
         body = f"<ErrorResponse><Error>{shown}</Error></ErrorResponse>".encode()
-    headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+    headers = [
+        ("Content-Type", kind),
+        ("Content-Length", str(len(body))),
+        ("x-amzn-RequestId", str(uuid.uuid4())),
+    ]
     start_response(f"{rule.http_status} injected", headers)
     return [body]
 

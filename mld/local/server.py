@@ -186,7 +186,8 @@ class KinesisApp:
             await self._control(body, send)
             return
         operation, content_type = _named(scope)
-        rule = self.plan.pick("kinesis", operation, body)
+        stamp = dict(scope["headers"]).get(b"x-amz-date", b"").decode("ascii", "replace")
+        rule = self.plan.pick("kinesis", operation, body, stamp)
         if rule is not None and rule.delay_s > 0 and await self._is_stopped_within(rule.delay_s):
             await _break_off(scope, receive)
             return

@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import signal
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.process.clocks import Clocks
 from tests.process.daemon import CHECKPOINT, GOOD, STATUS, shard_id, wait_until
 
 if TYPE_CHECKING:
@@ -117,27 +116,6 @@ def all_read(runs: Mapping[str, Running], put: list[str]) -> None:
 def losses(runs: Mapping[str, Running]) -> int:
     """How often children were told that their lease was lost."""
     return sum(run.actions().count("leaseLost") for run in runs.values())
-
-
-class Clocks:
-    """Wall clocks of workers: each off by so many seconds, which may change while they run."""
-
-    PROGRAM = Path(__file__).resolve().parents[1] / "data" / "other_clock.py"
-
-    def __init__(self, app: Application, **offsets_s: float) -> None:
-        self.files = {name: app.folder / f"clock-{name}" for name in offsets_s}
-        self.jump(**offsets_s)
-
-    def jump(self, **offsets_s: float) -> None:
-        """These workers' clocks are set."""
-        for name, seconds in offsets_s.items():
-            new = self.files[name].with_suffix(".new")
-            new.write_text(str(seconds))
-            new.replace(self.files[name])
-
-    def start(self, app: Application, name: str, **properties: str) -> Running:
-        launcher = (sys.executable, str(self.PROGRAM), str(self.files[name]))
-        return app.start(worker=name, launcher=launcher, **properties)
 
 
 def doubled(runs: Mapping[str, Running]) -> int:

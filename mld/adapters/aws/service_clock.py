@@ -5,7 +5,7 @@ answer has a date, so such a call is repeated once, signed at that time, and the
 client are signed so from the start. Nothing is corrected before a refusal: a date may be wrong, too.
 
 A date counts if the answer has a request id, which a page of a proxy has not, and if it came over
-TLS or from an endpoint that the configuration names.
+TLS, from an endpoint that the configuration names or from this machine.
 
 Source: the codes are those of the AWS SDK for Java 2 (``RetryUtils``, ``ClockSkew``); the limit of
 four minutes is its own, too.
@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from botocore.auth import SIGV4_TIMESTAMP
@@ -42,6 +43,7 @@ _SIGNATURE_REFUSED = frozenset(
 )
 #: A signature is refused for its time only if that is further off.
 SKEW_S = 240.0
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _REQUEST_IDS = ("x-amzn-requestid", "x-amz-request-id", "x-amzn-request-id")
 #: An answer's date has whole seconds, so of dates that are so near each other the latest is right;
 #: and the date of an answer that took longer says little.
@@ -70,7 +72,7 @@ class ServiceClock:
 
     Args:
         name: of the service, for the log.
-        trusts_dates: over TLS, or of an endpoint that the configuration names.
+        trusts_dates: see above.
         monotonic: goes on while the machine is suspended.
     """
 
@@ -221,7 +223,8 @@ def service_clock_of(client: BaseClient, *, is_endpoint_named: bool = False) -> 
         is_endpoint_named: by the configuration; only what is said at the first call counts.
     """
     if client not in _clocks:
-        is_trusted = is_endpoint_named or client.meta.endpoint_url.startswith("https:")
+        url = urlsplit(client.meta.endpoint_url)
+        is_trusted = is_endpoint_named or url.scheme == "https" or url.hostname in _THIS_MACHINE
         clock = ServiceClock(client.meta.service_model.service_name, trusts_dates=is_trusted)
         events = client.meta.events
         events.register("before-parse", clock.note)

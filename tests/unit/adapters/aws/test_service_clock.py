@@ -298,28 +298,33 @@ def test_a_date_that_is_none_does_not_count(service: Service, date: str) -> None
     assert service_clock_of(client).now_s() is None
 
 
-def test_an_endpoint_of_the_environment_without_tls_is_not_believed(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+REFUSAL = {
+    "Error": {"Code": "RequestExpired"},
+    "ResponseMetadata": {
+        "HTTPHeaders": {"date": formatdate(0, usegmt=True), "x-amzn-requestid": "1"}
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "environment", "is_believed"),
+    [
+        (None, None, True),
+        ("http://emulator:8000", None, True),
+        (None, "http://emulator:8000", False),
+        (None, "http://127.0.0.1:8000", True),
+        (None, "https://emulator:8000", True),
+    ],
+)
+def test_dates_count_over_tls_of_endpoints_that_are_named_and_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, environment: str | None, is_believed: bool
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", service.url)
-    service.ahead_s = 1200.0
-    client = make_client(quick_session(), settings_of("dynamodb", None))
-    with pytest.raises(ClientError):
-        client.delete_item(TableName="t", Key={})
-    assert len(service.signed_at) == 1
-
-
-def test_over_tls_a_date_is_believed(service: Service) -> None:
-    client = make_client(quick_session(), settings_of("dynamodb", None))
-    assert client.meta.endpoint_url.startswith("https:")
-    refusal = {
-        "Error": {"Code": "RequestExpired"},
-        "ResponseMetadata": {
-            "HTTPHeaders": {"date": formatdate(0, usegmt=True), "x-amzn-requestid": "1"}
-        },
-    }
-    assert service_clock_of(client).repeat(refusal, time.time()) is not None
-    assert service_clock_of(client).signing_s() < 60
+    if environment is not None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", environment)
+    client = make_client(quick_session(), settings_of("dynamodb", named))
+    clock = service_clock_of(client)
+    assert (clock.repeat(REFUSAL, time.time()) is not None) == is_believed
+    assert (clock.signing_s() < 60) == is_believed
 
 
 def test_a_subscription_is_asked_for_again_at_the_time_of_the_service(service: Service) -> None:
