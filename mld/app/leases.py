@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mld.services.conditions import Conditions
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
+    from mld.services.fleet.own_process import OwnProcess
     from mld.services.fleet.worker_metrics import (
         FindLoad,
         WorkerMetricsReader,
@@ -165,7 +166,8 @@ class LeaseWiring:
         store, items, state = self._store, self._items, self._state
         metrics = WorkerMetricsReader(items, store, runtime.clock)
         assigner = self._assigner(metrics)
-        reporter = self._reporter(metrics, assigner)
+        process = self._process()
+        reporter = self._reporter(metrics, assigner, process)
         lock = self._lock(assigner)
         index = IndexKeeper(store, lock, self._elector, state)
         ready = MigrationReadyMonitor(state, items, store, self._elector.is_leader, runtime.clock)
@@ -174,6 +176,7 @@ class LeaseWiring:
         return FleetServices(
             lock=lock,
             assigner=assigner,
+            process=process,
             reporting=(reporter.run, index.run),
             upgrading=(ready.run,),
             assigning=(standby.run, migrator.run),
@@ -195,8 +198,20 @@ class LeaseWiring:
             conditions=self._conditions,
         )
 
+    def _process(self) -> OwnProcess:
+        from mld.services.fleet.own_process import OwnProcess  # noqa: PLC0415
+
+        runtime, state = self._runtime, self._state
+        return OwnProcess(
+            self._items,
+            self._config.worker_id,
+            runtime.clock,
+            runtime.ids,
+            lambda: state.behaviour.mode is Mode.ASSIGNED,
+        )
+
     def _reporter(
-        self, metrics: WorkerMetricsReader, assigner: LeaseAssigner
+        self, metrics: WorkerMetricsReader, assigner: LeaseAssigner, process: OwnProcess
     ) -> WorkerMetricsReporter:
         from mld.services.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
 
@@ -212,6 +227,7 @@ class LeaseWiring:
             failover_s=self._config.leases.failover_s,
             lapses=self._renewer.lapses,
             find_most=self._renewer.heartbeat.report.most_renewable,
+            process=process,
         )
 
     def _lock(self, assigner: LeaseAssigner) -> LeaderLock:

@@ -110,6 +110,9 @@ class Scheduler:
         self._idle = asyncio.Event()
         self._idle.set()
         self._failure: BaseException | None = None
+        #: It fails by itself: nobody had asked it to stop. And the lease whose child failed.
+        self._failed_itself = False
+        self._failed_key: str | None = None
         self._state = "starting"
 
     # -- what others may ask -------------------------------------------------------------------
@@ -138,10 +141,11 @@ class Scheduler:
         for consuming in self._consuming.values():
             consuming.task.cancel()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, lease_key: str | None = None) -> None:
         """Remember the first error that ends the worker, and drain."""
         if self._failure is None:
-            self._failure = error
+            self._failure, self._failed_key = error, lease_key
+            self._failed_itself = not self._stop_requested.is_set()
         self.stop()
 
     # -- running -------------------------------------------------------------------------------
@@ -330,10 +334,10 @@ class Scheduler:
             shard_id = error.shard_id
             text = "%s: its child failed, so the worker stops"
             log.warning(text, shard_id, extra={"shard_id": shard_id})
-            self._fail(error)
+            self._fail(error, key)
         except Exception as error:
             log.exception("The consumer of %s ended unexpectedly; the worker stops", key)
-            self._fail(error)
+            self._fail(error, key)
 
     def _children_may_start(self) -> None:
         """A parent is done: look for its children's leases now, and wake those that wait."""
@@ -346,7 +350,7 @@ class Scheduler:
     async def _drain(self) -> StopOutcome:
         """Stop taking, finish and tell every child, release every lease, within the grace."""
         coordinator = self._parts.coordinator
-        coordinator.stop_taking()
+        coordinator.stop_taking(self._failure if self._failed_itself else None, self._failed_key)
         if not self._stop_now and self._config.shutdown_grace_s > 0:
             log.info(
                 "Stopping: %s %.0f s to finish",

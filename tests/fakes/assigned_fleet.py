@@ -19,6 +19,7 @@ from mld.decide.fleet.assignment.planning import (
     MoveKind,
     plan_assignment,
 )
+from mld.model.fleet.worker_life import FailedLife, Instance
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.leases.lease import Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
@@ -71,12 +72,14 @@ class AssignedFleet:
         self.moves: list[tuple[int, LeaseMove]] = []
         self.alive: set[str] = set()
         self.metrics: dict[str, WorkerMetrics] = {}
+        self.failed: list[FailedLife] = []
         self.measure: Callable[[str], float | None] = lambda worker: None
         self.samples: dict[str, list[float]] = {}
         self.most: dict[str, int] = most or {}
         #: Workers that honor a pause.
         self.honoring: set[str] = set()
         self._reported: dict[str, int] = {}
+        self._started: Counter[str] = Counter()
         self._draining: dict[str, int] = {}
         self._rows: dict[str, tuple[Lease, Lease]] = {}
         self.join(*workers)
@@ -85,6 +88,7 @@ class AssignedFleet:
         """Workers start and report at once."""
         for worker in workers:
             self.alive.add(worker)
+            self._started[worker] += 1
             self._report(worker)
 
     def kill(self, *workers: str) -> None:
@@ -102,6 +106,21 @@ class AssignedFleet:
         for lease in list(self.leases.values()):
             if lease.lease_owner in workers and lease.checkpoint_owner is None:
                 self._write(lease, lease_owner=None)
+
+    def fail(self, worker: str, *, lived_s: int = 5, lease: str | None = None) -> None:
+        """A worker ends by its own failure, in order, and leaves an item that says so."""
+        self.leave(worker)
+        number = len(self.failed)
+        life = FailedLife(
+            instance=f"i{number}",
+            worker_id=worker,
+            lived_s=lived_s,
+            failed_at_s=1_000_000 + self.now,
+            why="its child failed",
+            lease_key=lease,
+            position=None if lease is None else "7",
+        )
+        self.failed.append(life)
 
     def of(self, worker: str) -> list[Lease]:
         """What a worker holds now; a lease that it hands over is still one."""
@@ -132,6 +151,7 @@ class AssignedFleet:
             leader=leader,
             now=float(self.now),
             epoch_s=1_000_000.0 + self.now,
+            failed=tuple(self.failed),
         )
         return plan_assignment(view, self.memory, self.limits, self.rng, may_balance=may_balance)
 
@@ -208,4 +228,5 @@ class AssignedFleet:
             limits,
             most=self.most.get(worker),
             honors_pause=worker in self.honoring,
+            instance=Instance(f"{worker} {self._started[worker]}", 0),
         )

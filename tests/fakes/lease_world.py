@@ -26,6 +26,7 @@ from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
 from mld.services.fleet.leader_elector import LeaderElector
 from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from mld.services.fleet.own_process import OwnProcess
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import UnreadableRows
 from mld.services.leases.lease_store import LeaseStore
@@ -96,6 +97,7 @@ class World:
         self.conditions = Conditions()
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str, Mapping[str, Any]]] = []
+        self._processes = 0
 
     # -- the table --------------------------------------------------------------------------------
 
@@ -169,6 +171,15 @@ class World:
         """What the fleet has beside its leases, as a worker reads and writes it."""
         names = Layout.named(TABLE)
         return CoordinatorStateStore(self.dynamodb(worker), names, CountingIds(worker))
+
+    def own_process(
+        self, worker: str, items: CoordinatorStateStore | None = None, *, is_assigned: bool = True
+    ) -> OwnProcess:
+        """A process of a worker, which notes how it ends."""
+        where = items or self.fleet_items(worker)
+        self._processes += 1
+        ids = CountingIds(f"process {self._processes} of {worker}")
+        return OwnProcess(where, worker, self.clock, ids, lambda: is_assigned)
 
     def fleet_state(self, worker: str, seed: int = 0, **how: Any) -> FleetState:
         """What a worker knows of its fleet."""

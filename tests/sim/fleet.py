@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mld import app
+from mld.decide.fleet.crash_loop import MOST_WAIT_S
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
@@ -53,6 +54,8 @@ JAVA_ELECTION_S = 300 + 3 * 120 + 60
 LOSS_S = 1.5 * LOOK_S + GIVE_UP_S + WANTED_S + 60
 #: A Java-like leader that died is replaced when its lock has expired, by one that looks rarely.
 JAVA_LEAD_S = 120 + 2 * 30 + 60
+#: From the end of a newcomer's wait to its share: a report a period later, a look, and hand-offs.
+WAITED_S = 30.0 + 2.5 + 30.0
 _POLITE = Manners()
 
 
@@ -496,9 +499,29 @@ class Fleet:
             why = self._unfinished()
             if not why:
                 return
+            bound_s = max(bound_s, self._ordered_to_wait_s())
         if not self.court.violations:
             rules = {"counts": "L2", "tables:": "L8"}
             self.court.convict(rules.get(why.split(" ")[0], "L3"), why)
+
+    def _ordered_to_wait_s(self) -> float:
+        """When the last of the newcomers that a leader keeps waiting has to have its share.
+
+        The rule says for how long a newcomer has to live, and its reports, of which the last may be
+        a period old, show that it does. A leader can't order more than the rule allows, or longer.
+        """
+        ordered: dict[str, float] = {}
+        for node in self.alive():
+            if node.leads():
+                ordered |= node.worker.coordinator.member.waiting()
+        return max(
+            (
+                node.started_s + min(ordered[node.worker_id], MOST_WAIT_S) + WAITED_S
+                for node in self.alive()
+                if node.worker_id in ordered
+            ),
+            default=0.0,
+        )
 
     def _has_hole(self) -> bool:
         """Whether some hash keys have no unfinished lease: only an audit can mend that."""

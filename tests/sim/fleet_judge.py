@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.model.fleet.entities import FAILED_LIFE
 from tests.sim.node import TABLE
 from tests.sim.rows import position_of, taken_away, text_of, worker_of
 
@@ -138,10 +139,25 @@ class FleetJudge:
             self._court.convict("S12", f"{actor} wrote {key}, and the fleet was rolled back")
         if key == "Leader":
             self._wrote_lock(write)
+        elif key.startswith(FAILED_LIFE):
+            self._wrote_failed_life(key, write)
         elif actor in self._court.foreigners or key in _FLEET_KEYS or key == actor:
             pass
         elif (write.after is not None and not self._moves(key)) or not self._may_lead(actor):
             self._court.convict("S5", f"{actor} wrote {key}, which is no item of its own")
+
+    def _wrote_failed_life(self, key: str, write: Write) -> None:
+        """A worker notes the end of a process under its own id, once; leaders delete such items."""
+        actor = self._court.actor
+        if write.after is None:
+            may = self._may_lead(actor)
+        else:
+            texts = write.after["properties"]["M"]
+            may = write.before is None and text_of(texts, "kclMldWorker") == actor
+        if not may:
+            self._court.convict("S5", f"{actor} wrote {key}, which is not its own")
+        if write.after is not None and not self.is_assigned and not self.is_settling:
+            self._court.convict("S12", f"{actor} wrote {key} in a fleet whose leases are taken")
 
     def _moves(self, key: str) -> bool:
         """Whether an item is one of the old coordinator table, which a leader may move."""

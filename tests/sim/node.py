@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.services.scheduler import StopOutcome
+    from tests.sim.children import Manners
     from tests.sim.fleet import Fleet
     from tests.sim.plan import Plan
 
@@ -159,7 +160,11 @@ class Node(TaskOwner):
         skew_s = rng.uniform(-most_s, most_s) if fleet.plan.clock_skew else 0.0
         rate = rng.uniform(0.99, 1.01) if fleet.plan.clock_skew else 1.0
         self.clock = SimClock(fleet.now, skew_s, rate, rng.uniform(0, 1e5))
-        self.children = SimChildren(worker_id, self.gate, rng, lambda: fleet.manners, fleet.judges)
+        #: Of its children; None = those of the whole fleet.
+        self.manners: Manners | None = None
+        self.children = SimChildren(
+            worker_id, self.gate, rng, lambda: self.manners or fleet.manners, fleet.judges
+        )
         self._rng = rng
         self._task: asyncio.Task[None] | None = None
         self._context = contextvars.Context()

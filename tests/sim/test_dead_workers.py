@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from enum import Enum, auto
 
 import pytest
 
+from tests.sim.children import Manners
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import Plan
@@ -44,41 +46,65 @@ def test_no_leader_gives_a_lease_to_a_worker_that_died(seed):
     assert not verdict.violations, verdict.report()
 
 
-class Looping(Fleet):
-    """Beside workers that live, a newcomer with a new id dies seven seconds after its start."""
+class Loop(Enum):
+    """How a newcomer ends, again and again."""
 
-    lives_s = 7.0
+    #: kill -9 after seven seconds; the next one has another id.
+    KILLED = auto()
+    #: Its child fails at once, so that it ends in order with exit code 1; the next has another id.
+    CHILD_FAILS = auto()
+    #: kill -9 after 3.5 to 20 s; the next one has the same id.
+    KILLED_FIXED_ID = auto()
+    #: Its child fails at once; the next one has the same id.
+    CHILD_FAILS_FIXED_ID = auto()
+
+    @property
+    def worker_id(self) -> str | None:
+        return "fixed" if self.name.endswith("FIXED_ID") else None
+
+
+class Looping(Fleet):
+    """Beside workers that live, a newcomer fails soon after its start, again and again."""
+
+    loop = Loop.KILLED
+
+    async def repeat(self) -> None:
+        """One life after the other, until cancelled."""
+        rng = random.Random(f"loop {self.plan.seed}")
+        while True:
+            node = self.new_node(self.loop.worker_id)
+            if self.loop in (Loop.CHILD_FAILS, Loop.CHILD_FAILS_FIXED_ID):
+                node.manners = Manners(crash=1.0)
+                await node.ended.wait()
+            else:
+                fixed = self.loop is Loop.KILLED_FIXED_ID
+                await asyncio.sleep(rng.uniform(3.5, 20) if fixed else 7.0)
+                await node.kill()
+            self.nodes.remove(node)
+            await asyncio.sleep(rng.uniform(0.5, 2))
 
     async def measured(self, seconds: float) -> float:
-        """Share of the shard time in which the owner of a lease did not live."""
+        """Share of the shard time in which nobody who holds a lease has a child that works."""
         unread = looks = 0
         began_s = self.now()
-        node, killed_s = None, 0.0
         while self.now() < began_s + seconds:
-            if node is None or self.now() >= killed_s:
-                if node is not None:
-                    await node.kill()
-                    self.nodes.remove(node)
-                node, killed_s = self.new_node(), self.now() + self.lives_s
             await asyncio.sleep(0.5)
-            holding = {key for one in self.alive() for key in one.believes()}
+            holding = {key for one in self.alive() if one.manners is None for key in one.believes()}
             keys = self.court.unfinished()
             looks += len(keys)
             unread += sum(key not in holding for key in keys)
-        if node is not None:
-            await node.kill()
-            self.nodes.remove(node)
         return unread / looks
 
 
-def looping(seconds: float, *, is_assigned: bool) -> tuple[float, list]:
+def looping(loop: Loop, seconds: float, *, is_assigned: bool, seed: int = 3) -> tuple[float, list]:
     """Share of the shard time that nobody read, and what was wrong."""
 
     async def main():
         plan = Plan(
-            seed=3, workers=2, is_assigned=is_assigned, shards=8, failover_s=10.0, chaos_s=1
+            seed=seed, workers=2, is_assigned=is_assigned, shards=8, failover_s=10.0, chaos_s=1
         )
         fleet = Looping(plan)
+        fleet.loop = loop
         if is_assigned:
             await fleet.create_3x_table()
         async with asyncio.TaskGroup() as group:
@@ -86,19 +112,23 @@ def looping(seconds: float, *, is_assigned: bool) -> tuple[float, list]:
             for _worker in range(2):
                 fleet.new_node()
             await asyncio.sleep(120 if is_assigned else 200)
+            tasks.append(group.create_task(fleet.repeat()))
             share = await fleet.measured(seconds)
-            for node in fleet.alive():
-                await node.kill()
             for task in tasks:
                 task.cancel()
+            for node in fleet.alive():
+                await node.kill()
         return share, fleet.court.violations
 
     return run(main())
 
 
-@pytest.mark.parametrize("is_assigned", [True, False], ids=["3.x", "2.x"])
-def test_a_newcomer_that_crashes_again_and_again_leaves_the_shards_read(*, is_assigned):
-    """With a new id every 7 s it had leases each time: 39 % of all shard time was unread, 53 in 2.x."""
-    share, violations = looping(420, is_assigned=is_assigned)
+@pytest.mark.parametrize(
+    ("loop", "is_assigned"),
+    [*((loop, True) for loop in Loop), (Loop.KILLED, False), (Loop.KILLED_FIXED_ID, False)],
+)
+def test_a_newcomer_that_fails_again_and_again_leaves_the_shards_read(loop, is_assigned):
+    """It had leases each time: up to half of all shard time was unread."""
+    share, violations = looping(loop, 420, is_assigned=is_assigned)
     assert violations == []
     assert share < 0.05

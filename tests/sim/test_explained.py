@@ -15,6 +15,7 @@ from mld.decide.fleet.explain import explain
 from mld.decide.fleet.fleet_events import FleetEvent, FleetEventKind, fleet_events
 from mld.decide.fleet.watching import ExplainRules
 from mld.errors import MldError
+from mld.model.fleet.entities import FAILED_LIFE
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
@@ -187,7 +188,7 @@ ROWS: dict[Verdict, Callable[[list[Any]], bool]] = {
 }
 
 
-def is_true(
+def is_true(  # noqa: PLR0911 - one for each verdict
     one: Conclusion,
     seen: list[dict[str, Any]],
     calm: list[dict[str, Any]],
@@ -214,6 +215,8 @@ def is_true(
             return any(p in state and not state[p].is_finished for state in seen for p in parents)
         case Verdict.HASH_GAP:
             return shard is not None and any(not covers(state, shard) for state in seen)
+        case Verdict.CRASH_LOOP:
+            return any(sum(key.startswith(FAILED_LIFE) for key in state) > 1 for state in seen)
         case Verdict.LEADER_SILENT:
             return len({str(state.get("Leader")) for state in calm}) <= 1
         case _:

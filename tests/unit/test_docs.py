@@ -285,6 +285,7 @@ NOT_KEYS = (
         "dictConfig",
         "groupBy",
         "kclMldHonorsPause",
+        "kclMldInstance",
         "kclMldMeasuredPlace",
         "kclMldMostRenewable",
         "kclMldMoving",

@@ -405,8 +405,9 @@ def check_members(operation: str, request: dict[str, Any], answer: dict[str, Any
         BrokenAnswer: it does; names the member and where it should be.
     """
     shape = _SHAPES.get(operation)
-    # What an update has left is part of its answer if that was asked for.
-    if operation == "UpdateItem" and request.get("ReturnValues", "NONE") != "NONE":
+    # What an update has left is part of its answer if that was asked for; before it there may have
+    # been no item.
+    if operation == "UpdateItem" and request.get("ReturnValues", "NONE").endswith("NEW"):
         shape = _UpdateShape
     if shape is None:
         return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.clock_offset import offset_text, wrong_by_s
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
+from mld.decide.fleet.crash_loop import MOST_WAIT_S, SOON_S, poisoned
 from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+
+#: So many processes that failed are named.
+_NAMED = 3
 
 
 def explain(snapshots: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
@@ -176,6 +180,7 @@ def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
             cause=f"{len(watch.last.moving)} rows are on their way to other keys, so no worker runs",
             todo="go on with kcl-mld leases migrate",
         )
+    yield from _crash_loop(watch)
     items = watch.last.items
     if items is None:
         yield Conclusion(
@@ -203,6 +208,36 @@ def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
             severity=VerdictSeverity.INFO,
             cause=f"it moves from three tables to one: {items.table_status}",
         )
+
+
+def _crash_loop(watch: Snapshots) -> Iterator[Conclusion]:
+    """Processes that failed one after the other: at one lease, or soon after their start."""
+    lives, now_s = watch.last.failed, watch.last.wall_s
+    place = poisoned(lives)
+    short = [one for one in lives if one.lived_s <= SOON_S + MOST_WAIT_S]
+    if place is not None:
+        subject, failed = str(place.lease_key), lives
+        cause = f"{len(lives)} processes failed at this lease, at position {place.position}"
+        todo = "see the log of a worker for the record that its child fails at: docs/operations.md"
+    else:
+        subject, failed = "fleet", tuple(short)
+        cause = f"{len(short)} processes failed soon after their start"
+        todo = "see the log of one of these workers for why it ended: docs/operations.md"
+    if len(failed) < 2:
+        return
+    named = [
+        f"{one.worker_id} {max(0.0, now_s - one.failed_at_s):.0f} s ago after {one.lived_s} s: "
+        f"{one.why}"
+        for one in reversed(failed[-_NAMED:])
+    ]
+    more = "" if place is not None else "; newcomers wait for their leases"
+    yield Conclusion(
+        subject=subject,
+        verdict=Verdict.CRASH_LOOP,
+        severity=VerdictSeverity.WARNING,
+        cause=f"{cause}, the last of them {', before it '.join(named)}{more}",
+        todo=todo,
+    )
 
 
 def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterator[Conclusion]:

@@ -6,8 +6,8 @@ but itself. So a leader that sees the stamps move goes by when it saw that; what
 is no younger than that look, whatever the stamp says.
 
 A worker that stopped renewing is dead until it reports again, however young its metrics are. Where
-workers die soon after they began, newcomers get leases only when they have lived for a while: a
-program that crashes again and again would leave its share of the shards unread each time.
+workers fail soon after they began, newcomers get leases only when they have lived for a while, see
+:mod:`mld.decide.fleet.crash_loop`.
 
 Source of the rule for what was seen once only: LeaseAssignmentManager (KCL 3.5.1).
 
@@ -27,20 +27,17 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from mld.decide.fleet.crash_loop import CrashLoop
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
 
 #: So long after the last sight of a worker without figures they are not reported: workers that are
 #: started again one after the other are one change, not many.
 FIGURES_QUIET_S = 300.0
-#: A worker that dies within so many seconds of its first report, or of the end of its wait, crashed.
-SOON_S = 60.0
-#: Longest time that a newcomer waits for its first leases.
-MOST_WAIT_S = 300.0
-#: Without a crash for so long, newcomers are trusted at once again.
-QUIET_S = 600.0
 #: A read of the table may be older than the deletion of an item: a dead worker is remembered for so
 #: long after its item is gone.
 REMEMBERED_S = 60.0
@@ -56,8 +53,9 @@ class Stamp:
         not_before: the worker has reported at that reading or later; that of the look before, which
             did not show the stamp yet. -inf = nothing is known.
         has_moved: another value was seen before.
-        first_at: reading at the look that first showed the worker, or showed it again after it had
-            died; -inf = it was there at the first look of all.
+        first_at: reading at the look that first showed the worker, another process under its id, or
+            showed it again after it had died; -inf = it was there at the first look of all.
+        instance: id of the process; None = its item does not say it.
         died_at: reading at the look that took it for dead; None = nothing speaks against it.
     """
 
@@ -66,7 +64,12 @@ class Stamp:
     has_moved: bool
     not_before: float = -math.inf
     first_at: float = -math.inf
+    instance: str | None = None
     died_at: float | None = None
+
+    def process(self, worker_id: str) -> str:
+        """Something that tells its process from the others of that worker."""
+        return self.instance or f"{worker_id} {self.first_at:.3f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +79,30 @@ class WorkerSightings:
     Attributes:
         stamps: worker id -> its last stamp.
         looked_at: reading at the last look; -inf = there was none. Who appears later has just begun.
-        crashes: workers that died soon after they began, without a quiet time in between.
-        crashed_at: reading of the monotonic clock at the last sign of such a death.
+        loop: whether workers fail soon after they began.
     """
 
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
     looked_at: float = -math.inf
-    crashes: int = 0
-    crashed_at: float = -math.inf
+    loop: CrashLoop = field(default_factory=CrashLoop)
 
-    def seen(self, metrics: Iterable[WorkerMetrics], now: float) -> WorkerSightings:
+    def seen(
+        self,
+        metrics: Iterable[WorkerMetrics],
+        now: float,
+        failed: Iterable[FailedLife] = (),
+        failover_s: float = 0.0,
+    ) -> WorkerSightings:
         """After a look; workers that are not there any more are forgotten, the dead a while later.
 
         Args:
             metrics: one item a worker.
             now: reading of the monotonic clock.
+            failed: all processes that left an item when they failed.
+            failover_s: > 0 where any did.
         """
+        is_first = self.looked_at == -math.inf
+        loop = self.loop.seen(failed, now, failover_s, is_first=is_first)
         stamps = {
             worker: stamp
             for worker, stamp in self.stamps.items()
@@ -99,27 +110,32 @@ class WorkerSightings:
         }
         for one in metrics:
             before = self.stamps.get(one.worker_id)
-            if before is not None and before.value == one.updated_at_s:
+            instance = None if one.instance is None else one.instance.id
+            known = None if before is None else before.instance
+            is_other = known is not None and instance is not None and instance != known
+            if before is not None and before.value == one.updated_at_s and not is_other:
                 stamps[one.worker_id] = before
                 continue
             # Who appears between two looks has begun since; at the first look nothing is known.
-            not_before = first_at = now if self.looked_at > -math.inf else -math.inf
+            not_before = first_at = -math.inf if is_first else now
             if before is not None:
                 not_before = self.looked_at
-                first_at = now if before.died_at is not None else before.first_at
+                has_begun = is_other or before.died_at is not None
+                first_at = now if has_begun else before.first_at
             stamps[one.worker_id] = Stamp(
                 one.updated_at_s,
                 now,
                 has_moved=before is not None,
                 not_before=not_before,
                 first_at=first_at,
+                instance=instance,
             )
-        return replace(self, stamps=stamps, looked_at=now)
+        return replace(self, stamps=stamps, looked_at=now, loop=loop)
 
     def judged(
         self, expired_at: Mapping[str, float], now: float, failover_s: float, expiry_s: float
     ) -> WorkerSightings:
-        """Who is dead, and whether workers crash soon after they began.
+        """Who is dead, and whether workers die soon after they began.
 
         Args:
             expired_at: worker id -> reading of the monotonic clock when the last of its leases
@@ -129,9 +145,9 @@ class WorkerSightings:
             failover_s: > 0.
             expiry_s: a worker whose metrics are older is not there.
         """
-        soon_s = SOON_S + self.wait_s(failover_s)
+        soon_s = self.loop.soon_s(failover_s)
         stamps = dict(self.stamps)
-        crashes, crashed_at = self.crashes, self.crashed_at
+        loop, crashed = self.loop, []
         for worker, stamp in self.stamps.items():
             if stamp.died_at is not None:
                 continue
@@ -142,13 +158,10 @@ class WorkerSightings:
             stamps[worker] = replace(stamp, died_at=now)
             if not has_expired:
                 # It never had a lease, and shows no more than that they still crash.
-                crashed_at = now if crashes else crashed_at
+                loop = loop.still(now)
             elif now - failover_s - stamp.first_at <= soon_s:
-                # Those that die together have one cause, perhaps a table that did not answer.
-                crashes, crashed_at = self.crashes + 1, now
-        if now - crashed_at > QUIET_S:
-            crashes = 0
-        return replace(self, stamps=stamps, crashes=crashes, crashed_at=crashed_at)
+                crashed.append(stamp.process(worker))
+        return replace(self, stamps=stamps, loop=loop.died(crashed, now).quiet(now))
 
     def presumed_dead(self, worker_id: str, now: float) -> WorkerSightings:
         """A worker is taken for dead until it reports again; nothing where it is not known."""
@@ -162,20 +175,10 @@ class WorkerSightings:
         stamp = self.stamps.get(worker_id)
         return stamp is not None and stamp.died_at is not None
 
-    def wait_s(self, failover_s: float) -> float:
-        """How long a newcomer has to live until it gets leases, in seconds; 0 = it gets them at once.
-
-        Args:
-            failover_s: the time after the first crash; twice as long after each further one.
-        """
-        if not self.crashes:
-            return 0.0
-        return min(failover_s * 2.0 ** min(self.crashes - 1, 20), MOST_WAIT_S)
-
     def has_to_wait(self, worker_id: str, failover_s: float) -> bool:
         """True for a newcomer whose reports do not yet show that it has lived for long enough."""
         stamp = self.stamps[worker_id]
-        return stamp.since - stamp.first_at < self.wait_s(failover_s)
+        return stamp.since - stamp.first_at < self.loop.wait_s(failover_s)
 
     def dated(self, one: WorkerMetrics, now: float, wall_s: float) -> WorkerMetrics:
         """The metrics with a time of the observer's clock, where their own can't be right.

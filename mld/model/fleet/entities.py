@@ -30,6 +30,9 @@ LEADER_KEY = "Leader"
 MIGRATION_KEY = "Migration3.0"
 TABLE_MIGRATION_KEY = "TableMigration3.5"
 RESERVED_KEYS = frozenset({LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_KEY})
+#: Beginning of the keys of items of ours beside the metrics of workers, see
+#: :mod:`mld.model.fleet.worker_life`.
+FAILED_LIFE = "kclMldFailedLife:"
 _SHARD_ID = re.compile(r"shardId-[0-9]+\Z")
 _STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+(:[^:]+)?\Z")
 
@@ -83,6 +86,8 @@ def key_taken_by_others(worker_id: str, stream_names: tuple[str, ...] = ()) -> s
         return "the key of an item that KCL 3.x keeps in the lease table"
     if _SHARD_ID.match(worker_id):
         return "the form of the key of a lease"
+    if worker_id.startswith(FAILED_LIFE):
+        return "the form of the key of an item that kcl-mld keeps in the lease table"
     if _STREAM_KEY.match(worker_id):
         return "the form of the key of a stream or of a lease of several streams"
     if worker_id in stream_names:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from mld.model.fleet.entities import LockItem
     from mld.model.fleet.state_history import ClientVersion, TableStatus
+    from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.fleet.worker_page import WorkerPage
     from mld.model.leases.lease import Lease
@@ -118,6 +119,7 @@ class FleetSnapshot:
         streams: of the rows, and those of the file.
         tips: by lease key; the last answer for each, which may be from before this look.
         pages: ``/leases`` of those workers that were asked for it.
+        failed: processes that left an item when they failed, the latest last.
     """
 
     began_at: float
@@ -131,3 +133,4 @@ class FleetSnapshot:
     streams: tuple[StreamSnapshot, ...] = ()
     tips: Mapping[str, TipSnapshot] = field(default_factory=dict)
     pages: tuple[WorkerPage, ...] = ()
+    failed: tuple[FailedLife, ...] = ()

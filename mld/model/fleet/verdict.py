@@ -57,6 +57,7 @@ class Verdict(StrEnum):
     NOT_READY = "NOT_READY"
     WRONG_CLOCK = "WRONG_CLOCK"
     MIGRATING = "MIGRATING"
+    CRASH_LOOP = "CRASH_LOOP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
 from mld.model.attributes import decimal, integer, integer_of, required, text_of, value_of
-from mld.model.fleet.entities import ENTITY_TYPE, Entity, entity_of
+from mld.model.fleet.entities import ENTITY_TYPE, FAILED_LIFE, Entity, entity_of
+from mld.model.fleet.worker_life import INSTANCE, instance_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.model.attributes import Item
+    from mld.model.fleet.worker_life import Instance
 
 #: ``sup`` of a worker that keeps its items where the table migration to 3.5 says.
 SINGLE_TABLE_MIGRATION = 1
@@ -54,6 +56,7 @@ class WorkerMetrics:
             was written with: a Java worker that gets the id later keeps ``properties``.
         clock_ahead_s: likewise, seconds by which its clock is ahead of AWS, where it is wrong. Its
             text has the ``lut``, too.
+        instance: likewise, the process that wrote the item; None where another program did.
     """
 
     worker_id: str
@@ -67,6 +70,7 @@ class WorkerMetrics:
     most: int | None = None
     honors_pause: bool = False
     clock_ahead_s: int | None = None
+    instance: Instance | None = None
 
 
 def honoring(metrics: Iterable[WorkerMetrics]) -> frozenset[str]:
@@ -105,6 +109,7 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         most=int(most) if most is not None and most.isdecimal() else None,
         honors_pause=text_of(properties, HONORS_PAUSE) == str(updated_at_s),
         clock_ahead_s=_clock_ahead_s(text_of(properties, CLOCK_AHEAD), updated_at_s),
+        instance=instance_of(text_of(properties, INSTANCE), updated_at_s),
     )
 
 
@@ -134,12 +139,14 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
     ahead_s = metrics.clock_ahead_s
     ahead = None if ahead_s is None else f"{ahead_s} {metrics.updated_at_s}"
     honors = str(metrics.updated_at_s) if metrics.honors_pause else None
+    instance = None if metrics.instance is None else metrics.instance.text(metrics.updated_at_s)
     texts = (
         (GROUP, metrics.group),
         (PLACE, metrics.place),
         (MOST, most),
         (HONORS_PAUSE, honors),
         (CLOCK_AHEAD, ahead),
+        (INSTANCE, instance),
     )
     properties = {name: {"S": text} for name, text in texts if text}
     if properties:
@@ -166,12 +173,15 @@ def metrics_in(
     found: list[WorkerMetrics] = []
     broken: list[tuple[str, str]] = []
     for item in items:
+        key = str(item.get(key_name, {}).get("S", ""))
         if entity_of(item, key_name) is not Entity.WORKER_METRIC_STATS:
             continue
+        if key.startswith(FAILED_LIFE):
+            continue  # of no worker that lives
         try:
             found.append(metrics_from_item(item, key_name))
         except MalformedData as error:
-            broken.append((str(item.get(key_name, {}).get("S", "")), str(error)))
+            broken.append((key, str(error)))
     return tuple(sorted(found, key=lambda one: one.worker_id)), tuple(sorted(broken))
 
 

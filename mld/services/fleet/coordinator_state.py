@@ -40,7 +40,8 @@ from mld.model.fleet.state_history import (
     table_migration_from_item,
     table_migration_to_item,
 )
-from mld.model.fleet.worker_metrics import metrics_attributes, metrics_in
+from mld.model.fleet.worker_life import failed_life_to_item
+from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
 from mld.model.leases.table_layout import change, condition, creation, deletion, key_of, upsert
 from mld.services.pages import all_items
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from mld.model.attributes import Item
     from mld.model.fleet.state_history import MigrationState, TableMigrationState
+    from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.table_layout import Layout, Place
     from mld.ports.aws import DynamoDb
@@ -226,8 +228,11 @@ class CoordinatorStateStore:
 
     # -- worker metrics ---------------------------------------------------------------------------
 
-    async def report(self, metrics: WorkerMetrics) -> None:
+    async def report(self, metrics: WorkerMetrics) -> WorkerMetrics | None:
         """Write this worker's metrics, over those that it wrote before.
+
+        Returns:
+            What was there; None = nothing that can be read, or it is not known.
 
         Raises:
             ConfigError: the worker's id is, or has the form of, the key of another item of the
@@ -238,7 +243,7 @@ class CoordinatorStateStore:
         why = key_taken_by_others(metrics.worker_id) if is_shared else None
         if why is not None:
             raise ConfigError(f"{metrics.worker_id} is {why}; choose another id", key="workerId")
-        done = await self._items.put_over(
+        done, replaced = await self._items.put_over(
             place,
             metrics.worker_id,
             metrics_attributes(metrics),
@@ -250,6 +255,10 @@ class CoordinatorStateStore:
                 "another id",
                 key="workerId",
             )
+        try:
+            return None if replaced is None else metrics_from_item(replaced, place.key_name)
+        except MalformedData:
+            return None
 
     async def worker_metrics(self) -> tuple[WorkerMetrics, ...]:
         """The metrics of all workers in all tables that the layout reads; a worker may occur twice.
@@ -283,6 +292,15 @@ class CoordinatorStateStore:
         """Remove a worker's metrics unless it wrote newer ones; False when it did."""
         expected = {"lut": metrics_attributes(metrics)["lut"]}
         return await self._items.delete(place, metrics.worker_id, expected)
+
+    async def note_failed_life(self, life: FailedLife) -> None:
+        """Leave an item of a process that failed, in the lease table; nothing if there is one."""
+        place = self.layout.leases
+        await self._items.create(place, failed_life_to_item(life, place.key_name))
+
+    async def forget_failed_life(self, life: FailedLife) -> None:
+        """Remove that item; nothing if it is gone."""
+        await self._items.delete(self.layout.leases, life.key, {})
 
     # -- where things are -------------------------------------------------------------------------
 
@@ -382,21 +400,29 @@ class StateItems:
         key: str,
         attributes: Item,
         unless_other: tuple[str, str] | None = None,
-    ) -> bool:
+    ) -> tuple[bool, Item | None]:
         """Set attributes of an item, whatever they were; it is made where there is none.
 
         Args:
             unless_other: name and text of an attribute that an existing item must have.
 
         Returns:
-            False when there is another kind of item.
+            False when there is another kind of item; and the item as it was, None = there was
+            none, or no answer has said so.
         """
+        answer: Mapping[str, Any] = {}
+
+        async def send(**request: Any) -> Mapping[str, Any]:
+            nonlocal answer
+            answer = await self._dynamodb.update_item(**request, ReturnValues="ALL_OLD")
+            return answer
 
         def is_done(stored: Item | None) -> bool | None:
             return True if stored is not None and _has(stored, attributes) else None
 
         request = upsert(place, key, attributes, unless_other)
-        return await self._write(self._dynamodb.update_item, request, place, key, is_done)
+        done = await self._write(send, request, place, key, is_done)
+        return done, answer.get("Attributes")
 
     async def delete(self, place: Place, key: str, expected: Item) -> bool:
         """Remove an item that is as expected.

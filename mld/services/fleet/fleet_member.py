@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
+    from mld.model.leases.lease import Lease
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
+    from mld.services.fleet.own_process import OwnProcess
     from mld.services.leases.lease_acquisition import LeaseAcquisition
 
     #: Runs until cancelled.
@@ -38,6 +40,7 @@ class FleetServices:
     """What a worker of a 3.x fleet runs; a fleet whose leases are taken loads none of it.
 
     Attributes:
+        process: this one; notes it when it fails.
         reporting: run where workers report, whether leases are taken or assigned.
         upgrading: run besides while a fleet is upgraded from 2.x.
         assigning: run besides lock and assigner while leases are assigned.
@@ -45,6 +48,7 @@ class FleetServices:
 
     lock: LeaderLock
     assigner: LeaseAssigner
+    process: OwnProcess
     reporting: tuple[FleetLoop, ...]
     upgrading: tuple[FleetLoop, ...] = ()
     assigning: tuple[FleetLoop, ...] = ()
@@ -106,8 +110,15 @@ class FleetMember:
         if self._on_mode is not None:
             self._on_mode(mode)
 
-    def leave(self) -> None:
-        """The worker stops: give the lead up, and take no part any more."""
+    def leave(self, failure: BaseException | None = None, lease: Lease | None = None) -> None:
+        """The worker stops: give the lead up, and take no part any more.
+
+        Args:
+            failure: why it stops by itself; None = it was asked to.
+            lease: whose child failed.
+        """
+        if failure is not None and self._made is not None:
+            self._made.process.fail(failure, lease)
         self._is_leaving = True
         self._changed.wake()
 

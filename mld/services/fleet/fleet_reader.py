@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.errors import Denied, MldError, NotFound
 from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.leases.lease_item import is_moving
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.leader_lock import LockStore
@@ -126,4 +127,5 @@ class FleetReader:
             streams=streams,
             tips=tips,
             pages=() if self.pages is None else await self.pages(),
+            failed=failed_lives_in(scan.foreign.values(), self._layout.leases.key_name),
         )

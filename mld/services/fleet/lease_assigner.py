@@ -43,11 +43,12 @@ from mld.services.leases.heartbeat import retry_pause_s
 from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
     from mld.model.config.fleet import FleetConfig
+    from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
     from mld.ports.runtime import Runtime
@@ -141,6 +142,7 @@ class LeaseAssigner:
         self._waiting: tuple[str, ...] = ()
         self._pauses = PauseWatch()
         self._wait_s = 0.0
+        self._poisoned: FailedLife | None = None
         self._woken = Wakeup()
         self._looked_at: float | None = None
         self._conditions = conditions or Conditions()
@@ -275,6 +277,7 @@ class LeaseAssigner:
         if raced or failed:
             self._memory = self._memory.unbalanced()
         await self._delete(plan.stale, lock)
+        await self._forget(plan.forgotten, lock)
         self._metrics.add(ASSIGNMENT_SPILLOVER, plan.figures.unassigned)
         self._metrics.add(FAILED_ASSIGNMENTS, raced + failed)
         self._metrics.add(ASSIGNMENT_WORKERS, plan.figures.workers)
@@ -334,6 +337,7 @@ class LeaseAssigner:
             leader=self._worker_id,
             now=scan.finished_at,
             epoch_s=self._workers.now_s(),
+            failed=self._workers.failed_in(scan),
         )
 
     async def _write(self, move: LeaseMove) -> Lease | None:
@@ -365,16 +369,37 @@ class LeaseAssigner:
                 except AwsError as error:
                     log.debug("Could not delete old metrics of %s: %s", item.worker_id, error)
 
+    async def _forget(self, lives: Iterable[FailedLife], lock: LeaderLock) -> None:
+        for life in lives:
+            if not await lock.is_leader():
+                return
+            try:
+                await self._workers.forget(life)
+            except AwsError as error:  # the next look has it again
+                log.debug("Could not delete the item of a process that failed: %s", error)
+
     def _log_waiting(self, plan: AssignmentPlan) -> None:
         figures, before = plan.figures, self._waiting
         self._waiting, self._wait_s = figures.waiting, figures.wait_s
         for worker in sorted(set(figures.waiting) - set(before)):
             log.warning(
                 "Worker %s gets no leases until its reports show that it has run for %.0f s: "
-                "workers stopped without releasing their leases soon after their start",
+                "workers failed soon after their start%s",
                 worker,
                 figures.wait_s,
+                _last_of(plan.memory.workers.loop.lives),
             )
+        poisoned = figures.poisoned
+        if poisoned is not None and poisoned != self._poisoned:
+            log.warning(
+                "Lease %s: all workers that failed of late failed at it, at position %s, the last "
+                "of them %s: %s",
+                poisoned.lease_key,
+                poisoned.position,
+                poisoned.worker_id,
+                poisoned.why,
+            )
+        self._poisoned = poisoned
         for worker in sorted(set(before) - set(figures.waiting)):
             log.info("Worker %s no longer waits for leases", worker)
 
@@ -390,6 +415,15 @@ class LeaseAssigner:
         return look_pause_s(
             max((one for one in quiet_s if one <= failover_s), default=None), failover_s
         )
+
+
+def _last_of(lives: Sequence[FailedLife]) -> str:
+    """The last process that failed, for people; nothing where none left an item."""
+    if not lives:
+        return ""
+    return (
+        f"; the last of them was {lives[-1].worker_id} after {lives[-1].lived_s} s: {lives[-1].why}"
+    )
 
 
 class StandbyLeader:

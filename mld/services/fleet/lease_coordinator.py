@@ -113,9 +113,17 @@ class LeaseCoordinator:
         self.acquisition.wake()
         self.member.wake()
 
-    def stop_taking(self) -> None:
-        """From now on the number of held leases only falls, and others lead; renewals go on."""
-        self.member.leave()
+    def stop_taking(
+        self, failure: BaseException | None = None, lease_key: str | None = None
+    ) -> None:
+        """From now on the number of held leases only falls, and others lead; renewals go on.
+
+        Args:
+            failure: why the worker stops by itself; None = it was asked to.
+            lease_key: of the lease whose child failed.
+        """
+        held = None if lease_key is None else self.renewer.get(lease_key)
+        self.member.leave(failure, None if held is None else held.lease)
         self.acquisition.stop()
         self.renewer.stop_regaining()
 

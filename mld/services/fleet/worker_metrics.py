@@ -1,8 +1,9 @@
 """The metrics of workers: what each tells the leader of a 3.x fleet, and how all of them are read.
 
-They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease. So the first item is written before anything is
-measured, and a worker that stops takes its item away: then nothing is given to it any more. What is
-measured is reported only where all others report theirs, see :mod:`mld.decide.fleet.worker_sightings`.
+They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease.
+So the first item is written before anything is measured, and a worker that stops takes its item
+away: then nothing is given to it any more. What is measured is reported only where all others report
+theirs, see :mod:`mld.decide.fleet.worker_sightings`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
 from mld.decide.fleet.worker_sightings import OtherFigures
 from mld.errors import AwsError
 from mld.model.attributes import rounded
+from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.fleet.worker_metrics import (
     FAILED_SAMPLE,
     SINGLE_TABLE_MIGRATION,
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.model.config.fleet import FleetConfig
+    from mld.model.fleet.worker_life import FailedLife
     from mld.ports.runtime import Clock, LoadSource, Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
+    from mld.services.fleet.own_process import OwnProcess
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
 
@@ -115,6 +119,14 @@ class WorkerMetricsReader:
             return None
         return metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)[0]
 
+    def failed_in(self, scan: TableScan) -> tuple[FailedLife, ...]:
+        """The processes that left an item when they failed: it is in the lease table, if anywhere."""
+        return failed_lives_in(scan.foreign.values(), self._items.layout.leases.key_name)
+
+    async def forget(self, life: FailedLife) -> None:
+        """Remove the item of a process that failed."""
+        await self._items.forget_failed_life(life)
+
     async def delete(self, metrics: WorkerMetrics) -> None:
         """Remove an item that is out of date, unless it was written meanwhile."""
         for place in self._items.layout.metrics_reads:
@@ -151,6 +163,7 @@ class WorkerMetricsReporter:
         lapses: woken when this worker loses a lease or the lead because its time was up: it
             lives, and says so at once.
         find_most: how many leases this worker can renew in time; None = it isn't known.
+        process: this one; None = the items don't say which process wrote them.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
@@ -167,6 +180,7 @@ class WorkerMetricsReporter:
         failover_s: float | None = None,
         lapses: Wakeup | None = None,
         find_most: Callable[[], int | None] = _unknown,
+        process: OwnProcess | None = None,
     ) -> None:
         self._store = store
         self._config = config
@@ -187,6 +201,7 @@ class WorkerMetricsReporter:
         self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
         self._lapses = lapses or Wakeup()
         self._find_most = find_most
+        self._process = process
         self._failing = FailingCondition(
             Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock
         )
@@ -230,9 +245,12 @@ class WorkerMetricsReporter:
             most=self._find_most(),
             honors_pause=True,
             clock_ahead_s=None if wrong_s is None else round(wrong_s),
+            instance=None if self._process is None else self._process.instance,
         )
         self._last = metrics
-        await self._store.report(metrics)
+        replaced = await self._store.report(metrics)
+        if self._process is not None:
+            await self._process.reported(replaced)
 
     async def _report_to_the_end(self) -> None:
         self._reporting = asyncio.current_task()
@@ -321,7 +339,7 @@ class WorkerMetricsReporter:
             await asyncio.sleep(self._config.sample_s)
 
     async def _retire(self) -> None:
-        """Delete the item, if the table answers soon."""
+        """Delete the item, if the table answers soon; a process that failed leaves another one."""
         if self._last is None:
             return
         try:
@@ -340,6 +358,8 @@ class WorkerMetricsReporter:
         self._why_not = ""
         if self._reporting is not None:
             await self._is_answered.wait()
+        if self._process is not None:
+            await self._process.ended()
         for attempt in itertools.count():
             try:
                 await self._store.delete_metrics(self._store.layout.metrics, last)

@@ -220,8 +220,11 @@ class World:
     def leases_created(self) -> None:
         self.looks_for_leases += 1
 
-    def stop_taking(self) -> None:
+    def stop_taking(
+        self, failure: BaseException | None = None, lease_key: str | None = None
+    ) -> None:
         self.taking = False
+        self.failed = (failure, lease_key)
 
     async def start_hand_offs(self) -> frozenset[str]:
         await asyncio.sleep(self.naming_takes_s)
@@ -810,6 +813,30 @@ async def test_the_first_failure_is_the_one_that_is_told():
     world.made[1].ends.set_exception(ChildFailed(B, "processRecords", "second"))
     with pytest.raises(ChildFailed, match="first"):
         await task
+
+
+@simulated
+async def test_a_worker_that_stops_by_itself_says_why_and_at_which_lease():
+    world = World()
+    task = await world.working(A, B)
+    error = ChildFailed(A, "processRecords", "it ended")
+    world.made[0].ends.set_exception(error)
+    with pytest.raises(ChildFailed):
+        await task
+    assert world.failed == (error, A)
+
+
+@simulated
+async def test_a_child_that_fails_while_the_worker_is_asked_to_stop_is_no_failure_of_its_life():
+    world = World()
+    world.consumers_obey = False
+    task = await world.working(A, B)
+    world.scheduler.stop()
+    world.made[0].ends.set_exception(ChildFailed(A, "shutdownRequested", "it ended"))
+    world.made[1].ends.set_result(ShutdownReason.REQUESTED)
+    with pytest.raises(ChildFailed):
+        await task
+    assert world.failed[0] is None
 
 
 @simulated

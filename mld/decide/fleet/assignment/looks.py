@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
+    from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 
@@ -52,6 +53,7 @@ class FleetView:
         leases: every row of one scan, finished ones included, sorted by key.
         metrics: the newest item of worker metrics of each worker, as stored; None = they were not
             read.
+        failed: the processes that left an item when they failed, the latest last.
         now: reading of ``Clock.monotonic`` after the scan.
         epoch_s: wall clock at the same moment, seconds since 1970; workers stamp their metrics
             with theirs.
@@ -62,6 +64,7 @@ class FleetView:
     leader: str
     now: float
     epoch_s: float
+    failed: tuple[FailedLife, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def _workers(
 ) -> WorkerSightings:
     workers = memory.workers
     if view.metrics is not None:
-        workers = workers.seen(view.metrics, view.now)
+        workers = workers.seen(view.metrics, view.now, view.failed, limits.failover_s)
         if memory.former_leader is not None:
             workers = workers.presumed_dead(memory.former_leader, view.now)
     expired_at: dict[str, float] = {}
@@ -241,8 +244,10 @@ class Participants:
 
     Attributes:
         active: worker id -> metrics, of those that may have leases, sorted by id.
-        waiting: worker id -> metrics, of newcomers that get no leases yet, because others died
+        waiting: worker id -> metrics, of newcomers that get no leases yet, because others failed
             soon after they began.
+        returned: of them, the ids of those under whose id a process failed; what they have gone on
+            with is given to others.
         presumed_dead: ids of workers that would be active, but are taken for dead until they report.
         failing: ids of workers that could not measure themselves; they keep what they have.
         dead: items of workers that are taken for dead, ``presumed_dead`` included.
@@ -251,6 +256,7 @@ class Participants:
 
     active: Mapping[str, WorkerMetrics]
     waiting: Mapping[str, WorkerMetrics]
+    returned: frozenset[str]
     presumed_dead: tuple[str, ...]
     failing: tuple[str, ...]
     dead: tuple[WorkerMetrics, ...]
@@ -302,6 +308,7 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
     return Participants(
         active={worker: item for worker, item in able.items() if worker not in waiting},
         waiting=waiting,
+        returned=frozenset(one for one in waiting if workers.loop.has_failed(one)),
         presumed_dead=tuple(worker for worker in presumed_dead if worker not in failing),
         failing=failing,
         dead=dead,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
+    from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 
@@ -160,6 +161,7 @@ class MoveReason(StrEnum):
     UNOWNED = "it has no owner"
     EXPIRED = "its owner does not renew it"
     OVERDUE = "its hand-off took too long"
+    RETURNED = "workers with the id of its owner fail again and again"
     LOAD = "the load of workers differs"
     COUNT = "the number of leases differs between workers"
     GROUP = "the number of leases differs between groups of workers"
@@ -185,8 +187,10 @@ class PlanFigures:
 
     Attributes:
         presumed_dead: ids of workers that are taken for dead until they report again.
-        waiting: ids of newcomers that get no leases yet, because others died soon after they began.
+        waiting: ids of newcomers that get no leases yet, because others failed soon after they began.
         wait_s: how long a newcomer has to live until it gets leases, in seconds; 0 = not at all.
+        poisoned: the last of the processes that failed, where all failed at one lease and position;
+            None = there is no such lease.
         failing: ids of workers that could not measure themselves.
         unowned: leases without owner.
         expired: leases whose owner does not renew them.
@@ -204,6 +208,7 @@ class PlanFigures:
     presumed_dead: tuple[str, ...]
     waiting: tuple[str, ...]
     wait_s: float
+    poisoned: FailedLife | None
     failing: tuple[str, ...]
     unowned: int
     expired: int
@@ -226,6 +231,7 @@ class AssignmentPlan:
             its ``updated_at_s``: of workers that died, though other rows still name them. So whoever
             leads next does not take them for alive.
         stale: likewise, to delete at any time: they are too old.
+        forgotten: likewise, of processes that failed and of which no more need be known.
         figures: see :class:`PlanFigures`.
     """
 
@@ -233,6 +239,7 @@ class AssignmentPlan:
     memory: FleetMemory
     dead: tuple[WorkerMetrics, ...]
     stale: tuple[WorkerMetrics, ...]
+    forgotten: tuple[FailedLife, ...]
     figures: PlanFigures
 
 
@@ -319,6 +326,7 @@ class _Planning:
         ]
         pool = [lease for lease, _owner in kept if not lease.is_finished]
         pool += [lease for lease in self._unread_leases() if not lease.is_finished]
+        pool += self._returned_leases()
         workers = (Participant(one, formed[groups[one]], rng.random()) for one in self.participants)
         self._fleet = Fleet(
             workers,
@@ -387,6 +395,10 @@ class _Planning:
                 self._unassigned += not lease.is_finished
                 if self._is_paused(lease):
                     self._paused.append(lease.lease_key)
+        for lease in self._returned_leases():
+            worker = free.assign(lease, None, known if self._is_paused(lease) else None)
+            if worker is not None:
+                self._move(lease, worker, MoveReason.RETURNED)
 
     def is_interval_over(self, memory: FleetMemory) -> bool:
         """True at the first look, and so long after the balance of all."""
@@ -424,6 +436,7 @@ class _Planning:
             memory=self._memory,
             dead=self._workers.dead,
             stale=self._workers.stale,
+            forgotten=self._memory.workers.loop.outdated(self._view.failed),
             figures=self._figures(is_balanced=is_balanced),
         )
 
@@ -436,7 +449,8 @@ class _Planning:
             workers=len(self.participants),
             presumed_dead=self._workers.presumed_dead,
             waiting=tuple(one for one in self._workers.waiting if one not in self.participants),
-            wait_s=self._memory.workers.wait_s(self._limits.failover_s),
+            wait_s=self._memory.workers.loop.wait_s(self._limits.failover_s),
+            poisoned=self._memory.workers.loop.poisoned(),
             failing=self._workers.failing,
             unowned=why[MoveReason.UNOWNED],
             expired=why[MoveReason.EXPIRED],
@@ -468,6 +482,18 @@ class _Planning:
         unread = (lease for lease in self._view.leases if lease.lease_key in self._unread)
         seen = self._memory.sightings
         return sorted(unread, key=lambda one: (one.is_finished, seen[one.lease_key].seen_at))
+
+    def _returned_leases(self) -> list[Lease]:
+        """Those that a worker has gone on with which has to wait, for its id fails again and again."""
+        returned = self._workers.returned - self.participants.keys()
+        return [
+            lease
+            for lease in self._view.leases
+            if lease.lease_owner in returned
+            and not lease.is_handed_over
+            and not lease.is_finished
+            and lease.lease_key not in self._unread
+        ]
 
     def _assign(self, lease: Lease, worker: Participant) -> None:
         reason = self._unread[lease.lease_key]

@@ -12,6 +12,7 @@ from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
+from mld.model.fleet.worker_life import FailedLife
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
@@ -447,6 +448,43 @@ def test_a_leader_who_lives_is_not_known_to_after_short_looks():
     assert "Gaps and trends take longer looks: --for 30" in told.facts
     long = explain([look(0, items=items(LOCK)), look(31, items=items(LOCK))], RULES)
     assert not any("longer looks" in fact for fact in long.facts)
+
+
+def failed(number, lease_key=None, lived_s=5):
+    return FailedLife(
+        instance=f"i{number}",
+        worker_id=f"x{number}",
+        lived_s=lived_s,
+        failed_at_s=990 + number,
+        why="its child failed at initialize (exit status 1)",
+        lease_key=lease_key,
+        position=None if lease_key is None else "77",
+    )
+
+
+def test_a_crash_loop_is_named_with_its_last_lives():
+    lives = [failed(number) for number in range(5)]
+    (told,) = explain([look(0, failed=tuple(lives))], RULES).fleet
+    assert (told.subject, told.verdict, told.severity) == ("fleet", Verdict.CRASH_LOOP, WARNING)
+    assert told.cause == (
+        "5 processes failed soon after their start, the last of them "
+        "x4 6 s ago after 5 s: its child failed at initialize (exit status 1), before it "
+        "x3 7 s ago after 5 s: its child failed at initialize (exit status 1), before it "
+        "x2 8 s ago after 5 s: its child failed at initialize (exit status 1); "
+        "newcomers wait for their leases"
+    )
+
+
+def test_one_lease_at_which_all_fail_is_named_instead():
+    lives = (failed(1, lease(0).lease_key, 3600), failed(2, lease(0).lease_key))
+    (told,) = explain([look(0, failed=lives)], RULES).fleet
+    assert (told.subject, told.verdict) == (lease(0).lease_key, Verdict.CRASH_LOOP)
+    assert "2 processes failed at this lease, at position 77, the last of them x2" in told.cause
+
+
+@pytest.mark.parametrize("lives", [(), (failed(1),), (failed(1), failed(2, lived_s=361))])
+def test_a_single_failure_is_no_crash_loop(lives):
+    assert fleet(look(0, failed=lives)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Who lives, whatever the clocks say."""
 
 from mld.decide.fleet.worker_sightings import WorkerSightings
+from mld.model.fleet.worker_life import FailedLife, Instance
 from mld.model.fleet.worker_metrics import WorkerMetrics
 
 
@@ -98,7 +99,7 @@ def test_each_crash_doubles_the_wait_up_to_a_bound_and_old_workers_never_wait():
         begun, items = 20.0 * number + 1, [at(1), at(1, f"x{number}")]
         died = {f"x{number}": begun + 14}
         seen = looks((begun, items, {}), (begun + 15, items, died), seen=seen)
-        waits.append(seen.wait_s(FAILOVER_S))
+        waits.append(seen.loop.wait_s(FAILOVER_S))
         assert not seen.has_to_wait("a", FAILOVER_S)
     assert waits == [10, 20, 40, 80, 160, 300, 300]
 
@@ -111,12 +112,12 @@ def test_a_crash_counts_once_and_is_forgotten_after_a_quiet_while():
         (16.0, [at(1), at(1, "x")], {"x": 14.0}),
         (17.0, [at(1), at(1, "x"), at(1, "y")], {}),
     )
-    assert (seen.crashes, seen.wait_s(FAILOVER_S)) == (1, 10.0)
+    assert (seen.loop.crashes, seen.loop.wait_s(FAILOVER_S)) == (1, 10.0)
     assert seen.has_to_wait("y", FAILOVER_S)
     lived = looks((28.0, [at(1), at(2, "y")], {}), seen=seen)
     assert not lived.has_to_wait("y", FAILOVER_S)
-    assert looks((600.0, [at(2), at(3, "y")], {}), seen=lived).crashes == 1
-    assert looks((616.0, [at(2), at(3, "y")], {}), seen=lived).crashes == 0
+    assert looks((600.0, [at(2), at(3, "y")], {}), seen=lived).loop.crashes == 1
+    assert looks((616.0, [at(2), at(3, "y")], {}), seen=lived).loop.crashes == 0
 
 
 def test_newcomers_that_fall_silent_keep_the_wait_but_begin_none():
@@ -124,14 +125,14 @@ def test_newcomers_that_fall_silent_keep_the_wait_but_begin_none():
         (0.0, [at(1)], {}), (1.0, [at(1), at(1, "x")], {}), (62.0, [at(1), at(1, "x")], {})
     )
     assert silent.is_dead("x")
-    assert silent.crashes == 0
+    assert silent.loop.crashes == 0
     crashed = looks(
         (63.0, [at(1), at(1, "y"), at(1, "z")], {}),
         (80.0, [at(1), at(1, "y"), at(1, "z")], {"y": 79.0}),
         (130.0, [at(1), at(1, "z")], {}),
         seen=silent,
     )
-    assert (crashed.crashes, crashed.crashed_at) == (1, 130.0)
+    assert (crashed.loop.crashes, crashed.loop.crashed_at) == (1, 130.0)
 
 
 def test_workers_that_die_together_are_one_crash():
@@ -142,7 +143,7 @@ def test_workers_that_die_together_are_one_crash():
         (5.0, [at(2, name) for name in names], {}),
         (35.0, [at(2, name) for name in names], dict.fromkeys(names, 34.0)),
     )
-    assert (seen.crashes, seen.wait_s(FAILOVER_S)) == (1, 10.0)
+    assert (seen.loop.crashes, seen.loop.wait_s(FAILOVER_S)) == (1, 10.0)
 
 
 def test_who_died_late_did_not_crash():
@@ -153,4 +154,31 @@ def test_who_died_late_did_not_crash():
         (520.0, [at(2)], {"a": 519.0}),
     )
     assert seen.is_dead("a")
-    assert seen.crashes == 0
+    assert seen.loop.crashes == 0
+
+
+def of(instance, stamp, worker="a"):
+    return WorkerMetrics(worker, stamp, instance=Instance(instance, 0))
+
+
+def test_another_process_under_an_old_id_is_a_newcomer():
+    seen = looks(
+        (0.0, [at(1, "leader")], {}),
+        (1.0, [of("i1", 1)], {}),
+        (200.0, [of("i1", 2)], {}),
+        (201.0, [of("i2", 2)], {}),
+        (202.0, [of("i2", 3)], {}),
+    )
+    assert (seen.stamps["a"].first_at, seen.stamps["a"].instance) == (201.0, "i2")
+    # Another program that goes on under the id says nothing of its process.
+    assert looks((203.0, [at(4)], {}), seen=seen).stamps["a"].first_at == 201.0
+
+
+def test_a_process_whose_end_is_in_the_table_is_no_second_crash_when_its_lease_expires():
+    life = FailedLife(instance="i1", worker_id="a", lived_s=5, failed_at_s=1)
+    seen = looks((0.0, [at(1, "leader")], {}), (1.0, [of("i1", 1)], {}))
+    seen = seen.seen([of("i1", 1)], 6.0, [life], FAILOVER_S)
+    assert seen.loop.crashes == 1
+    seen = looks((17.0, [of("i1", 1)], {"a": 16.0}), seen=seen)
+    assert seen.is_dead("a")
+    assert seen.loop.crashes == 1

@@ -110,6 +110,7 @@ class Member:
         self.services = FleetServices(
             lock=Leading(self.heard),
             assigner=self.assigner,
+            process=world.own_process("me", self.items),
             reporting=(reporter.run, index.run),
             upgrading=(ready.run,),
         )

@@ -10,6 +10,7 @@ import pytest
 
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.errors import Denied, Throttled
+from mld.model.fleet.worker_life import FailedLife
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.reasons import Reason
 from mld.ports.runtime import Runtime
@@ -34,6 +35,8 @@ class Leader:
         self.workers = list(workers) or ["me"]
         self.old = []
         self.silent = {}
+        self.failed = []
+        self.forgotten = []
         self.deleted = []
         self.expected = []
         self.refuses = None
@@ -67,6 +70,14 @@ class Leader:
         now_s = int(self.world.clock.wall())
         ages = {name: self.silent.get(name, now_s) for name in self.workers}
         return (*(WorkerMetrics(name, at_s) for name, at_s in ages.items()), *self.old)
+
+    def failed_in(self, _scan):
+        return tuple(self.failed)
+
+    async def forget(self, life):
+        self.forgotten.append(life.instance)
+        if self.refuses is not None:
+            raise self.refuses
 
     async def delete(self, item):
         once, self.refuses_once = self.refuses_once, None
@@ -230,6 +241,68 @@ def test_metrics_of_a_worker_are_deleted_when_the_first_of_its_leases_expires():
         assert leader.deleted == ["you"]
 
     with_leader(test, "me", "you")
+
+
+def failed(number, *, lease_key=None, lived_s=5):
+    return FailedLife(
+        instance=f"i{number}",
+        worker_id=f"x{number}",
+        lived_s=lived_s,
+        failed_at_s=number,
+        why="its child failed at initialize",
+        lease_key=lease_key,
+        position=None if lease_key is None else "77",
+    )
+
+
+def test_newcomers_wait_where_others_failed_and_the_log_names_the_last_one(caplog):
+    async def test(world, leader):
+        world.put(*(lease(number, lease_owner="me") for number in range(4)))
+        await leader.look()
+        leader.failed = [failed(1)]
+        await leader.look()
+        await asyncio.sleep(1)
+        leader.workers.append("new")
+        leader.silent["new"] = int(world.clock.wall())
+        await leader.look()
+        assert leader.assigner.waiting() == {"new": 10.0}
+
+    with_leader(test)
+    assert (
+        "Worker new gets no leases until its reports show that it has run for 10 s: workers failed "
+        "soon after their start; the last of them was x1 after 5 s: its child failed at initialize"
+    ) in caplog.text
+
+
+def test_a_lease_at_which_all_workers_fail_is_named_once(caplog):
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"))
+        leader.failed = [failed(1, lease_key=A, lived_s=5000), failed(2, lease_key=A)]
+        for _ in range(3):
+            await leader.look()
+
+    with_leader(test)
+    named = f"Lease {A}: all workers that failed of late failed at it, at position 77"
+    assert caplog.text.count(named) == 1
+
+
+def test_items_of_failed_processes_are_deleted_after_a_quiet_while(caplog):
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"))
+        leader.failed = [failed(1), failed(2)]
+        await leader.look()
+        await asyncio.sleep(590)
+        await leader.look()
+        assert leader.forgotten == []
+        await asyncio.sleep(20)
+        leader.refuses = Denied("DeleteItem", "AccessDenied")
+        await leader.look()
+        assert leader.forgotten == ["i1", "i2"]
+        leader.lead.is_mine = False
+        await leader.look()
+        assert leader.forgotten == ["i1", "i2"]
+
+    with_leader(test)
 
 
 def test_newcomers_wait_where_others_crashed_and_the_log_says_so(caplog):

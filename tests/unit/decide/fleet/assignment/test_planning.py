@@ -318,6 +318,80 @@ def test_newcomers_get_what_those_who_lived_for_longer_have_no_room_for():
     assert plan.figures.waiting == ()
 
 
+def test_a_newcomer_that_fails_in_order_makes_later_ones_wait_too():
+    fleet = AssignedFleet(rows(a=4, b=4), ["a", "b"])
+    fleet.run(60)
+    for name in ("x1", "x2"):
+        fleet.join(name)
+        fleet.run(5)
+        fleet.fail(name)
+    fleet.join("y")
+    plan = fleet.look()
+    assert (plan.figures.waiting, plan.figures.wait_s) == (("y",), 20.0)
+    assert plan.forgotten == ()
+    fleet.run(60)
+    assert fleet.by_worker()["y"] == 2
+    fleet.run(600)
+    assert fleet.plan().forgotten == tuple(fleet.failed)
+
+
+def test_one_that_is_stopped_soon_after_its_start_makes_nobody_wait():
+    fleet = AssignedFleet(rows(a=4, b=4), ["a", "b"])
+    fleet.run(60)
+    for name in ("x1", "x2"):
+        fleet.join(name)
+        fleet.run(5)
+        fleet.leave(name)
+    fleet.join("y")
+    fleet.run(10)
+    assert fleet.by_worker()["y"] == 2
+
+
+def test_a_lease_at_which_all_fail_is_named_and_nobody_waits():
+    fleet = AssignedFleet(rows(a=2, b=2, c=2, d=2), ["a", "b", "c", "d"])
+    fleet.run(60)
+    for old, new in (("d", "x1"), ("x1", "x2"), ("x2", "y")):
+        fleet.fail(old, lived_s=60 if old == "d" else 5, lease="shardId-000000000007")
+        fleet.join(new)
+        fleet.run(5)
+    plan = fleet.plan()
+    assert plan.figures.poisoned == fleet.failed[-1]
+    assert (plan.figures.waiting, plan.figures.wait_s) == ((), 0.0)
+    assert fleet.by_worker()["y"] == 2
+
+
+def test_what_a_failing_worker_goes_on_with_under_its_old_id_is_handed_to_others():
+    """It may not fail again at the same shards, each time until its leases expire."""
+    fleet = AssignedFleet(rows(a=4, x=4), ["a", "x"])
+    fleet.run(60)
+    fleet.fail("x")
+    # It goes on with what names it.
+    for key in ("shardId-000000000004", "shardId-000000000005"):
+        fleet.leases[key] = row(int(key[-1]), "x")
+    fleet.join("x")
+    plan = fleet.look()
+    moved = {move.lease.lease_key: (move.kind, move.reason, move.to) for move in plan.moves}
+    assert plan.figures.waiting == ("x",)
+    for key in ("shardId-000000000004", "shardId-000000000005"):
+        assert moved[key] == (MoveKind.HAND_OFF, MoveReason.RETURNED, "a")
+    fleet.run(3)
+    assert fleet.by_worker() == {"a": 8, "x": 0}
+    fleet.run(60)
+    assert fleet.by_worker() == {"a": 4, "x": 4}
+
+
+def test_what_others_have_no_room_for_stays_with_a_failing_worker():
+    limits = AssignmentLimits(max_leases=2)
+    fleet = AssignedFleet(rows(a=2, x=2), ["a", "x"], limits=limits)
+    fleet.run(60)
+    fleet.fail("x")
+    for number in (2, 3):
+        fleet.leases[f"shardId-00000000000{number}"] = row(number, "x")
+    fleet.join("x")
+    fleet.run(3)
+    assert fleet.by_worker() == {"a": 2, "x": 2}
+
+
 def test_newcomers_do_not_wait_where_nobody_has_lived_for_longer():
     fleet = AssignedFleet(rows(free=2), [])
     fleet.look()
