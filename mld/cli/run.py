@@ -146,7 +146,7 @@ async def _main(
         "Running %s to process %s with executable %s as worker %s",
         config.application_name,
         f"stream {stream.name}" if stream is not None else _shown(config.streams),
-        " ".join(config.child.argv),
+        config.child.shown,
         config.worker_id,
     )
     with handled_signals(worker) as received:

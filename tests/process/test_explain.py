@@ -63,12 +63,14 @@ def properties_of(app: Application, **more: str | None) -> Path:
     return file
 
 
-def typed(app: Application, *arguments: str) -> subprocess.CompletedProcess[str]:
+def typed(
+    app: Application, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """What a command printed."""
     return subprocess.run(
         [sys.executable, "-m", "mld", *arguments],
         check=False,
-        env=app.aws.environment_for_child(),
+        env=app.aws.environment_for_child() | environment,
         capture_output=True,
         text=True,
         timeout=120,

@@ -44,6 +44,28 @@ def document(app: Application, *words: str, **more: str | None) -> dict[str, Any
     return answer
 
 
+def test_what_is_set_outside_the_file_means_the_same_table_everywhere(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(1)
+    app.put(3)
+    outside = ("--set", "tableName=${TABLE}", "--expand-env")
+    run = app.start(arguments=outside, environment={"TABLE": f"{app.name}-blue"})
+    wait_until(lambda: len(run.records()) == 3, "the records are read")
+    words = ("leases", "list", "-o", "json", "-p", str(properties_of(app)))
+    done = typed(app, *words, "--set", f"tableName={app.name}-blue")
+    (one,) = json.loads(done.stdout)["leases"]
+    assert (one["lease"], one["owner"]) == (shard_id(0), "w1")
+    env = {"KCL_MLD_SET": "tableName=${TABLE}", "KCL_MLD_EXPAND_ENV": "1"}
+    done = typed(app, *words, **env, TABLE=f"{app.name}-blue")
+    assert json.loads(done.stdout)["leases"][0]["owner"] == "w1"
+    done = typed(app, *words)
+    assert done.returncode == 4, done.stderr
+    done = typed(app, *words, **env)
+    assert done.returncode == 2
+    assert "KCL_MLD_SET: error: tableName: the environment has no variable TABLE" in done.stderr
+
+
 @pytest.mark.parametrize("says", [None, COMPATIBLE], ids=["3.x", "2.x"])
 def test_a_living_worker_and_what_it_serves(
     new_app: Callable[..., Application], says: str | None

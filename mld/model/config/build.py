@@ -204,7 +204,8 @@ def _child(settings: Settings) -> ChildConfig:
     else:
         for problem in command_problems(command):
             settings.report(name, problem)
-    return settings.read(ChildConfig, argv=split_command(command or ""))
+    argv = split_command(command or "")
+    return settings.read(ChildConfig, argv=argv, shown=settings[name].written or " ".join(argv))
 
 
 def _application(settings: Settings) -> str:

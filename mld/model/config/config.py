@@ -339,6 +339,7 @@ class ChildConfig:
     """The user's program.
 
     Attributes:
+        shown: the command line for people: variables of the environment stay as they are written.
         answer_timeout_s: > 0; None = for ever.
         warn_after_s: None = never.
         eof_grace_s: after EOF until SIGTERM.
@@ -347,6 +348,7 @@ class ChildConfig:
 
     argv: tuple[str, ...] = field(metadata=named("executableName",
         "command line of the child, split on spaces; required", Kind.COMMAND))
+    shown: str = ""
     answer_timeout_s: float | None = read_as(lambda value: None if value is None else float(value),
         Key("timeoutInSeconds", Kind.N1_INT, None,
         "longest wait for one message of a child; absent = for ever", least=1,

@@ -213,6 +213,16 @@ def test_a_complete_stop_is_a_success(daemon, capsys):
     assert "all children were notified; 3 leases released, 1 handed over" in said
 
 
+def test_the_log_shows_the_command_without_what_the_environment_holds(daemon, capsys, monkeypatch):
+    monkeypatch.setenv("KCL_MLD_EXPAND_ENV", "true")
+    monkeypatch.setenv("KEEPER", "hunter2")
+    _, started = daemon(ends_with(COMPLETE), text=FILE.replace("app.py", "app.py ${KEEPER}"))
+    assert started.config.child.argv == ("sh", "app.py", "hunter2")
+    said = capsys.readouterr().err
+    assert "with executable sh app.py ${KEEPER} as worker" in said
+    assert "hunter2" not in said
+
+
 def test_leases_that_expired_were_not_released(daemon, capsys):
     code, _ = daemon(ends_with(StopOutcome(complete=True, expired=2)))
     assert code == 0

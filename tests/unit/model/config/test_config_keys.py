@@ -6,6 +6,7 @@ from mld.model.config.config import KEYS
 from mld.model.config.keys import Effect, Kind
 from mld.model.config.settings import resolve
 from mld.model.findings import Severity
+from tests.unit.model.config.test_config_build import built
 
 #: Every name of the reference table, copied by hand.
 REFERENCE = [
@@ -326,6 +327,17 @@ def test_a_name_that_stops_java_is_an_error(name, text):
     assert key is None
     assert problem.severity is Severity.ERROR
     assert text in problem.text
+
+
+def test_the_three_plain_keys_for_credentials_stop_no_worker():
+    """LocalStack writes them beside AwsCredentialsProvider."""
+    names = ("kinesisCredentialsProvider", "dynamoDBCredentialsProvider",
+             "cloudWatchCredentialsProvider")  # fmt: skip
+    result = built(*(f"{name} = DefaultCredentialsProvider" for name in names))
+    assert result.require().application_name == "app"
+    assert [(one.severity, one.key) for one in result.findings] == [
+        (Severity.WARNING, name) for name in names
+    ]
 
 
 def test_an_unknown_key_of_a_client_is_told_where_keys_go():
