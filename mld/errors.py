@@ -178,6 +178,10 @@ class Unreachable(AwsError):
     """The service was not reached, so nothing was changed (DNS, refused, no credentials)."""
 
 
+class NameNotKnown(Unreachable):
+    """The name of the endpoint could not be resolved: DNS, or a region without this service."""
+
+
 class UnknownOutcome(AwsError):
     """The request was sent and no answer came: it may or may not have happened. Read to find out."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from mld.model.fleet.verdict import Conclusion, Explanation
 
 _WIDTH = 100
+_DIGITS = re.compile(r"[0-9]+")
+#: Shards of one cause; ``-o json`` has all.
+_MOST_NAMED = 10
 #: Exit code of a fleet that is not well, or did not become so in time.
 NEEDS_A_PERSON = 7
 
@@ -125,9 +129,8 @@ def as_text(table: str, explanation: Explanation) -> str:
         *explanation.facts,
     ]
     lines = [printable(line) for line in lines]
-    for one in (*explanation.fleet, *explanation.shards):
-        if one.severity >= VerdictSeverity.WARNING:
-            lines += ["", *_paragraph(one)]
+    for alike in _by_cause((*explanation.fleet, *explanation.shards)):
+        lines += ["", *_paragraph(alike)]
     rest = [
         one
         for one in (*explanation.fleet, *explanation.shards)
@@ -145,15 +148,37 @@ def _looked(explanation: Explanation) -> str:
     return f"{explanation.looks} looks, {explanation.span_s:.1f} s from the first to the last"
 
 
-def _paragraph(one: Conclusion) -> list[str]:
+def _by_cause(conclusions: Iterable[Conclusion]) -> list[list[Conclusion]]:
+    """What needs a person, by what is wrong; in each the one that has lasted longest comes first."""
+    groups: dict[tuple[object, ...], list[Conclusion]] = {}
+    for one in conclusions:
+        if one.severity >= VerdictSeverity.WARNING:
+            owner = one.lease.actual_owner if one.lease is not None else None
+            # Of two shards, ids and figures differ.
+            cause, todo = _DIGITS.sub("#", one.cause), _DIGITS.sub("#", one.todo)
+            groups.setdefault((one.severity, one.verdict, cause, todo, owner), []).append(one)
+    return [
+        sorted(alike, key=lambda one: -(0.0 if one.since_s is None else one.since_s))
+        for alike in groups.values()
+    ]
+
+
+def _paragraph(alike: list[Conclusion]) -> list[str]:
+    one = alike[0]
     color = COLORS[one.severity]
     head = click.style(f"{one.severity.word.upper()} {one.verdict}", fg=color, bold=True)
     found = [f"{head} {printable(one.subject)}"]
+    if len(alike) > 1:
+        subjects = [each.subject for each in alike]
+        named = ", ".join(subjects[:_MOST_NAMED])
+        more = len(subjects) - _MOST_NAMED
+        shards = f"{named}, and {more} more" if more > 0 else named
+        found = [f"{head} {len(alike)} shards", *_wrapped(f"Shards: {shards}.")]
     cause = one.cause
     if one.since_s is not None:
         cause += f" (seen so for {one.since_s:.0f} s)"
-    found += _wrapped(f"Why: {cause}.")
-    if one.lease is not None:
+    found += _wrapped(f"Why{f', of {one.subject}' if len(alike) > 1 else ''}: {cause}.")
+    if one.lease is not None and len(alike) == 1:
         owner = one.lease.actual_owner or "nobody"
         position = one.lease.checkpoint or "-"
         found += _wrapped(f"Owner {owner}, checkpoint {position}.")

@@ -103,7 +103,10 @@ def _page_as_json(page: ShardOnPage) -> dict[str, Any]:
         "call_s": rounded(page.child_silent_s),
         "restarts": page.restarts,
         "child_exceptions": page.child_exceptions,
+        "child_exception_age_s": rounded(page.child_exception_age_s),
         "reading_fails_s": rounded(page.reading_fails_s),
+        "reading_error": page.reading_error,
+        "reading_todo": page.reading_todo,
         "last_error": page.last_error,
     }
 

@@ -164,6 +164,7 @@ def described(
             "consumer": page.state,
             "call": _call(one),
             "restarts": str(page.restarts),
+            "reading fails": page.reading_error,
             "last error": page.last_error,
         }
     lines = [click.style(printable(lease.lease_key), bold=True)]

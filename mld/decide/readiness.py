@@ -185,9 +185,9 @@ def batch_age_s(shard: ConsumerStatus) -> float:
 def _why(shard: ConsumerStatus, health: ShardHealth) -> str:
     if health is ShardHealth.CHILD_FAILS:
         what = f"its child failed {shard.child_failures} times in a row without a checkpoint"
-    else:
-        what = f"it could not be read for {shard.reading_fails_s or 0.0:.0f} s"
-    return what if shard.last_error is None else f"{what}; last error: {shard.last_error}"
+        return what if shard.last_error is None else f"{what}; last error: {shard.last_error}"
+    what = f"it could not be read for {shard.reading_fails_s or 0.0:.0f} s"
+    return "; ".join(text for text in (what, shard.reading_error, shard.reading_todo) if text)
 
 
 def _table_silent(worker: WorkerSnapshot) -> list[Condition]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import CredentialsRefused, Denied, MalformedData, NotFound
+from mld.decide.remedies import shown_error, table_remedy
 from mld.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FailingCondition:
         """
         now = self._clock.monotonic()
         self._what = what
-        text = what if error is None else f"{what}: {error}{remedy(error)}"
+        text = what if error is None else f"{what}: {error}{table_remedy(error)}"
         self._failed_at = now
         level = logging.WARNING if self._is_logged else logging.DEBUG
         if self._since is None:
@@ -100,7 +100,9 @@ class FailingCondition:
             self._said_at = now
             log.log(level, "Failing for %.0f s now: %s", now - self._since, text)
         if now - self._since >= self._lasting_s:
-            self._conditions.report(self._reason, text, self._subject)
+            # Pages are seen by more people than the log.
+            shown = what if error is None else f"{what}: {shown_error(error)}{table_remedy(error)}"
+            self._conditions.report(self._reason, shown, self._subject)
 
     def resolved(self) -> None:
         """It works; nothing if it always has."""
@@ -115,16 +117,3 @@ class FailingCondition:
         """Nobody tries any more, so nothing is known."""
         self._since = None
         self._conditions.clear(self._reason, self._subject)
-
-
-def remedy(error: Exception) -> str:
-    """What to do about an error of a table, as the end of a sentence; "" = try on."""
-    if isinstance(error, NotFound):
-        return ". The table is missing: restore it from a backup"
-    if isinstance(error, CredentialsRefused):
-        return ". Renew the credentials, or set the clock of this machine right"
-    if isinstance(error, Denied):
-        return f". Allow dynamodb:{error.operation} on this table"
-    if isinstance(error, MalformedData):
-        return ". If no worker writes it so, delete the item: the next leader makes a new one"
-    return ""

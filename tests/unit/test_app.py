@@ -135,7 +135,13 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     assert 0 <= ages["last_batch_age_s"] <= 1
     assert 0 <= ages["last_processed_age_s"] <= 1
     assert 0 <= ages["reading_lag_s"] <= 1
-    idle = ("reading_fails_s", "child_failure_age_s", "child_silent_s", "processing_lag_s")
+    idle = (
+        "reading_fails_s",
+        "child_exception_age_s",
+        "child_failure_age_s",
+        "child_silent_s",
+        "processing_lag_s",
+    )
     assert {ages[name] for name in idle} == {None}
     assert lease == {
         "lease_key": FIRST,
@@ -152,6 +158,8 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "blocked_by": None,
         "restarts": 0,
         "child_failures": 0,
+        "reading_error": None,
+        "reading_todo": None,
         "silence_cause": None,
         "child_exceptions": 0,
         "last_error": None,

@@ -7,6 +7,7 @@ What matters to a lease is what is known about the effect: refused (nothing chan
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -106,6 +107,12 @@ _NOT_SENT = (
     boto.InvalidConfigError,
 )
 
+#: As the resolvers of Linux, macOS and Windows say it; urllib3 has a class for it since 2.0 only.
+_NAME_NOT_KNOWN = re.compile(
+    r"Failed to resolve|getaddrinfo failed|Name or service not known|"
+    r"Temporary failure in name resolution|nodename nor servname|No address associated"
+)
+
 
 def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     """Our error for an answer that reports a failure.
@@ -173,9 +180,12 @@ def note_ca_file(client: BaseClient, session: Session) -> None:
 
 def not_sent(error: Exception, operation: str) -> errors.Unreachable:
     """Our error for a call of which nothing left this process; the arguments as above."""
-    # Only the cause says that there are no more files.
-    advice = limit_advice(str(getattr(error, "kwargs", {}).get("error", "")))
-    return errors.Unreachable(operation, type(error).__name__, _cut(error) + advice)
+    # Only the cause says that there are no more files, or that the name is not known.
+    cause = str(getattr(error, "kwargs", {}).get("error", ""))
+    kind, advice = errors.Unreachable, limit_advice(cause)
+    if _NAME_NOT_KNOWN.search(cause):
+        kind, advice = errors.NameNotKnown, " (the name of the host can't be resolved)"
+    return kind(operation, type(error).__name__, _cut(error) + advice)
 
 
 def _cut(text: object) -> str:

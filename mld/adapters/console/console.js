@@ -655,6 +655,7 @@ const positions = (one) => [
 const ofPage = (page) => (page === null ? [] : [["Consumer", page.state],
   ["Call", page.call && `${page.call}, without an answer for ${lasted(page.call_s)}`],
   ["Restarts", page.restarts], ["Exceptions", page.child_exceptions],
+  ["Reading fails", page.reading_error && [page.reading_error, page.reading_todo].filter(Boolean).join("; ")],
   ["Last error", page.last_error]]);
 
 function family(kin) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -56,6 +57,14 @@ _CHILD_COLOR, _NO_COLOR = "\x1b[36m", "\x1b[0m"
 _CHATTY = ("botocore", "urllib3", "asyncio")
 #: Their warnings are about the operator's profiles and logins: a stack of botocore explains nothing.
 _WITHOUT_STACK = {"botocore.credentials", "botocore.tokens"}
+#: What differs from one failure to the next of the same kind: behind an error code up to the
+#: semicolon with which our own sentence goes on, request ids, and times.
+_VARIES = re.compile(
+    r"(?<=Exception: )[^;]*|(?<=Error: )[^;]*"
+    r"|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+    r"|\b[0-9]{4}-?[0-9]{2}-?[0-9]{2}[T ][0-9]{2}:?[0-9]{2}:?[0-9]{2}(?:[.,][0-9]+)?Z?"
+    r"|\b[0-9]{2}:[0-9]{2}:[0-9]{2}\b"
+)
 
 
 class LogFormat(StrEnum):
@@ -148,7 +157,8 @@ class JsonFormatter(logging.Formatter):
 class RepeatFilter(logging.Filter):
     """Lets three equal warnings within a minute pass, then one in a minute with a count.
 
-    Lines are equal when logger, level, text and context are. What a child wrote always passes.
+    Lines are equal when logger, level, text, stream, shard and other context are; request ids,
+    times, and what AWS says behind its error code don't count. What a child wrote always passes.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -162,7 +172,8 @@ class RepeatFilter(logging.Filter):
         fields = _fields(record)
         if record.levelno < logging.WARNING or record.name == CHILD_LOGGER:
             return True
-        line = (record.name, record.levelno, record.getMessage(), str(fields))
+        context = str(log_facts() | fields)
+        line = (record.name, record.levelno, _VARIES.sub("", record.getMessage()), context)
         now = self._monotonic()
         if len(self._seen) >= _REMEMBERED and line not in self._seen:
             self._seen.clear()

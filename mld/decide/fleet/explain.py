@@ -120,7 +120,7 @@ def _streams(watch: Snapshots) -> Iterator[Conclusion]:
                 verdict=Verdict.UNKNOWN,
                 severity=VerdictSeverity.WARNING,
                 cause=f"not all is known of this stream: {stream.unknown}",
-                todo="allow kinesis:DescribeStreamSummary and kinesis:ListShards, or look again",
+                todo=stream.unknown_todo or "look again",
             )
         if stream.gone is not None and stream.identifier not in read:
             yield Conclusion(
@@ -188,7 +188,7 @@ def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
             verdict=Verdict.UNKNOWN,
             severity=VerdictSeverity.WARNING,
             cause=f"what the fleet has beside its leases can't be read: {watch.last.items_unknown}",
-            todo="allow dynamodb:GetItem and dynamodb:Scan, or look again",
+            todo=watch.last.items_todo or "look again",
         )
         return
     if items.version is not None and BEHAVIOUR[items.version].mode is Mode.ASSIGNED:

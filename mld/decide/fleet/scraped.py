@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
     from mld.model.leases.lease import Lease
 
+#: An exception of a processor is a warning for so long.
+EXCEPTION_SHOWN_S = 600.0
 #: A child may take so long for one call before it is named.
 SLOW_CALL_S = 10.0
 
@@ -69,6 +71,12 @@ def is_failing(shard: ShardOnPage) -> bool:
     )
 
 
+def has_raised(shard: ShardOnPage) -> bool:
+    """Whether its processor raised an exception, not long ago. Old workers say no time."""
+    age_s = shard.child_exception_age_s
+    return shard.child_exceptions > 0 and (age_s is None or age_s < EXCEPTION_SHOWN_S)
+
+
 def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
     """Why a checkpoint stands still or lags, as far as its owner knows it.
 
@@ -84,19 +92,35 @@ def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
     said: list[str] = []
     silent_s = shard.child_silent_s
     if shard.reading_fails_s is not None:
-        said.append(f"reading has failed for {shard.reading_fails_s:.0f} s")
+        why = f": {shard.reading_error}" if shard.reading_error else ""
+        said.append(f"reading has failed for {shard.reading_fails_s:.0f} s{why}")
     if silent_s is not None and (is_stalled or silent_s >= SLOW_CALL_S):
         said.append(f"the child has not answered {shard.call} for {silent_s:.0f} s")
     if shard.restarts:
         times = "once" if shard.restarts == 1 else f"{shard.restarts} times"
         last = f", the last time because {shard.last_error}" if shard.last_error else ""
         said.append(f"the child was restarted {times}{last}")
-    if shard.child_exceptions:
-        count = shard.child_exceptions
-        said.append(f"its processor raised {count} exception{'s' * (count != 1)} and went on")
+    if has_raised(shard):
+        count, age_s = shard.child_exceptions, shard.child_exception_age_s
+        last = "" if age_s is None else f", the last {age_s:.0f} s ago"
+        said.append(f"its processor raised {count} exception{'s' * (count != 1)} and went on{last}")
     if is_stalled and not said and shard.state == "PROCESSING" and silent_s is None:
         said.append("the child owes no answer: it does not checkpoint what it has")
     return "; ".join(said)
+
+
+def cure_of(shard: ShardOnPage) -> str:
+    """What to do about a shard that makes no progress, by what its owner says; "" = it says nothing."""
+    if shard.reading_fails_s is not None:
+        return shard.reading_todo or "see the error: Kinesis does not give the records"
+    if shard.child_failures:
+        return "see why the child fails: the log has what it wrote to stderr"
+    if shard.child_silent_s is not None:
+        return (
+            f"see what the child does with {shard.call}: it works on one long batch, or hangs "
+            "(a stack of the process child_pid on /leases tells)"
+        )
+    return "see why the program makes no checkpoint: it has answered all that it was given"
 
 
 def failures(pages: Iterable[WorkerPage]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.retention import losses, retention
-from mld.decide.fleet.scraped import is_failing, owner_says, shard_on_page
+from mld.decide.fleet.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.leases.pausing import paused_by
 from mld.decide.shards.audit import signs_of_recreation
@@ -172,16 +172,19 @@ class ShardJudge:
     def _with_page(self, lease: Lease, one: Conclusion) -> Conclusion:
         """With what the owner itself says: of a checkpoint that stands still or lags, of exceptions."""
         page = shard_on_page(self._watch.last, lease)
-        if page is None or (one.verdict not in _EXPLAINED_BY_PAGES and not page.child_exceptions):
+        if page is None:
+            return one
+        raised = has_raised(page)
+        if one.verdict not in _EXPLAINED_BY_PAGES and not raised:
             return one
         says = owner_says(page, is_stalled=one.verdict is Verdict.STALLED)
         one = replace(one, cause=f"{one.cause}; {says}") if says else one
         if one.severity >= VerdictSeverity.WARNING:
             return one
         if one.verdict is Verdict.NO_PROGRESS and is_failing(page):
-            todo = f"look at /leases and the log of {lease.actual_owner}: the child hangs or fails"
+            todo = self._todo_of_stalled(lease)
             return replace(one, severity=VerdictSeverity.WARNING, todo=todo)
-        if page.child_exceptions:
+        if raised:
             return replace(one, severity=VerdictSeverity.WARNING, todo=_RAISED)
         return one
 
@@ -254,8 +257,7 @@ class ShardJudge:
                 Verdict.UNKNOWN,
                 VerdictSeverity.WARNING,
                 f"the checkpoint does not move, and the tip can't be asked: {tip.unknown}",
-                "allow kinesis:GetShardIterator and kinesis:GetRecords, and kms:Decrypt where the "
-                "stream is encrypted; or ask again later",
+                tip.unknown_todo or "ask again later",
                 still_s,
             )
         if tip.behind_s == 0:
@@ -284,8 +286,7 @@ class ShardJudge:
                 Verdict.STALLED,
                 VerdictSeverity.CRITICAL,
                 f"{lease.actual_owner} renews it, its checkpoint stands still, and {waits}",
-                f"look at /leases of {lease.actual_owner}: the child hangs, fails, or does not "
-                "checkpoint",
+                self._todo_of_stalled(lease),
                 still_s,
             )
         return self._said(
@@ -296,6 +297,15 @@ class ShardJudge:
             f"look on with --tip --for {after_s:g}: after that it is STALLED",
             still_s,
         )
+
+    def _todo_of_stalled(self, lease: Lease) -> str:
+        page = shard_on_page(self._watch.last, lease)
+        if page is None:
+            return (
+                f"look at /leases of {lease.actual_owner}, or ask with --scrape: reading fails, or "
+                "the child hangs, fails, or does not checkpoint"
+            )
+        return cure_of(page) or f"look at /leases and the log of {lease.actual_owner}"
 
     def _moving(self, lease: Lease) -> Conclusion:
         known = self._lags(lease)

@@ -25,11 +25,14 @@ class ConsumerStatus:
             before the first.
         reading_fails_s: since which no call to Kinesis succeeds, or a batch can't be decoded; None
             while nothing fails.
+        reading_error: the last error of these, its code first; None while nothing fails.
+        reading_todo: what to do about it; None = nothing but to wait.
         child_pid: None while there is no child.
         call_age_s: since a message was sent that the child has not answered; None while it owes none.
         child_silent_s: since the last message of a child that owes an answer; None while it owes none.
         silence_cause: why it has been silent for long, as far as that is known.
         child_exceptions: of its processor, with which it went on as if all were processed.
+        child_exception_age_s: since the last of them; None without one.
         checkpoint: last stored position, as text.
         blocked_by: shard id of the parent that is waited for.
         waits_to_start: other children start first; the lease is held and renewed meanwhile.
@@ -55,11 +58,14 @@ class ConsumerStatus:
     last_batch_age_s: float | None = None
     last_processed_age_s: float | None = None
     reading_fails_s: float | None = None
+    reading_error: str | None = None
+    reading_todo: str | None = None
     child_pid: int | None = None
     call_age_s: float | None = None
     child_silent_s: float | None = None
     silence_cause: str | None = None
     child_exceptions: int = 0
+    child_exception_age_s: float | None = None
     checkpoint: str = ""
     blocked_by: str | None = None
     waits_to_start: bool = False

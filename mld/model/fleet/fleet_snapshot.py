@@ -69,6 +69,7 @@ class StreamSnapshot:
         retention_s: how long records stay; None = not known.
         gone: a sentence: it was deleted, or created again; None = neither, as far as is known.
         unknown: why something of it is not known; None = all is.
+        unknown_todo: what a person can do about that; "" = nothing but to look again.
     """
 
     name: str
@@ -79,6 +80,7 @@ class StreamSnapshot:
     retention_s: float | None = None
     gone: str | None = None
     unknown: str | None = None
+    unknown_todo: str = ""
 
     def lease_key(self, shard_id: str) -> str:
         """Primary key of a shard's row."""
@@ -95,12 +97,14 @@ class TipSnapshot:
         behind_s: age of the next record by the clock of the service, or what the service says where
             it gave none; 0 = there is no record behind the checkpoint. None = not known.
         unknown: why.
+        unknown_todo: what a person can do about that; "" = nothing but to ask again.
     """
 
     asked_at: float
     position: ExtendedSequenceNumber
     behind_s: float | None = None
     unknown: str | None = None
+    unknown_todo: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,7 @@ class FleetSnapshot:
         moving: keys of rows that ``kcl-mld leases migrate`` has not finished moving.
         items: beside the leases; None = not known.
         items_unknown: why not.
+        items_todo: what a person can do about that; "" = nothing but to look again.
         streams: of the rows, and those of the file.
         tips: by lease key; the last answer for each, which may be from before this look.
         pages: ``/leases`` of those workers that were asked for it.
@@ -130,6 +135,7 @@ class FleetSnapshot:
     moving: tuple[str, ...] = ()
     items: FleetItems | None = field(default_factory=FleetItems)
     items_unknown: str | None = None
+    items_todo: str = ""
     streams: tuple[StreamSnapshot, ...] = ()
     tips: Mapping[str, TipSnapshot] = field(default_factory=dict)
     pages: tuple[WorkerPage, ...] = ()

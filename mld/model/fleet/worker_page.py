@@ -30,8 +30,11 @@ class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
     processing_lag_s: float | None = None
     reading_lag_s: float | None = None
     reading_fails_s: float | None = None
+    reading_error: str | None = None
+    reading_todo: str | None = None
     child_silent_s: float | None = None
     child_exceptions: int = 0
+    child_exception_age_s: float | None = None
     records: int | None = None
     restarts: int = 0
     child_failures: int = 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.children.containment import FailedLine
 from mld.decide.children.lifecycle import TaskOutcome
+from mld.decide.remedies import failed_reading
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.model.config.config import ChildExceptionPolicy
 from mld.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
@@ -30,6 +31,7 @@ from protocol import Action
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mld.decide.remedies import FailedCall
     from mld.decide.retrieval.delivery import Delivery, Missing
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import ChildShard
@@ -68,6 +70,7 @@ class BatchFeed:
         has_vanished: the service has forgotten the shard.
         records: that the child was given.
         exceptions: of the processor with which the child went on.
+        exception_at: reading of ``Clock.monotonic`` at the last of them; None without one.
         behind_ms: of the last batch; None before the first.
         last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
         last_processed_at: the same when a batch was done with: answered by the child, or empty.
@@ -84,12 +87,14 @@ class BatchFeed:
         self.has_vanished = False
         self.records = 0
         self.exceptions = 0
+        self.exception_at: float | None = None
         #: First and last position of what the child has been given; None without records.
         self._delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
         self.last_processed_at: float | None = None
         self._undecodable_since: float | None = None
+        self._undecodable: FailedCall | None = None
         self._outside: list[Missing] = []
         self._outside_at: float | None = None
         #: Epoch seconds at which the first record of the batch that is not answered arrived.
@@ -108,6 +113,13 @@ class BatchFeed:
         pipeline = self._pipeline
         fetching = None if pipeline is None else pipeline.publisher.failing_since
         return fetching if self._undecodable_since is None else self._undecodable_since
+
+    @property
+    def failure(self) -> FailedCall | None:
+        """The last of the failures since :attr:`failing_since`; None while nothing fails."""
+        if self._undecodable is not None:
+            return self._undecodable
+        return None if self._pipeline is None else self._pipeline.publisher.failure
 
     def processing_lag_s(self) -> float | None:
         """Since the arrival of the oldest record that was fetched and not answered, if there is one.
@@ -217,6 +229,7 @@ class BatchFeed:
         """
         context = self._context
         self.exceptions += 1
+        self.exception_at = self._clock.monotonic()
         context.metrics.add(PROCESSOR_EXCEPTIONS, 1)
         why = f"its processor raised an exception: {said}"
         if self._delivering is not None:
@@ -301,6 +314,7 @@ class BatchFeed:
             # Never drop what cannot be read: fetch it again, for ever if need be.
             if self._undecodable_since is None:
                 self._undecodable_since = self._clock.monotonic()
+            self._undecodable = failed_reading(error)
             context.last_error = str(error)
             text = "%s: a batch cannot be delivered, reading it again: %s"
             log.error(text, context.shard_id, error)  # noqa: TRY400
@@ -309,7 +323,7 @@ class BatchFeed:
             return TaskOutcome.AGAIN
         finally:
             fetched.reservation.release()
-        self._undecodable_since = self._unanswered_since = None
+        self._undecodable_since = self._unanswered_since = self._undecodable = None
         self.last_processed_at = self._clock.monotonic()
         return TaskOutcome.DONE
 

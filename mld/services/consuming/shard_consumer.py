@@ -129,7 +129,7 @@ class ShardConsumer:
         """A snapshot for people."""
         context = self._context
         now = self._clock.monotonic()
-        processor = self._feed.processor
+        processor, failure = self._feed.processor, self._feed.failure
 
         def age_s(at: float | None) -> float | None:
             return None if at is None else now - at
@@ -148,11 +148,14 @@ class ShardConsumer:
             last_batch_age_s=age_s(self._feed.last_batch_at),
             last_processed_age_s=age_s(self._feed.last_processed_at),
             reading_fails_s=age_s(self._feed.failing_since),
+            reading_error=None if failure is None else failure.error,
+            reading_todo=None if failure is None else failure.todo or None,
             child_pid=None if processor is None else processor.pid,
             call_age_s=None if processor is None else processor.call_age_s,
             child_silent_s=None if processor is None else processor.silent_s,
             silence_cause=None if processor is None else processor.silence_cause,
             child_exceptions=self._feed.exceptions,
+            child_exception_age_s=age_s(self._feed.exception_at),
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
             waits_to_start=self._waits_to_start,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.table_migration import COMPLETE, INIT
+from mld.decide.remedies import failed_on_table
 from mld.errors import Denied, MldError, NotFound
 from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.model.fleet.worker_life import failed_lives_in
@@ -104,11 +105,12 @@ class FleetReader:
             AwsError: it can't be read.
         """
         scan = await self._store.scan()
-        items, items_unknown = None, None
+        items, items_unknown, items_todo = None, None, ""
         try:
             items = await fleet_items(self._dynamodb, self._layout, self._ids)
         except MldError as error:
-            items_unknown = str(error)
+            failed = failed_on_table(error)
+            items_unknown, items_todo = failed.error, failed.todo
         streams = await self._streams.look(
             {lease.stream_identifier for lease in scan.leases}, fresh=fresh
         )
@@ -124,6 +126,7 @@ class FleetReader:
             moving=tuple(sorted(key for key, item in scan.foreign.items() if is_moving(item))),
             items=items,
             items_unknown=items_unknown,
+            items_todo=items_todo,
             streams=streams,
             tips=tips,
             pages=() if self.pages is None else await self.pages(),

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import FlipReadiness, Mode, VersionChange, unready
 from mld.decide.fleet.table_migration import TRANSITIONS, MoveFacts, TableStep, next_step, waits_for
+from mld.decide.remedies import table_remedy
 from mld.errors import AwsError, MldError
 from mld.model.fleet.state_history import StateChange, StateItem
 from mld.model.fleet.worker_metrics import metrics_in
-from mld.services.conditions import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -144,7 +144,7 @@ class IndexKeeper:
                 "The index of leases by owner could not be looked at or created. Workers of kcl-mld "
                 "scan the table instead; Java workers find no leases without it: %s%s"
             )
-            log.warning(text, error, remedy(error))
+            log.warning(text, error, table_remedy(error))
 
     async def _look(self, looks: int) -> bool:
         if self._state.has_begun or (looks >= INDEX_PATIENCE and await self._is_leader()):

@@ -25,6 +25,7 @@ from mld.decide.fleet.assignment.looks import (
 )
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.fleet.leader_lock import is_standby
+from mld.decide.remedies import table_remedy
 from mld.errors import AwsError, LeaseLost
 from mld.model.fleet.worker_metrics import metrics_in
 from mld.model.metrics import (
@@ -37,7 +38,7 @@ from mld.model.metrics import (
 from mld.model.reasons import Reason
 from mld.model.text import counted
 from mld.services.concurrency import Wakeup, for_each
-from mld.services.conditions import Conditions, remedy
+from mld.services.conditions import Conditions
 from mld.services.fleet.pause_watch import PauseWatch
 from mld.services.leases.heartbeat import retry_pause_s
 from mld.services.leases.lease_scan import every
@@ -227,7 +228,7 @@ class LeaseAssigner:
             succeeded = outcome is None or not outcome.failed
         except AwsError as error:
             log.warning("Could not assign leases: %s", error)
-            self._why = f"{error}{remedy(error)}"
+            self._why = f"{error}{table_remedy(error)}"
         except Exception as error:
             log.exception("Assigning leases failed unexpectedly")
             self._why = repr(error)
@@ -265,7 +266,7 @@ class LeaseAssigner:
             except AwsError as error:
                 text = "Could not assign lease %s to %s: %s"
                 log.warning(text, move.lease.lease_key, move.to, error)
-                self._why = f"{error}{remedy(error)}"
+                self._why = f"{error}{table_remedy(error)}"
                 failed += 1
             else:
                 raced += row is None

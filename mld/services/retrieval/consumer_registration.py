@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
+from mld.decide.remedies import FailedCall, shown_error
 from mld.decide.retrieval.fan_out import ConsumerStep, consumer_step
 from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
 from mld.model.reasons import Reason
@@ -72,6 +73,7 @@ class ConsumerRegistration:
         self._lock = asyncio.Lock()
         self._failures = 0
         self.failing_since: float | None = None  #: monotonic; None while it is found
+        self.failure: FailedCall | None = None  #: the last; None while it is found
 
     @property
     def is_known(self) -> bool:
@@ -106,7 +108,7 @@ class ConsumerRegistration:
         if self.failing_since is not None:
             self._conditions.clear(Reason.NO_CONSUMER, self._stream.name)
         self._failures = 0
-        self.failing_since = None
+        self.failing_since = self.failure = None
 
     def not_found(self, arn: str) -> None:
         """The service did not find it, although the shard is there: look again."""
@@ -208,12 +210,13 @@ class ConsumerRegistration:
         what = self._config.consumer_arn or self._name
         advice, level = "", logging.WARNING
         if isinstance(error, Denied):
-            advice = f"; {_PERMISSIONS}"
+            advice = _PERMISSIONS
         elif isinstance(error, LimitExceeded) and error.operation == "RegisterStreamConsumer":
-            advice, level = f"; {_LIMIT}", logging.ERROR
+            advice, level = _LIMIT, logging.ERROR
         message = (
             f"enhanced fan-out: the consumer {what} of stream {self._stream.name} cannot be used"
-            f" ({error}){advice}"
+            f" ({error})" + (f"; {advice}" if advice else "")
         )
+        self.failure = FailedCall(shown_error(error), advice)
         self._conditions.report(Reason.NO_CONSUMER, message, self._stream.name)
         log.log(level, "%s; trying again", message[0].upper() + message[1:])

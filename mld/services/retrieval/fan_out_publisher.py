@@ -40,6 +40,7 @@ from mld.services.retrieval.records_publisher import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mld.decide.remedies import FailedCall
     from mld.decide.retrieval.polling import IteratorStart, ReadPosition
     from mld.model.retrieval.record import Batch
     from mld.ports.aws import Subscription
@@ -72,6 +73,11 @@ class FanOutPublisher(RecordsPublisher):
         """As of the base class; a consumer that cannot be registered fails all shards."""
         failing = super().failing_since
         return self._registration.failing_since if failing is None else failing
+
+    @property
+    def failure(self) -> FailedCall | None:
+        """As of the base class, likewise."""
+        return super().failure or self._registration.failure
 
     def _restart(self) -> None:
         if self._subscription is not None:
@@ -140,7 +146,7 @@ class FanOutPublisher(RecordsPublisher):
                     self._position_refused()
                     self._existence.check_shard(self._shard_id, self._last_known())
         except Exception as unforeseen:
-            self._subscriptions.count_failure()
+            self._subscriptions.count_failure(unforeseen)
             log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
             error = UnknownOutcome("SubscribeToShard", type(unforeseen).__name__)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mld.decide.remedies import failed_reading
 from mld.errors import (
     ExpiredIterator,
     InUse,
@@ -17,6 +18,7 @@ from mld.errors import (
 from mld.model.metrics import EXPIRED_ITERATOR
 
 if TYPE_CHECKING:
+    from mld.decide.remedies import FailedCall
     from mld.model.metrics import CallMetrics
     from mld.ports.metrics import Metrics
     from mld.ports.runtime import Clock
@@ -39,15 +41,17 @@ class CallReport:
         self._logged_at = 0.0
         self.failures = 0  #: in a row
         self.failing_since: float | None = None  #: monotonic; None while calls succeed
+        self.failure: FailedCall | None = None  #: the last; None while calls succeed
 
     def succeeded(self) -> None:
         """An answer came: the trouble is over."""
         self.failures = 0
-        self.failing_since = None
+        self.failing_since = self.failure = None
 
-    def count_failure(self) -> None:
+    def count_failure(self, error: Exception) -> None:
         """A call failed; the caller logs the reason."""
         self.failures += 1
+        self.failure = failed_reading(error)
         if self.failing_since is None:
             self.failing_since = self._clock.monotonic()
 
@@ -71,7 +75,7 @@ class FetchReport(CallReport):
         Returns:
             True when it is the iterator's fault: get a new one.
         """
-        self.count_failure()
+        self.count_failure(error)
         count = self.failures
         match error:
             case ExpiredIterator():
@@ -108,7 +112,7 @@ class SubscriptionReport(CallReport):
 
     def failed(self, error: MldError) -> None:
         """Log why a subscription was refused or ended."""
-        self.count_failure()
+        self.count_failure(error)
         calm = self.failures <= _CALM_FAILURES
         match error:
             case InUse():

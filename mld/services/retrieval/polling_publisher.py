@@ -135,8 +135,8 @@ class PollingPublisher(RecordsPublisher):
                     self._position_refused()
                 self._iterator = None
                 self._existence.check_shard(self._shard_id, self._last_known())
-        except Exception:
-            self._fetches.count_failure()
+        except Exception as unforeseen:
+            self._fetches.count_failure(unforeseen)
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
         if self._not_found is not None:
             self._iterator = None

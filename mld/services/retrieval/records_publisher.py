@@ -30,6 +30,7 @@ from mld.model.retrieval.wire import first_sequence_number, read_batch
 from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
+    from mld.decide.remedies import FailedCall
     from mld.errors import NotFound
     from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
@@ -234,6 +235,11 @@ class RecordsPublisher(ABC):
     def failing_since(self) -> float | None:
         """Reading of the monotonic clock at the first failed call in a row; None after a success."""
         return self._report.failing_since
+
+    @property
+    def failure(self) -> FailedCall | None:
+        """The last failed call; None after a success."""
+        return self._report.failure
 
     @property
     def waiting(self) -> tuple[FetchedBatch, ...]:

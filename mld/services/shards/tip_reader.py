@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.decide.remedies import failed_reading
 from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
 from mld.model.fleet.fleet_snapshot import TipSnapshot
@@ -90,7 +91,7 @@ class TipReader:
         assert position is not None, "only such rows are asked for"
         at = self._clock.monotonic()
         self._next_at[key] = at + EVERY_S
-        behind_s, unknown = None, None
+        behind_s, unknown, todo = None, None, ""
         number = position.sequence_number if position.sentinel is None else None
         start = iterator_start(ReadPosition(position, number), self._begins_s(stream))
         try:
@@ -105,11 +106,18 @@ class TipReader:
             behind_s = self._behind_s(read_batch(body))
         except (LimitExceeded, Throttled) as error:
             self._next_at[key] = at + THROTTLED_S
-            unknown = f"{error}; it is not asked again for {THROTTLED_S:.0f} s"
+            failed = failed_reading(error)
+            unknown = f"{failed.error}; it is not asked again for {THROTTLED_S:.0f} s"
+            todo = failed.todo
         except MldError as error:
-            unknown = str(error)
+            failed = failed_reading(error)
+            unknown, todo = failed.error, failed.todo
         self._tips[key] = TipSnapshot(
-            asked_at=at, position=position, behind_s=behind_s, unknown=unknown
+            asked_at=at,
+            position=position,
+            behind_s=behind_s,
+            unknown=unknown,
+            unknown_todo=todo,
         )
 
     def _behind_s(self, batch: Batch) -> float:

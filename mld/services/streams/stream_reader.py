@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mld.decide.remedies import failed_reading
 from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
@@ -99,7 +100,7 @@ class StreamReader:
         try:
             listed, unknown = await self._names.names(), None
         except MldError as error:
-            listed, unknown = (), f"which streams the file means: {error}"
+            listed, unknown = (), failed_reading(error)
         found: list[tuple[Stream, bool]] = []
         for identifier in sorted(self._identifiers):
             try:
@@ -118,7 +119,11 @@ class StreamReader:
         await for_each(found, AT_ONCE, lambda one: self._look(one[0], is_listed=one[1]))
         await for_each(without_rows, AT_ONCE, self._look_at_listed)
         if unknown is not None:
-            self._looks[""] = StreamSnapshot(name="streams", unknown=unknown)
+            self._looks[""] = StreamSnapshot(
+                name="streams",
+                unknown=f"which streams the file means: {unknown.error}",
+                unknown_todo=unknown.todo,
+            )
 
     async def _look_at_listed(self, listed: ListedStream) -> None:
         assert self._config.streams is not None, "the file lists it"
@@ -134,7 +139,7 @@ class StreamReader:
             )
             self._looks[str(listed)] = StreamSnapshot(name=listed.name, gone=gone)
         except MldError as error:
-            self._looks[str(listed)] = StreamSnapshot(name=listed.name, unknown=str(error))
+            self._looks[str(listed)] = _unknown(StreamSnapshot(name=listed.name), error)
         else:
             await self._look(stream, is_listed=True)
 
@@ -159,7 +164,7 @@ class StreamReader:
         except NotFound:
             summary = None
         except MldError as error:
-            return replace(look, unknown=str(error))
+            return _unknown(look, error)
         hours = None if summary is None else summary.get("RetentionPeriodHours")
         return replace(
             look,
@@ -182,4 +187,9 @@ class StreamReader:
         try:
             return replace(look, shards=await detector.list_shards())
         except MldError as error:
-            return replace(look, unknown=look.unknown or str(error))
+            return look if look.unknown else _unknown(look, error)
+
+
+def _unknown(look: StreamSnapshot, error: MldError) -> StreamSnapshot:
+    failed = failed_reading(error)
+    return replace(look, unknown=failed.error, unknown_todo=failed.todo)

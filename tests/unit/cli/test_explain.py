@@ -74,6 +74,17 @@ def test_what_is_well_has_a_line_and_what_is_not_a_paragraph(properties, opened,
     assert max(map(len, lines[:-1])) <= 100
 
 
+def test_shards_of_one_cause_share_a_paragraph(properties, opened, capsys):
+    dead = [lease(number, lease_owner="dead") for number in range(12)]
+    opened(HEALTHY, *dead[1:], lease(20, lease_owner="other"))
+    assert dispatch(["explain", properties]) == 7
+    lines = capsys.readouterr().out.splitlines()
+    assert "WARNING OWNER_SILENT 11 shards" in lines
+    assert "WARNING OWNER_SILENT shardId-000000000020" in lines
+    assert "shardId-000000000010, and 1 more." in " ".join(line.strip() for line in lines)
+    assert sum(line.startswith("  Why") for line in lines) == 2
+
+
 def test_all_is_well(properties, opened, capsys):
     table = opened(HEALTHY)
     assert dispatch(["explain", properties, "--tip"]) == 0

@@ -249,7 +249,10 @@ def test_what_owners_serve_is_shown_beside_their_rows(opened, printed):
         "call_s": 42.0,
         "restarts": 2,
         "child_exceptions": 0,
+        "child_exception_age_s": None,
         "reading_fails_s": None,
+        "reading_error": None,
+        "reading_todo": None,
         "last_error": "it ended",
     }
     out = printed("describe", HANDED.shard_id, "--once")

@@ -82,7 +82,10 @@ def test_the_health_of_a_shard(status, health):
 
 def test_a_worker_whose_shards_all_fail_is_not_ready():
     parent = shard(2, state="WAITING_ON_PARENT_SHARDS")
-    answer = readiness(worker(shard(0, **CRASHING), shard(1, reading_fails_s=45.0), parent))
+    failing = shard(
+        1, reading_fails_s=45.0, reading_error="E (GetRecords)", reading_todo="allow it"
+    )
+    answer = readiness(worker(shard(0, **CRASHING), failing, parent))
     assert answer.as_dict() == {
         "ready": False,
         "state": "running",
@@ -104,7 +107,7 @@ def test_a_worker_whose_shards_all_fail_is_not_ready():
             {
                 "shard_id": "shardId-1",
                 "health": "reading_fails",
-                "message": "it could not be read for 45 s",
+                "message": "it could not be read for 45 s; E (GetRecords); allow it",
             },
         ],
     }

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from mld.errors import CredentialsRefused, Denied, MldError, Throttled
 from mld.model.reasons import Condition, Reason
-from mld.services.conditions import Conditions, FailingCondition, remedy
+from mld.services.conditions import Conditions, FailingCondition
 from tests.fakes.clock import FakeClock
 
 
@@ -31,23 +28,6 @@ def test_several_subjects_have_a_condition_each():
     conditions.report(Reason.STREAM_DELETED, "stream b was deleted", "b")
     conditions.clear(Reason.STREAM_DELETED, "a")
     assert [one.message for one in conditions.current()] == ["stream b was deleted"]
-
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (Denied("UpdateItem", "AccessDeniedException"), "Allow dynamodb:UpdateItem on this table"),
-        (CredentialsRefused("UpdateItem", "ExpiredTokenException"), "Renew the credentials"),
-        (CredentialsRefused("UpdateItem", "RequestExpired"), "set the clock of this machine right"),
-    ],
-)
-def test_the_remedy_is_that_of_the_error(error: MldError, says: str) -> None:
-    assert says in remedy(error)
-    assert ("Allow" in remedy(error)) is ("Allow" in says)
-
-
-def test_what_passes_by_itself_has_no_remedy() -> None:
-    assert remedy(Throttled("UpdateItem", "ThrottlingException")) == ""
 
 
 def test_what_comes_and_goes_counts_as_lasting_where_it_has_to_be_calm_first(caplog) -> None:

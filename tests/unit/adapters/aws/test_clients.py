@@ -884,3 +884,14 @@ def test_a_connection_beyond_the_limit_of_open_files_names_it() -> None:
     )
     assert "raise the limit of open files: ulimit -n" in str(not_sent(error, "GetItem"))
     assert "limit of open" not in str(not_sent(boto.NoRegionError(), "GetItem"))
+
+
+def test_a_name_that_is_not_known_is_said():
+    cause = OSError("Failed to resolve 'kinesis.eu-west-1' ([Errno -2] Name or service not known)")
+    error = not_sent(
+        boto.EndpointConnectionError(endpoint_url="https://kinesis.eu-west-1", error=cause),
+        "ListShards",
+    )
+    assert isinstance(error, errors.NameNotKnown)
+    assert "the name of the host can't be resolved" in str(error)
+    assert not isinstance(not_sent(boto.NoRegionError(), "GetItem"), errors.NameNotKnown)

@@ -219,6 +219,30 @@ def test_equal_warnings_are_counted_after_the_third():
     assert not hasattr(again, "suppressed")
 
 
+def test_failures_that_differ_in_request_ids_and_times_only_are_equal():
+    repeated = RepeatFilter(lambda: 0.0)
+
+    def failure(number: int, code: str = "AccessDeniedException") -> logging.LogRecord:
+        said = (
+            f"no access at 2026-11-28T10:00:{number:02d}Z, request"
+            f" 1b3e22ce-9b41-4f2d-8f0f-{number:012d}"
+        )
+        return warning(
+            "%s: cannot fetch: %s; trying again", "shard-1", f"GetRecords: {code}: {said}"
+        )
+
+    assert [repeated.filter(failure(number)) for number in range(9)] == [True] * 3 + [False] * 6
+    assert repeated.filter(failure(1, "InternalFailureException"))
+
+
+def test_equal_lines_of_two_shards_are_not_equal():
+    repeated = RepeatFilter(lambda: 0.0)
+    for shard in ("1", "2"):
+        with logging_with(stream="orders", shard=shard):
+            passed = [repeated.filter(warning("the child is slow")) for _ in range(4)]
+        assert passed == [True] * 3 + [False]
+
+
 def test_plain_lines_and_what_a_child_wrote_always_pass():
     repeated = RepeatFilter(lambda: 0.0)
     assert all(repeated.filter(record("a")) for _ in range(50))

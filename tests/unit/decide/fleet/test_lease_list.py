@@ -169,6 +169,15 @@ def test_one_batch_that_takes_longer_than_the_looks_has_no_rate():
         ({"child_exceptions": 1}, "its processor raised 1 exception and went on"),
         ({"child_exceptions": 3}, "its processor raised 3 exceptions and went on"),
         (
+            {"child_exceptions": 1, "child_exception_age_s": 599.0},
+            "its processor raised 1 exception and went on, the last 599 s ago",
+        ),
+        ({"child_exceptions": 1, "child_exception_age_s": 600.0}, ""),
+        (
+            {"reading_fails_s": 31.0, "reading_error": "ThrottlingException (GetRecords)"},
+            "reading has failed for 31 s: ThrottlingException (GetRecords)",
+        ),
+        (
             {"restarts": 1, "child_silent_s": 70.0},
             "the child has not answered processRecords for 70 s; the child was restarted once",
         ),
@@ -180,21 +189,33 @@ def test_what_an_owner_says_of_a_shard(fields, says):
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("fields", "expected", "todo"),
     [
-        ({}, VerdictSeverity.INFO),
-        ({"child_silent_s": 59.0, "child_failures": 2}, VerdictSeverity.INFO),
-        ({"child_silent_s": 60.0}, VerdictSeverity.WARNING),
-        ({"child_failures": 3}, VerdictSeverity.INFO),
-        ({"child_failures": 3, "processing_lag_s": 1.0}, VerdictSeverity.WARNING),
-        ({"reading_fails_s": 29.0}, VerdictSeverity.INFO),
-        ({"reading_fails_s": 31.0}, VerdictSeverity.WARNING),
+        ({}, VerdictSeverity.INFO, "--tip"),
+        ({"child_silent_s": 59.0, "child_failures": 2}, VerdictSeverity.INFO, "--tip"),
+        ({"child_silent_s": 60.0}, VerdictSeverity.WARNING, "one long batch, or hangs"),
+        ({"child_failures": 3}, VerdictSeverity.INFO, "--tip"),
+        ({"child_failures": 3, "processing_lag_s": 1.0}, VerdictSeverity.WARNING, "child fails"),
+        ({"reading_fails_s": 29.0}, VerdictSeverity.INFO, "--tip"),
+        ({"reading_fails_s": 31.0}, VerdictSeverity.WARNING, "see the error"),
+        (
+            {
+                "reading_fails_s": 31.0,
+                "reading_error": "E (GetRecords)",
+                "reading_todo": "allow it",
+            },
+            VerdictSeverity.WARNING,
+            "allow it",
+        ),
     ],
 )
-def test_a_checkpoint_that_stands_still_at_an_owner_that_fails_is_a_warning(fields, expected):
+def test_a_checkpoint_that_stands_still_at_an_owner_that_fails_is_a_warning(fields, expected, todo):
     one = said((page(**fields),))
     assert (one.verdict, one.severity) == (Verdict.NO_PROGRESS, expected)
-    assert ("hangs or fails" in one.todo) == (expected is VerdictSeverity.WARNING)
+    assert todo in one.todo
+    assert ("child" in one.todo) == (
+        "child" in "".join(fields) and expected is VerdictSeverity.WARNING
+    )
 
 
 def test_a_worker_that_is_not_ready_says_why():
