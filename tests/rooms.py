@@ -37,6 +37,7 @@ ROOMS = {
     "model.text": "kernel",
     "services.pages": "kernel",
     "decide.backoff": "kernel",
+    "decide.remedies": "signals",
     "ports.runtime": "kernel",
     "services.concurrency": "kernel",
     "adapters.allocator": "kernel",
