@@ -117,8 +117,8 @@ def cure_of(shard: ShardOnPage) -> str:
         return "see why the child fails: the log has what it wrote to stderr"
     if shard.child_silent_s is not None:
         return (
-            f"see what the child does with {shard.call}: it works on one long batch, or hangs "
-            "(a stack of the process child_pid on /leases tells)"
+            f"see what the child does with {shard.call}: it works on one long batch, or hangs; "
+            "child_pid on /leases is its process"
         )
     return "see why the program makes no checkpoint: it has answered all that it was given"
 
