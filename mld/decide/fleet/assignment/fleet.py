@@ -63,6 +63,7 @@ class Participant:
     Attributes:
         order: chance, to break ties.
         leases: unfinished ones by key; in a hand-off those that come.
+        waiting: how many unfinished ones wait for their parents: they carry nothing, and don't move.
         finished: how many leases of finished shards.
         held: weight of the leases, 1 = the fair share.
         excess: by how much a metric says more, or less, than the leases would; same unit.
@@ -76,6 +77,7 @@ class Participant:
     group: Group
     order: float
     leases: dict[str, Lease] = field(default_factory=dict)
+    waiting: int = 0
     finished: int = 0
     held: float = 0.0
     excess: float = 0.0
@@ -87,7 +89,7 @@ class Participant:
     @property
     def has_time(self) -> bool:
         """True while it can renew one lease more."""
-        return self.count < self.most
+        return self.size < self.most
 
     @property
     def load(self) -> float:
@@ -96,8 +98,13 @@ class Participant:
 
     @property
     def count(self) -> int:
-        """Unfinished leases."""
+        """Unfinished leases that can be read."""
         return len(self.leases)
+
+    @property
+    def size(self) -> int:
+        """Unfinished leases, those that wait for their parents included."""
+        return len(self.leases) + self.waiting
 
     def has(self, name: str | None) -> bool:
         """True for a metric of this worker; None = it has none and goes by its leases."""
@@ -133,7 +140,7 @@ class Fleet:
 
         Args:
             workers: the participants; with none there is nobody to give a lease to.
-            pool: unfinished leases that these workers are to share.
+            pool: unfinished leases that these workers are to share; others only count.
             throughputs: KiB/s by lease key; of a lease that is not in it the mean of the others
                 holds.
             by_count: every lease weighs the same.
@@ -155,13 +162,16 @@ class Fleet:
             group.fair = len(leases) / size * group.workers
 
     def share(self, lease: Lease) -> float:
-        """What an unfinished lease adds to the load of its worker."""
+        """What a lease of the pool adds to the load of its worker."""
         return self._shares[lease.lease_key]
 
     def give(self, lease: Lease, worker: Participant) -> None:
         """The worker has one lease more."""
         if lease.is_finished:
             worker.finished += 1
+            return
+        if lease.lease_key not in self._shares:
+            worker.waiting += 1
             return
         worker.leases[lease.lease_key] = lease
         worker.group.count += 1

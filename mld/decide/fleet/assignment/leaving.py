@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.assignment.looks import observe, take_part
+from mld.decide.fleet.assignment.looks import observe, take_part, waiting_for_parents
 from mld.decide.leases.discovery import look_pause_s
 from mld.decide.leases.pausing import is_paused
 from mld.model.fleet.worker_metrics import honoring
@@ -29,7 +29,8 @@ def plan_leaving(
     """The next owner of each lease of a worker, by the number of leases.
 
     Leases of finished shards, and those in a hand-off, stay as they are. A paused lease goes to a
-    worker that is known to honor that, or has no next owner.
+    worker that is known to honor that, or has no next owner. Nor has one that waits for its
+    parents: nobody reads it meanwhile.
 
     Args:
         view: of one look at the fleet; the metrics of the stopping worker don't count.
@@ -44,12 +45,17 @@ def plan_leaving(
     known = honoring(active.values())
     counts = dict.fromkeys(sorted(others), 0)
     mine: list[Lease] = []
+    waiting = waiting_for_parents(view.leases)
     for lease in view.leases:
         if lease.is_finished:
             continue
         if lease.lease_owner in counts:
             counts[lease.lease_owner] += 1
-        elif lease.lease_owner == worker_id and not lease.is_handed_over:
+        elif (
+            lease.lease_owner == worker_id
+            and not lease.is_handed_over
+            and lease.lease_key not in waiting
+        ):
             mine.append(lease)
     pairs: list[tuple[Lease, str]] = []
     for lease in mine:

@@ -103,7 +103,7 @@ class Levelling:
             if key not in self._fixed
         }
         for taker in takers if shares else ():
-            if not (taker.has_time and self._limits.has_room(taker.count, taker.kbps)):
+            if not (taker.has_time and self._limits.has_room(taker.size, taker.kbps)):
                 continue
             most = self._fleet.level_room(giver, taker)
             distance = giver.load - taker.load
@@ -267,7 +267,7 @@ class Relief:
             if (
                 worker is not giver
                 and worker.has_time
-                and self._limits.has_room(worker.count, worker.kbps)
+                and self._limits.has_room(worker.size, worker.kbps)
                 and self._fleet.keeps_limits(worker, share)
             ):
                 taker = worker

@@ -17,7 +17,7 @@ from mld.decide.leases.taking import NEVER, Sighting
 from mld.model.fleet.worker_metrics import FAILED_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.model.fleet.worker_life import FailedLife
@@ -157,6 +157,24 @@ def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> F
         },
         workers=_workers(memory, sightings, view, limits),
         former_leader=None if has_metrics else memory.former_leader,
+    )
+
+
+def waiting_for_parents(leases: Iterable[Lease]) -> frozenset[str]:
+    """Keys of the leases that nobody can read yet, because the rows of their parents are unfinished.
+
+    One that has a checkpoint was begun, so it is read whatever its parents are.
+    """
+    rows = {lease.lease_key: lease for lease in leases}
+    return frozenset(
+        key
+        for key, lease in rows.items()
+        if not lease.is_finished
+        and (lease.checkpoint is None or lease.checkpoint.sentinel is not None)
+        and any(
+            (parent := rows.get(lease.key_of(shard_id))) is not None and not parent.is_finished
+            for shard_id in lease.parent_shard_ids
+        )
     )
 
 

@@ -4,146 +4,40 @@ First the leases that nobody reads get an owner, at every look. Only the room of
 that: an unread lease is worse than a lease in the wrong place. Workers that can't renew more leases
 in time get them last. Then, at a pace of its own or when workers came or went, leases of live
 workers move so that work is even; a lease in a hand-off stays.
+
+Leases that wait for their parents carry nothing. They are spread by their number among themselves
+when they get an owner, and stay there until they are read: a lease without traffic would be the
+one to move first, again and again, and a Java worker does not answer the hand-off of one.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups, groups_of
+from mld.decide.fleet.assignment.free_workers import FreeWorkers
 from mld.decide.fleet.assignment.levelling import Levelling, Relief
-from mld.decide.fleet.assignment.looks import observe, readings, take_part
+from mld.decide.fleet.assignment.looks import (
+    observe,
+    readings,
+    take_part,
+    waiting_for_parents,
+)
 from mld.decide.leases.pausing import is_paused
 from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
-
-_Rank = tuple[bool, float, int, float, str]
-_Bench = tuple[int, float, str]
-
-
-class FreeWorkers:
-    """Workers in the order in which they get leases: least load, least leases, emptiest group."""
-
-    def __init__(self, fleet: Fleet, limits: AssignmentLimits, claims: Mapping[str, int]) -> None:
-        """Order them as they are now.
-
-        Args:
-            limits: what a worker may hold.
-            claims: worker id -> unfinished leases that it does not renew, and may come back to.
-                Each takes room of its own worker until another one gets it.
-
-        Source: VarianceBasedLeaseAssignmentDecider.initialize (3.5.1), for the claims: there, too,
-        an expired lease counts for its owner until somebody else has it.
-        """
-        self._fleet = fleet
-        self._limits = limits
-        self._claims = Counter(claims)
-        self._full: set[str] = set()
-        self._rows: dict[str, list[_Rank]] = {name: [] for name in fleet.groups}
-        self._benches: list[_Bench] = []
-        for worker in fleet.workers.values():
-            self._rows[worker.group.name].append(_rank(worker))
-            self._benches.append(_bench(worker))
-        for row in self._rows.values():
-            heapq.heapify(row)
-        heapq.heapify(self._benches)
-
-    def assign(
-        self, lease: Lease, unless: str | None, among: Container[str] | None = None
-    ) -> Participant | None:
-        """Give a lease to the best worker.
-
-        Args:
-            lease: of a finished shard it carries nothing, but somebody has to delete it.
-            unless: the id of who must not get it.
-            among: ids of those who may have an unfinished one; None = all may.
-
-        Returns:
-            The new owner; None when nobody can take it, which changes nothing.
-        """
-        worker = self._for_finished(unless) if lease.is_finished else self._best(unless, among)
-        if worker is None:
-            return None
-        self._fleet.give(lease, worker)
-        if lease.is_finished:
-            heapq.heappush(self._benches, _bench(worker))
-        else:
-            heapq.heappush(self._rows[worker.group.name], _rank(worker))
-            self._free_room_of(unless)
-        return worker
-
-    def _free_room_of(self, worker_id: str | None) -> None:
-        """Another one got its lease."""
-        if worker_id is None or not self._claims[worker_id]:
-            return
-        self._claims[worker_id] -= 1
-        if worker_id in self._full:
-            self._full.remove(worker_id)
-            worker = self._fleet.workers[worker_id]
-            heapq.heappush(self._rows[worker.group.name], _rank(worker))
-
-    def _best(self, unless: str | None, among: Container[str] | None) -> Participant | None:
-        passed: list[Participant] = []
-        best: Participant | None = None
-        while best is None:
-            tops = [top for row in self._rows.values() if (top := self._top(row)) is not None]
-            if not tops:
-                break
-            worker = min(tops, key=_preference)
-            heapq.heappop(self._rows[worker.group.name])
-            if worker.id == unless or (among is not None and worker.id not in among):
-                passed.append(worker)
-            else:
-                best = worker
-        for worker in passed:
-            heapq.heappush(self._rows[worker.group.name], _rank(worker))
-        return best
-
-    def _top(self, row: list[_Rank]) -> Participant | None:
-        """The best of a group; those that can take no more leave."""
-        while row:
-            worker = self._fleet.workers[row[0][-1]]
-            if self._limits.has_room(worker.count + self._claims[worker.id], worker.kbps):
-                return worker
-            heapq.heappop(row)
-            self._full.add(worker.id)
-        return None
-
-    def _for_finished(self, unless: str | None) -> Participant | None:
-        for bench in heapq.nsmallest(2, self._benches):
-            worker = self._fleet.workers[bench[2]]
-            if worker.id != unless:
-                # Not by what it has now: a lease that nobody else took went back to it.
-                self._benches.remove(bench)
-                heapq.heapify(self._benches)
-                return worker
-        return None
-
-
-def _rank(worker: Participant) -> _Rank:
-    return (not worker.has_time, round(worker.load, 9), worker.count, worker.order, worker.id)
-
-
-def _preference(worker: Participant) -> tuple[bool, float, int, float, float]:
-    load = round(worker.load, 9)
-    return (not worker.has_time, load, worker.count, worker.group.excess, worker.order)
-
-
-def _bench(worker: Participant) -> _Bench:
-    return (worker.finished, worker.order, worker.id)
 
 
 class MoveKind(Enum):
@@ -298,6 +192,7 @@ class _Planning:
             for lease in view.leases
             if (reason := _why_unread(lease, seen, view, limits)) is not None
         }
+        self._waiting = waiting_for_parents(view.leases)
         self._workers = take_part(view, seen.workers, limits)
         self.participants = dict(self._workers.active)
         if with_newcomers:
@@ -324,9 +219,9 @@ class _Planning:
             if lease.lease_key not in self._unread
             and (owner := lease.lease_owner or str(lease.checkpoint_owner)) in self.participants
         ]
-        pool = [lease for lease, _owner in kept if not lease.is_finished]
-        pool += [lease for lease in self._unread_leases() if not lease.is_finished]
-        pool += self._returned_leases()
+        pool = [lease for lease, _owner in kept if self._can_be_read(lease)]
+        pool += [lease for lease in self._unread_leases() if self._can_be_read(lease)]
+        pool += [lease for lease in self._returned_leases() if self._can_be_read(lease)]
         workers = (Participant(one, formed[groups[one]], rng.random()) for one in self.participants)
         self._fleet = Fleet(
             workers,
@@ -347,7 +242,10 @@ class _Planning:
         # Nobody works for it, and who gets it might read it.
         self._fixed.update(lease.lease_key for lease, _owner in kept if self._is_paused(lease))
         if not self._limits.by_count:
-            self._measure(leaving)
+            self._measure([lease for lease in leaving if self._can_be_read(lease)])
+
+    def _can_be_read(self, lease: Lease) -> bool:
+        return not lease.is_finished and lease.lease_key not in self._waiting
 
     def _measure(self, leaving: list[Lease]) -> None:
         metrics = {}
@@ -378,7 +276,7 @@ class _Planning:
             and lease.checkpoint_owner is None
             and not lease.is_finished
         )
-        free = FreeWorkers(self._fleet, self._limits, claims)
+        free = FreeWorkers(self._fleet, self._limits, claims, self._waiting)
         known = honoring(self.participants.values())
         for lease in waiting:
             unless = None if lease.checkpoint_owner is not None else lease.lease_owner
@@ -461,7 +359,7 @@ class _Planning:
             unassigned=self._unassigned,
             is_balanced=is_balanced,
             paused=tuple(self._paused),
-            by_worker={one.id: one.count for one in self._fleet.workers.values()},
+            by_worker={one.id: one.size for one in self._fleet.workers.values()},
             by_group={group.name: group.count for group in self._fleet.groups.values()},
             reasons=Counter(move.reason for move in self._moves.values()),
         )
@@ -481,7 +379,12 @@ class _Planning:
         """Those with records first, of them what has been still for the longest time first."""
         unread = (lease for lease in self._view.leases if lease.lease_key in self._unread)
         seen = self._memory.sightings
-        return sorted(unread, key=lambda one: (one.is_finished, seen[one.lease_key].seen_at))
+
+        def rank(lease: Lease) -> tuple[bool, bool, float]:
+            key = lease.lease_key
+            return (lease.is_finished, key in self._waiting, seen[key].seen_at)
+
+        return sorted(unread, key=rank)
 
     def _returned_leases(self) -> list[Lease]:
         """Those that a worker has gone on with which has to wait, for its id fails again and again."""

@@ -59,6 +59,12 @@ def test_a_paused_lease_goes_to_who_honors_that_or_to_nobody():
     assert plan(leases, ["b", "java"], honoring=["b"]) == [(0, "b"), (1, "java")]
 
 
+def test_leases_that_wait_for_their_parents_are_released():
+    parent = lease(0, lease_owner="b")
+    waiting = lease(1, lease_owner="me", parent_shard_ids=(parent.shard_id,))
+    assert plan([parent, waiting, lease(2, lease_owner="me")], ["b"]) == [(2, "b")]
+
+
 def test_the_last_worker_names_nobody():
     assert plan([lease(0, lease_owner="me")], ["me"]) == []
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
+from mld.decide.fleet.assignment.free_workers import FreeWorkers
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
-from mld.decide.fleet.assignment.planning import FreeWorkers, MoveKind, MoveReason, _Planning
+from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, _Planning
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from tests.fakes.assigned_fleet import AssignedFleet, finished, row, rows
 
