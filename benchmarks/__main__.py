@@ -9,6 +9,7 @@ from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
 from benchmarks.metrics import metrics_rows
 from benchmarks.prefork import prefork_rows
+from benchmarks.python_child import python_child_beside_java, python_child_rows
 from benchmarks.renewals import renewal_rows
 from benchmarks.requests import request_rows
 from benchmarks.scale import scale_beside_java, scale_rows
@@ -22,6 +23,7 @@ PARTS = {
     "prefork": prefork_rows,
     "scale": scale_rows,
     "throughput": throughput_rows,
+    "python-child": python_child_rows,
     "renewals": renewal_rows,
     "metrics": metrics_rows,
     "events": event_rows,
@@ -29,7 +31,11 @@ PARTS = {
     "failover": failover_rows,
     "requests": request_rows,
 }
-JAVA_PARTS = {"failover": failover_beside_java, "scale": scale_beside_java}
+JAVA_PARTS = {
+    "failover": failover_beside_java,
+    "scale": scale_beside_java,
+    "python-child": python_child_beside_java,
+}
 
 
 def show(title, rows):

@@ -1,9 +1,15 @@
-"""A prompt kclpy child: it counts the records of a batch and checkpoints."""
+"""A prompt kclpy child: it counts the records of a batch and checkpoints.
 
+With ``BENCH_USE`` it also decodes each record, by ``binary_data`` or from ``data``.
+"""
+
+import base64
 import os
 
 from amazon_kclpy import kcl
 from amazon_kclpy.v3 import processor
+
+USE = os.environ.get("BENCH_USE", "")
 
 
 class Counting(processor.RecordProcessorBase):
@@ -16,7 +22,12 @@ class Counting(processor.RecordProcessorBase):
         os.pwrite(self.progress, b"%12d" % 0, 0)
 
     def process_records(self, process_records_input):
-        self.seen += len(process_records_input.records)
+        records = process_records_input.records
+        self.seen += len(records)
+        if USE == "binary_data":
+            self.size = sum(len(record.binary_data) for record in records)
+        elif USE == "data":
+            self.size = sum(len(base64.b64decode(record.data)) for record in records)
         process_records_input.checkpointer.checkpoint()
         os.pwrite(self.progress, b"%12d" % self.seen, 0)
 

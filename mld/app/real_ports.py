@@ -18,6 +18,7 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
 from mld.adapters.children.guardian import Guardian
+from mld.adapters.children.kclpy_report import KclpyReport
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
@@ -100,13 +101,15 @@ class _Opened:
     def _launcher(self) -> ChildLauncher:
         guardian = Guardian()
         self._closing.callback(guardian.close)
-        if not self._config.child.prefork:
-            return ProcessLauncher(guardian)
+        child = self._config.child
+        ordinary = ProcessLauncher(guardian, child.kclpy)
+        if not child.prefork:
+            return KclpyReport(ordinary, ordinary)
         from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
 
-        prefork = PreforkLauncher(guardian, self._config.child.preload)
+        prefork = PreforkLauncher(guardian, child.preload, child.kclpy)
         self._closing.callback(prefork.close)
-        return prefork
+        return KclpyReport(prefork, ordinary)
 
     def letters(self, region: str) -> LetterStore | None:
         contain = self._config.contain

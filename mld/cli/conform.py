@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import click
 
-from mld.adapters.children.child_process import SHIM
+from mld.adapters.children.kclpy_path import PYTHON_PATHS
 from mld.adapters.children.program import StartPlace, examine, examine_child
 from mld.cli.arguments import (
     Finite,
@@ -27,6 +27,7 @@ from mld.cli.arguments import (
 )
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
+from mld.model.config.config import Kclpy
 from mld.model.findings import Severity
 from protocol.conform import daemon_cases
 from protocol.conform.__main__ import show_stderr
@@ -290,7 +291,7 @@ def _environment() -> dict[str, str]:
         worker_id="conformance",
         pid=os.getpid(),
     )
-    return environment_of_child(os.environ, facts.variables(), str(SHIM))
+    return environment_of_child(os.environ, facts.variables(), PYTHON_PATHS[Kclpy.AUTO])
 
 
 def _progress(name: str) -> None:

@@ -94,7 +94,7 @@ def replay_command(
     if not names:
         raise click.UsageError("Name one or more ids behind the properties file")
     config, letters = _opened(file)
-    require_startable(config.child.argv)
+    require_startable(config.child.argv, config.child.kclpy)
     click.echo(
         "The order is lost: these records are processed after those that followed them.", err=True
     )
@@ -220,7 +220,8 @@ def _replayed(config: Config, letter: dict[str, Any], timeout_s: float) -> str |
         ShutdownRequested(),
         LeaseLost(),
     )
-    with started_child(facts.command(config.child.argv), facts, timeout_s) as peer:
+    command, kclpy = facts.command(config.child.argv), config.child.kclpy
+    with started_child(command, facts, timeout_s, kclpy) as peer:
         for message in messages:
             exchange = peer.send(message)
             if not exchange.answered:

@@ -297,7 +297,7 @@ async def try_child(config: Config) -> ChildTrial:
     processor = RecordProcessor(
         _SHARD,
         child,
-        ProcessLauncher(guardian),
+        ProcessLauncher(guardian, child.kclpy),
         None,
         SystemClock(),
         facts.variables(),

@@ -26,7 +26,7 @@ from mld.cli.arguments import ELSEWHERE, GONE, working_directory
 from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
 from mld.model.config.child_command import SPARK_PROGRAM, spark_command, split_command
-from mld.model.config.config import CREDENTIAL_KEYS
+from mld.model.config.config import CREDENTIAL_KEYS, Kclpy
 from mld.model.config.overrides import overrides_of
 from mld.model.config.properties import last_of_each
 from mld.model.config.stream_list import ListedStream
@@ -93,8 +93,9 @@ def _program(built: Built, file: str) -> Iterator[Finding]:
         yield _finding(file, setting.key.name, setting.line, _gone(built, setting))
         return
     seen: set[tuple[str, Problem]] = set()
+    kclpy = Kclpy.AUTO if built.config is None else built.config.child.kclpy
     for key, line, argv in _programs_of(built, setting):
-        for problem in examine_child(argv, around) if argv and argv[0] else ():
+        for problem in examine_child(argv, around, kclpy) if argv and argv[0] else ():
             if (key, problem) not in seen:
                 seen.add((key, problem))
                 yield _finding(file, key, line, problem)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mld.adapters.children.child_process import SHIM
+from mld.adapters.children.kclpy_path import PYTHON_PATHS
 from mld.adapters.children.program import StartPlace, examine_child
 from mld.cli.arguments import DAY_S, Finite, working_directory
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
+from mld.model.config.config import Kclpy
 from mld.model.findings import Severity
 from protocol.codec import Junk, decode_from_child, decode_from_daemon, encode
 from protocol.conform.peer import Peer, store
@@ -41,21 +42,23 @@ takes_timeout = click.option(
 )
 
 
-def require_startable(command: Sequence[str]) -> None:
+def require_startable(command: Sequence[str], kclpy: Kclpy = Kclpy.AUTO) -> None:
     """Look whether a child can be started.
 
     Raises:
         ConfigError: it can't.
     """
-    for problem in examine_child(command, StartPlace(os.environ, working_directory())):
+    for problem in examine_child(command, StartPlace(os.environ, working_directory()), kclpy):
         if problem.severity is Severity.ERROR:
             raise ConfigError(problem.text)
 
 
 @contextmanager
-def started_child(command: Sequence[str], facts: ChildFacts, timeout_s: float) -> Iterator[Peer]:
+def started_child(
+    command: Sequence[str], facts: ChildFacts, timeout_s: float, kclpy: Kclpy = Kclpy.AUTO
+) -> Iterator[Peer]:
     """A child with the environment that a daemon gives it; its stderr is shown, and it is killed."""
-    environment = environment_of_child(os.environ, facts.variables(), str(SHIM))
+    environment = environment_of_child(os.environ, facts.variables(), PYTHON_PATHS[kclpy])
     peer = Peer(
         command, environment, timeout_s, lambda chunk: click.echo(chunk, nl=False, err=True)
     )

@@ -18,6 +18,8 @@ from mld.adapters.children.child_process import (
     ProcessLauncher,
     raise_descriptor_limit,
 )
+from mld.adapters.children.kclpy_path import SHIM
+from mld.model.config.config import Kclpy
 
 pytestmark = pytest.mark.process
 
@@ -405,10 +407,10 @@ def test_ended_children_leave_no_descriptor_and_no_zombie(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("inherited", "given", "expected"),
     [
-        (None, {}, ["SHIM"]),
-        ("", {}, ["SHIM"]),
-        ("/a", {}, ["/a", "SHIM"]),
-        ("/a", {"PYTHONPATH": "/b:/c"}, ["/b", "/c", "SHIM"]),
+        (None, {}, [str(SHIM)]),
+        ("", {}, [str(SHIM)]),
+        ("/a", {}, ["/a", str(SHIM)]),
+        ("/a", {"PYTHONPATH": "/b:/c"}, ["/b", "/c", str(SHIM)]),
     ],
 )
 def test_the_shim_folder_comes_last_on_pythonpath(
@@ -423,9 +425,7 @@ def test_the_shim_folder_comes_last_on_pythonpath(
 
     async def run() -> None:
         code = "import os; print(os.environ['PYTHONPATH'])"
-        child = await ProcessLauncher(shim=Path("SHIM")).start(
-            [sys.executable, "-c", code], given, print
-        )
+        child = await ProcessLauncher().start([sys.executable, "-c", code], given, print)
         said = await read_all(child)
         assert said.decode().strip().split(":") == expected
         await child.wait()
@@ -439,7 +439,7 @@ def test_given_variables_override_inherited_ones(monkeypatch: pytest.MonkeyPatch
 
     async def run() -> None:
         code = "import os; print(os.environ['MLD_A'], os.environ['MLD_B'])"
-        child = await ProcessLauncher(shim=None).start(
+        child = await ProcessLauncher(kclpy=Kclpy.INSTALLED).start(
             [sys.executable, "-c", code], {"MLD_B": "given"}, print
         )
         assert await read_all(child) == b"inherited given\n"

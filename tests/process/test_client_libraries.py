@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.children.child_process import SHIM, ProcessLauncher
+from mld.adapters.children.child_process import ProcessLauncher
+from mld.adapters.children.kclpy_path import SHIM
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:

@@ -18,15 +18,16 @@ import resource
 import shutil
 import signal
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from mld.adapters.calls import CallPool
+from mld.adapters.children.kclpy_path import PYTHON_PATHS
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
 from mld.adapters.children.spawning import start_program
 from mld.adapters.system import limit_advice, system_text
 from mld.decide.children.child_environment import environment_of_child
 from mld.errors import ThreadRefused
+from mld.model.config.config import Kclpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,9 +57,6 @@ _START_ADVICE = {
 }
 #: As many programs start at a time as consumers ask for.
 _STARTS = CallPool("starts", 8)
-
-#: Folder with a stand-in for ``amazon_kclpy``, for children that find no real one.
-SHIM = Path(__file__).resolve().parents[2] / "shim"
 
 
 Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
@@ -202,18 +200,17 @@ def _reaped(process: Started) -> asyncio.Future[int]:
 class ProcessLauncher:
     """Starts children; satisfies :class:`mld.ports.consuming.ChildLauncher`.
 
-    A child gets the daemon's environment and working directory, the given variables, and the shim
-    folder at the end of ``PYTHONPATH``. The daemon's terminal does not reach it: its own session
-    keeps Ctrl-C away.
+    A child gets the daemon's environment and working directory, the given variables, and the
+    folders of :mod:`mld.adapters.children.kclpy_path` in ``PYTHONPATH``. The daemon's terminal does
+    not reach it: its own session keeps Ctrl-C away.
 
     Args:
         keeper: ends the children of a killed daemon; None = nothing does.
-        shim: folder appended to PYTHONPATH, or None.
     """
 
-    def __init__(self, keeper: Guardian | None = None, shim: Path | None = SHIM) -> None:
+    def __init__(self, keeper: Guardian | None = None, kclpy: Kclpy = Kclpy.AUTO) -> None:
         self._keeper = keeper
-        self._shim = None if shim is None else str(shim)
+        self._path = PYTHON_PATHS[kclpy]
 
     async def start(
         self,
@@ -227,7 +224,7 @@ class ProcessLauncher:
         """
         with child_pipes() as (theirs, ours):
             try:
-                environment = encoded(environment_of_child(os.environ, env, self._shim))
+                environment = encoded(environment_of_child(os.environ, env, self._path))
                 process = await self._start([*map(system_text, argv)], theirs, environment)
             except ValueError as error:  # a NUL byte in an argument, or no program at all
                 raise OSError(str(error)) from error

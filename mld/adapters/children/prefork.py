@@ -25,18 +25,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters.children.child_process import (
-    SHIM,
     ChildProcess,
     ProcessLauncher,
     child_pipes,
     encoded,
     opened,
 )
+from mld.adapters.children.kclpy_path import PYTHON_PATHS
 from mld.adapters.children.pipes import StderrDrain
 from mld.adapters.children.template_main import UNKNOWN_STATUS
 from mld.adapters.system import system_text
 from mld.decide.children.child_environment import environment_of_child
 from mld.model.config.child_command import SHARD_VARIABLES, PythonCommand, python_command
+from mld.model.config.config import Kclpy
 from mld.model.masking import mask, printable
 
 if TYPE_CHECKING:
@@ -116,19 +117,18 @@ class PreforkLauncher:
 
     Args:
         preload: modules that templates import besides.
-        shim: folder appended to PYTHONPATH, or None.
     """
 
     def __init__(
         self,
         keeper: Guardian | None = None,
         preload: Sequence[str] = (),
-        shim: Path | None = SHIM,
+        kclpy: Kclpy = Kclpy.AUTO,
     ) -> None:
-        self._ordinary = ProcessLauncher(keeper, shim)
+        self._ordinary = ProcessLauncher(keeper, kclpy)
         self._keeper = keeper
         self._preload = tuple(preload)
-        self._shim = None if shim is None else str(shim)
+        self._path = PYTHON_PATHS[kclpy]
         self._templates: dict[object, _Template] = {}
         self._told: set[str] = set()
 
@@ -170,7 +170,7 @@ class PreforkLauncher:
             inherited = {
                 name: value for name, value in os.environ.items() if name not in SHARD_VARIABLES
             }
-            environment = encoded(environment_of_child(inherited, shared, self._shim))
+            environment = encoded(environment_of_child(inherited, shared, self._path))
             known = _Template(command, environment, self._preload, self._keeper)
             self._templates[key] = known
         return known

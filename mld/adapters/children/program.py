@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.system import system_text
-from mld.model.config.child_command import SPARK_PROGRAM, spark_command
+from mld.model.config.child_command import (
+    SPARK_PROGRAM,
+    PythonStart,
+    python_start,
+    spark_command,
+)
+from mld.model.config.config import Kclpy
 from mld.model.findings import Problem, Severity
 
 if TYPE_CHECKING:
@@ -59,17 +65,49 @@ class StartPlace:
         return next((path for path in self.candidates(name) if _may(path, os.X_OK)), None)
 
 
-def examine_child(argv: Sequence[str], around: StartPlace) -> tuple[Problem, ...]:
+def examine_child(
+    argv: Sequence[str], around: StartPlace, kclpy: Kclpy = Kclpy.AUTO
+) -> tuple[Problem, ...]:
     """What is wrong with the command line of a child.
 
     Args:
         argv: program and arguments, not empty.
+        kclpy: with BUNDLED, Python must not ignore ``PYTHONPATH``.
     """
     words = _after_env([*map(system_text, argv)])
     if _is_daemon(words, around):
         text = f"{words[0]} is the daemon itself, not a child program"
         return (_error(text, f"did you mean {SPARK_PROGRAM}?"),)
-    return examine(argv, around)
+    problems = examine(argv, around)
+    if kclpy is Kclpy.BUNDLED and not any(one.severity is Severity.ERROR for one in problems):
+        problems += tuple(_isolation_problems(argv, around))
+    return problems
+
+
+def _isolation_problems(argv: Sequence[str], around: StartPlace) -> Iterator[Problem]:
+    found = python_start_of([*map(system_text, argv)], around)
+    if found is not None and (option := found[1].isolation) is not None:
+        text = f"{found[1].interpreter} {option} ignores PYTHONPATH, by which kclpy = bundled works"
+        yield _error(text, f"leave {option} out, or write kclpy = auto")
+
+
+def python_start_of(
+    argv: Sequence[str], around: StartPlace
+) -> tuple[Sequence[str], PythonStart] | None:
+    """How a command line starts Python, behind the words of ``env``; None if it does not.
+
+    Args:
+        argv: program and arguments, not empty.
+    """
+    words = _after_env(argv)
+    path = around.find(words[0]) if words else None
+    if path is None:
+        return None
+    head = b""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    start = python_start(words, str(path), head)
+    return None if start is None else (argv[: len(argv) - len(words)], start)
 
 
 def examine(argv: Sequence[str], around: StartPlace) -> tuple[Problem, ...]:

@@ -114,19 +114,29 @@ def announced_to(config: ChildConfig) -> frozenset[str]:
     return CAPABILITIES - {FAILURE}
 
 
+@dataclass(frozen=True, slots=True)
+class PythonPath:
+    """Folders that a child gets in ``PYTHONPATH`` besides those that it has.
+
+    Attributes:
+        first: in front of all others; None = nothing.
+        last: behind all others; None = nothing.
+    """
+
+    first: str | None = None
+    last: str | None = None
+
+
 def environment_of_child(
-    inherited: Mapping[str, str], added: Mapping[str, str], shim: str | None
+    inherited: Mapping[str, str], added: Mapping[str, str], path: PythonPath
 ) -> dict[str, str]:
     """The whole environment of a child.
 
     Args:
         added: wins over it.
-        shim: folder with the stand-in for ``amazon_kclpy``, for children that find no real one;
-            goes to the end of ``PYTHONPATH``. None = no stand-in.
     """
     environment = {**inherited, **added}
-    if shim is not None:
-        path = environment.get("PYTHONPATH", "")
-        parts = [*path.split(_PATH_SEPARATOR), shim] if path else [shim]
-        environment["PYTHONPATH"] = _PATH_SEPARATOR.join(parts)
+    parts = [path.first, environment.get("PYTHONPATH") or None, path.last]
+    if path != PythonPath():
+        environment["PYTHONPATH"] = _PATH_SEPARATOR.join(filter(None, parts))
     return environment

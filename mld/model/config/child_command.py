@@ -33,6 +33,7 @@ _PYTHON = re.compile(r"python[0-9.]*")
 #: Options without a value that the template may have, too. ``-i`` and ``-x`` are about the script.
 _FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")
 _WITH_VALUE = re.compile(r"-[WX]")
+_ISOLATION = re.compile(r"-[bBdiOPqsSuvx]*[EI]")
 _SPLIT_ONLY = "the text is split on spaces only, no shell reads it"
 #: What a shell would act on, as a word or at the beginning of one.
 _SHELL_WORD = re.compile(r"(?:&&|\|\|?|;|&|\d?>>?|\d?>&\d|<)\Z|(?:\$[({A-Za-z_]|`|~/)")
@@ -117,8 +118,16 @@ def python_command(
         return "its arguments name the shard"
     if spark_command(argv) is not None:
         return "the children of kcl-mld-spark are small already"
+    found = _python_words(argv, path, head)
+    return f"{argv[0]} is no Python script" if found is None else _parsed(*found)
+
+
+def _python_words(
+    argv: Sequence[str], path: str, head: bytes
+) -> tuple[Sequence[str], str | None] | None:
+    """The command line from Python on, and the name of the process; None if it starts no Python."""
     if _is_python(argv[0]):
-        return _parsed(argv, None)
+        return argv, None
     line = head.partition(b"\n")[0].decode("utf-8", "replace")
     interpreter, _, rest = line.removeprefix("#!").strip().partition(" ")
     words, name = [interpreter, *filter(None, [rest.strip()])], PurePosixPath(path).name
@@ -127,8 +136,8 @@ def python_command(
         words = rest.removeprefix("-S").split() if rest.startswith("-S") else [rest.strip()]
         name = ""
     if not line.startswith("#!") or not words or not _is_python(words[0]):
-        return f"{argv[0]} is no Python script"
-    return _parsed([*words, path, *argv[1:]], name or None)
+        return None
+    return [*words, path, *argv[1:]], name or None
 
 
 def _is_python(word: str) -> bool:
@@ -145,6 +154,38 @@ def _parsed(words: Sequence[str], name: str | None) -> PythonCommand | str:
     if at >= len(words):
         return f"{words[0]} is given no script"
     return PythonCommand(words[0], tuple(words[1:at]), words[at], tuple(words[at + 1 :]), name=name)
+
+
+class PythonStart(NamedTuple):
+    """How a command line starts Python, whatever it runs there.
+
+    Attributes:
+        interpreter: looked for in PATH if it has no slash.
+        options: before the script, ``-m``, ``-c`` or another one that is not usual.
+        script: None where Python is given a module or a text.
+        isolation: the option by which Python ignores ``PYTHONPATH``; None if there is none.
+    """
+
+    interpreter: str
+    options: tuple[str, ...]
+    script: str | None
+    isolation: str | None
+
+
+def python_start(argv: Sequence[str], path: str, head: bytes) -> PythonStart | None:
+    """How Python is started, or None if it is another program. Arguments: :func:`python_command`."""
+    found = _python_words(argv, path, head)
+    if found is None:
+        return None
+    interpreter, *words = found[0]
+    at = 0
+    while at < len(words) and (_FLAGS.fullmatch(words[at]) or _WITH_VALUE.match(words[at])):
+        at += 2 if len(words[at]) == 2 and _WITH_VALUE.match(words[at]) else 1
+    rest = words[at : at + 1]
+    script = next((word for word in rest if not word.startswith("-")), None)
+    options = tuple(words[:at])
+    isolation = next((word for word in (*options, *rest) if _ISOLATION.match(word)), None)
+    return PythonStart(interpreter, options, script, isolation)
 
 
 class SparkCommand(NamedTuple):

@@ -82,6 +82,14 @@ class ChildExceptionPolicy(StrEnum):
     FAIL = "fail"
 
 
+class Kclpy(StrEnum):
+    """Which ``amazon_kclpy`` Python children import (``kclpy``)."""
+
+    AUTO = "auto"
+    INSTALLED = "installed"
+    BUNDLED = "bundled"
+
+
 class ChildLogFormat(StrEnum):
     """Which lines of a child are records of its own logger (``childLogFormat``)."""
 
@@ -363,6 +371,9 @@ class ChildConfig:
         ChildExceptionPolicy.IGNORE,
         "what an exception that amazon_kclpy caught in a processor does: an ERROR alone, or the"
         " child has failed")
+    kclpy: Kclpy = own_member("kclpy", Kclpy.AUTO,
+        "which amazon_kclpy Python children import: an installed one, else the one that comes with"
+        " kcl-mld (auto); an installed one only; the one of kcl-mld even if another is installed")
     prefork: bool = flag("childPrefork",
         "fork children of Python scripts from one process that has their imports in memory; Linux"
         " only", own=True)

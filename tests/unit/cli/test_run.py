@@ -285,6 +285,14 @@ def test_a_program_that_cannot_be_started_is_refused_before_anything_is_asked_fo
     assert "write executableName = python3 app.py, or chmod +x it" in err
 
 
+def test_python_that_ignores_the_bundled_amazon_kclpy_is_refused(daemon, capsys):
+    text = FILE.replace("sh app.py", "python3 -I app.py") + "kclpy = bundled\n"
+    assert daemon(ends_with(AssertionError("it ran")), text)[0] == 2
+    err = capsys.readouterr().err
+    assert "app.properties:1: error: executableName: python3 -I ignores PYTHONPATH" in err
+    assert "leave -I out, or write kclpy = auto" in err
+
+
 def test_what_is_worth_knowing_of_the_program_is_logged_and_the_worker_runs(daemon, capsys):
     text = FILE + "AwsCredentialsProviderDynamoDB = ProfileCredentialsProvider|no-such\n"
     code, _ = daemon(ends_with(COMPLETE), text)

@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
-from mld.adapters.children.child_process import SHIM
+from mld.adapters.children.kclpy_path import SHIM
 
 MODULES = sorted(SHIM.rglob("*.py"))
 
 
 def test_only_the_inner_packages_are_regular_so_that_any_other_amazon_kclpy_wins() -> None:
     assert [str(p.relative_to(SHIM)) for p in MODULES if p.name == "__init__.py"] == [
+        "amazon_kclpy/regular/amazon_kclpy/__init__.py",
         "amazon_kclpy/v2/__init__.py",
         "amazon_kclpy/v3/__init__.py",
     ]

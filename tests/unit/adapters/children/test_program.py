@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.program import StartPlace, examine, examine_child
+from mld.adapters.children.program import (
+    StartPlace,
+    examine,
+    examine_child,
+    python_start_of,
+)
+from mld.model.config.config import Kclpy
 
 PYTHON = f"#!{sys.executable}\n"
 
@@ -189,6 +195,34 @@ def test_a_script_that_the_interpreter_will_not_find(here):
     check("python3 -u ./ap.py", text="./ap.py, which python3", advice="correct the name")
     check("env A=1 python3 ap.py", text="ap.py, which python3 is to run")
     check("python3 /no/app.py", text="/no/app.py, which python3 is to run, does not exist")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python3 -I app.py", "env A=1 python3 -uE app.py", "./app.py", "python3 -Im app"],
+)
+def test_an_option_by_which_python_ignores_the_bundled_package(here, command):
+    put("app.py", f"#!{here.parent}/bin/python3 -E\n")
+    around = StartPlace(os.environ, Path.cwd())
+    (problem,) = examine_child(command.split(" "), around, Kclpy.BUNDLED)
+    assert problem.severity == "error"
+    assert "ignores PYTHONPATH, by which kclpy = bundled works" in problem.text
+    assert problem.suggestion in {
+        f"leave {option} out, or write kclpy = auto" for option in ("-I", "-uE", "-E", "-Im")
+    }
+    for kclpy in (Kclpy.AUTO, Kclpy.INSTALLED):
+        assert examine_child(command.split(" "), around, kclpy) == ()
+
+
+def test_other_commands_may_have_the_bundled_package(here):
+    put("app.py", PYTHON)
+    put("app")
+    around = StartPlace(os.environ, Path.cwd())
+    for command in ("python3 -s app.py -I", "./app.py", "env", "sh app", "nothing", "env no -I"):
+        found = examine_child(command.split(" "), around, Kclpy.BUNDLED)
+        assert found == examine_child(command.split(" "), around)
+    Path("app.py").chmod(0o111)
+    assert python_start_of(["./app.py"], around) is None or os.geteuid() == 0
 
 
 def test_env_alone_and_its_options_are_not_judged(here):

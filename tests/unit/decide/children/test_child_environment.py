@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mld.decide.children.child_environment import ChildFacts, environment_of_child
+from mld.decide.children.child_environment import ChildFacts, PythonPath, environment_of_child
 
 FACTS = {
     "shard_id": "shardId-1",
@@ -37,17 +37,25 @@ def test_what_is_told_where_it_is_there():
 
 
 @pytest.mark.parametrize(
-    ("inherited", "added", "shim", "expected"),
+    ("inherited", "added", "path", "expected"),
     [
-        ({"A": "1", "B": "1"}, {"B": "2"}, None, {"A": "1", "B": "2"}),
-        ({}, {}, "/shim", {"PYTHONPATH": "/shim"}),
-        ({"PYTHONPATH": ""}, {}, "/shim", {"PYTHONPATH": "/shim"}),
-        ({"PYTHONPATH": "/a:/b"}, {}, "/shim", {"PYTHONPATH": "/a:/b:/shim"}),
-        ({"PYTHONPATH": "/a"}, {"PYTHONPATH": "/c"}, "/shim", {"PYTHONPATH": "/c:/shim"}),
+        ({"A": "1", "B": "1"}, {"B": "2"}, PythonPath(), {"A": "1", "B": "2"}),
+        ({"PYTHONPATH": ""}, {}, PythonPath(), {"PYTHONPATH": ""}),
+        ({}, {}, PythonPath(last="/z"), {"PYTHONPATH": "/z"}),
+        ({"PYTHONPATH": ""}, {}, PythonPath(last="/z"), {"PYTHONPATH": "/z"}),
+        ({"PYTHONPATH": "/a:/b"}, {}, PythonPath(last="/z"), {"PYTHONPATH": "/a:/b:/z"}),
+        (
+            {"PYTHONPATH": "/a"},
+            {"PYTHONPATH": "/c"},
+            PythonPath(last="/z"),
+            {"PYTHONPATH": "/c:/z"},
+        ),
+        ({}, {}, PythonPath(first="/f"), {"PYTHONPATH": "/f"}),
+        ({"PYTHONPATH": "/a"}, {"PYTHONPATH": "/c"}, PythonPath("/f"), {"PYTHONPATH": "/f:/c"}),
     ],
 )
-def test_the_stand_in_is_looked_for_last(inherited, added, shim, expected):
-    assert environment_of_child(inherited, added, shim) == expected
+def test_the_stand_in_is_looked_for_last_or_first(inherited, added, path, expected):
+    assert environment_of_child(inherited, added, path) == expected
 
 
 ARN = "arn:aws:kinesis:us-east-1:1:stream/s"

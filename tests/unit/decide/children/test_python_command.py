@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.config.child_command import PythonCommand, python_command
+from mld.model.config.child_command import PythonCommand, python_command, python_start
 
 PLAIN = b"import sys\n"
 
@@ -78,3 +78,32 @@ def test_arguments_that_differ_by_shard_have_no_template():
     told = {"KCL_SHARD_ID": "shardId-1", "KCL_LEASE_KEY": "1:s:2:shardId-1"}
     assert parts("python a.py --id=shardId-1", **told) == "its arguments name the shard"
     assert isinstance(parts("python a.py s", KCL_STREAM_NAME="s", KCL_SHARD_ID=""), PythonCommand)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python app.py -I", ("python", (), "app.py", None)),
+        (
+            "python3 -u -W error -Xdev app.py",
+            ("python3", ("-u", "-W", "error", "-Xdev"), "app.py", None),
+        ),
+        ("python -I app.py", ("python", ("-I",), "app.py", "-I")),
+        ("python -u -sE app.py", ("python", ("-u", "-sE"), "app.py", "-sE")),
+        ("python -m app -I", ("python", (), None, None)),
+        ("python -Im app", ("python", (), None, "-Im")),
+        ("python -c pass", ("python", (), None, None)),
+        ("python -X importtime", ("python", ("-X", "importtime"), None, None)),
+        ("python", ("python", (), None, None)),
+        ("node app.js -I", None),
+    ],
+)
+def test_how_python_is_started(command, expected):
+    argv = command.split(" ")
+    assert python_start(argv, f"/bin/{argv[0]}", PLAIN) == expected
+
+
+def test_how_the_first_line_of_a_script_starts_python():
+    head = b"#!/usr/bin/python3 -I\n"
+    start = python_start(["app.py", "x"], "/bin/app.py", head)
+    assert start == ("/usr/bin/python3", ("-I",), "/bin/app.py", "-I")

@@ -6,7 +6,7 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config.build import build_config
-from mld.model.config.config import KEYS, ChildFailurePolicy, FanOutConfig, RetrievalMode
+from mld.model.config.config import KEYS, ChildFailurePolicy, FanOutConfig, Kclpy, RetrievalMode
 from mld.model.config.fleet import ClientVersionConfig
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Finding, Severity
@@ -144,6 +144,11 @@ def test_children_are_forked_where_the_file_says_so():
     child = config("childPrefork = true", "childPreload = pandas, boto3").child
     assert (child.prefork, child.preload) == (True, ("pandas", "boto3"))
     assert (config().child.prefork, config().child.preload) == (False, ())
+
+
+def test_which_amazon_kclpy_children_import():
+    assert config().child.kclpy is Kclpy.AUTO
+    assert config("kclpy = bundled").child.kclpy is Kclpy.BUNDLED
 
 
 @pytest.mark.parametrize(

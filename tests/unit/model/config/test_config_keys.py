@@ -199,6 +199,7 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "recordTo",
         "recordPayloads",
         "idleBackoff",
+        "kclpy",
         "childPrefork",
         "childPreload",
         "recoverGluedMessages",
