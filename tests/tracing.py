@@ -57,6 +57,8 @@ UNTRACED = (
     "unit/decide/leases/test_taking_exhaustive.py",
     "unit/local/kinesis/test_properties.py",
     "unit/services/consuming/test_stuck_children.py",
+    "unit/shim/test_beside_kclpy.py",
+    "unit/shim/test_stdin_lines.py",
     "unit/shim/test_transcripts.py",
     "unit/spark/sinks/test_jdbc_histories.py",
     "unit/spark/test_histories.py",

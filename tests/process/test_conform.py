@@ -13,6 +13,7 @@ import pytest
 
 import mld
 from protocol.conform.report import load_items
+from tests.kclpy_cache import kclpy
 
 pytestmark = pytest.mark.process
 
@@ -142,8 +143,15 @@ def test_a_child_on_our_runner_passes(tmp_path):
     assert "fail" not in verdicts.values()
 
 
-def test_the_library_for_kclpy_programs_does_as_kclpy(tmp_path):
-    command = ["env", f"PYTHONPATH={ROOT / 'mld/shim'}:{ROOT}", sys.executable, str(PROBE)]
+@pytest.mark.parametrize("library", ["stand-in", "stand-in without msgspec", "amazon_kclpy"])
+def test_the_library_for_kclpy_programs_does_as_kclpy(tmp_path, library):
+    path = ROOT / "mld/shim"
+    if library == "amazon_kclpy" and (path := kclpy()) is None:
+        pytest.skip("amazon_kclpy cannot be fetched here")
+    if library == "stand-in without msgspec":
+        (tmp_path / "msgspec.py").write_text("raise ImportError\n")
+        path = f"{tmp_path}:{path}"
+    command = ["env", f"PYTHONPATH={path}:{ROOT}", sys.executable, str(PROBE)]
     done, verdicts = conform(tmp_path, "child", "--implementation", "kclpy", "--", *command)
     assert done.returncode == 0, done.stdout
     assert {v for item, v in verdicts.items() if item.startswith("PY-")} == {"pass"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 import zipfile
 
 import pytest
@@ -60,6 +61,42 @@ def test_the_commands_run_from_the_wheel(installed, tmp_path):
     said = run(installed / "kcl-mld", "validate", "app.properties", folder=tmp_path)
     assert said.startswith("app.properties: no errors or warnings\n")
     assert "| `streamName` |" in run(installed / "kcl-mld", "properties", folder=tmp_path)
+
+
+def required(wheel, extra):
+    """What the wheel requires for an extra alone."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    marked = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
+    return [one.partition(";")[0] for one in marked if one.endswith(f'extra == "{extra}"')]
+
+
+def test_the_extra_of_children_is_msgspec_alone(wheel):
+    assert required(wheel, "child") == ["msgspec>=0.18"]
+
+
+@pytest.mark.proof
+def test_a_child_with_an_environment_of_its_own_decodes_with_the_oldest_and_the_newest_msgspec(
+    wheel, installed, tmp_path
+):
+    """Its interpreter has that package alone; the stand-in is that of the daemon."""
+    (requirement,) = required(wheel, "child")
+    (tmp_path / "app.py").write_text(PROGRAM)
+    decoder = "from amazon_kclpy.batch_decoder import NAME; print(NAME)"
+    for version in (requirement.replace(">=", "==") + ".0", requirement):
+        venv = tmp_path / version
+        run(sys.executable, "-m", "venv", "--without-pip", venv, folder=tmp_path)
+        python = venv / "bin" / "python"
+        pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+        run(*pip, "--python", python, "install", version, folder=tmp_path)
+        where = run(
+            installed / "python", "-c", "import mld; print(mld.__path__[0])", folder=tmp_path
+        )
+        path = f"PYTHONPATH={where.strip()}/shim"
+        assert run("env", path, python, "-c", decoder, folder=tmp_path).startswith("msgspec ")
+        command = (installed / "kcl-mld", "conform", "child", "--", python, "app.py")
+        assert " 0 fail, " in run(*command, folder=tmp_path)
 
 
 def test_a_kclpy_program_finds_the_stand_in_of_the_wheel(installed, tmp_path):
