@@ -84,8 +84,9 @@ def test_a_child_with_an_environment_of_its_own_decodes_with_the_oldest_and_the_
     (requirement,) = required(wheel, "child")
     (tmp_path / "app.py").write_text(PROGRAM)
     decoder = "from amazon_kclpy.batch_decoder import NAME; print(NAME)"
-    for version in (requirement.replace(">=", "==") + ".0", requirement):
-        venv = tmp_path / version
+    oldest = requirement.replace(">=", "==") + ".0"
+    for name, version in (("oldest", oldest), ("newest", requirement)):
+        venv = tmp_path / name
         run(sys.executable, "-m", "venv", "--without-pip", venv, folder=tmp_path)
         python = venv / "bin" / "python"
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
