@@ -5,6 +5,7 @@ Java takes the characters as they are, and meets a table or a region of that nam
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mld.model.config.keys import Kind
@@ -39,7 +40,7 @@ def check_unexpanded(settings: Settings) -> None:
         key = setting.key
         if setting.text is None or not (key.kind in _KINDS or key.name in _NAMES):
             continue
-        found = first_variable(setting.text)
+        found = first_variable(_host(setting.text) if key.kind is Kind.URL else setting.text)
         if found is None:
             continue
         settings.findings[:] = [
@@ -53,6 +54,12 @@ def check_unexpanded(settings: Settings) -> None:
             f"{written} stays as it is: a properties file has no variables, in Java neither",
             f"{how_to_expand(meant)}, or give {SET_OPTION} {key.name}=…",
         )
+
+
+def _host(url: str) -> str:
+    """The parts of a URL that have no dollar sign: a password and a path may have one."""
+    scheme, _, rest = url.partition("//")
+    return scheme + re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
 
 
 def _is_about(key: str | None, line: int | None, setting: Setting) -> bool:

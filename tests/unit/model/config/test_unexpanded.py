@@ -23,6 +23,7 @@ NO_VARIABLES = "stays as it is: a properties file has no variables, in Java neit
         ("kinesisEndpoint", "http://$HOST:4566", "$HOST", "${HOST}"),
         ("dynamoDBEndpoint", "http://${HOST}:4566", "${HOST}", "${HOST}"),
         ("dynamoDBEndpoint", "${URL}", "${URL}", "${URL}"),
+        ("dynamoDBEndpoint", "${SCHEME}://host", "${SCHEME}", "${SCHEME}"),
         ("fanoutConfig.consumerName", "c-$S", "$S", "${S}"),
         ("fanoutConfig.consumerArn", "$C", "$C", "${C}"),
         ("workerMetricsTableName", "$T", "$T", "${T}"),
@@ -45,6 +46,13 @@ def test_the_error_has_the_line_and_hides_no_other():
     result = built("kinesisClient.endpointOverride = $URL", applicationName="$A", tableName="a b")
     told = [(f.key, f.line) for f in result.findings if f.severity is Severity.ERROR]
     assert told == [("applicationName", 2), ("tableName", 6), ("kinesisEndpoint", 7)]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:pa$word@host:1", "https://host/$default", "http://h?$a"]
+)
+def test_a_dollar_sign_in_a_password_or_a_path_is_one(url):
+    assert [f for f in built(kinesisEndpoint=url).findings if f.severity is Severity.ERROR] == []
 
 
 def test_streams_of_a_list():
