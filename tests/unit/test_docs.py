@@ -283,6 +283,7 @@ NOT_KEYS = (
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {
         "dictConfig",
+        "entityType",
         "groupBy",
         "kclMldHonorsPause",
         "kclMldInstance",

@@ -425,6 +425,12 @@ def _fleet(settings: Settings) -> FleetConfig:
     client_version = (
         ClientVersionConfig(str(version.value)) if version.is_set else ClientVersionConfig.UNSAID
     )
+    if client_version is ClientVersionConfig.UPGRADE:
+        settings.remark(
+            "clientVersionConfig",
+            "Java workers older than 3.0 can't list the lease table from the first start on",
+            f"while any of them runs, write {ClientVersionConfig.STAY_2X.value}",
+        )
     return settings.read(FleetConfig, client_version=client_version)
 
 

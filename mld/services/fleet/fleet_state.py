@@ -41,7 +41,7 @@ from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from mld.decide.fleet.client_version import Behaviour
     from mld.model.config.fleet import FleetConfig
@@ -71,6 +71,11 @@ _NOT_BEGUN = (
 _BEGUN = (
     "This new application is one of KCL 3.5 (%s). Java workers older than 3.5 cannot join it; where "
     "they are to, begin with clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
+)
+_UPGRADING = (
+    "Beginning the upgrade to KCL 3.x: Java workers older than 3.0 can't list table %s from now on. "
+    "Owners of leases that may be such workers: %s. The way back, and what they need: "
+    "docs/migrating.md#beside-a-3x-fleet"
 )
 
 
@@ -123,11 +128,12 @@ class FleetState:
         """What the generation means for a worker."""
         return BEHAVIOUR[self.version]
 
-    async def join(self, *, is_new: bool) -> None:
+    async def join(self, *, is_new: bool, others: Iterable[str] = ()) -> None:
         """At a start: find the fleet, and begin or change a generation where the file asks for it.
 
         Args:
             is_new: there is no lease.
+            others: owners of leases that are no workers of kcl-mld.
 
         Raises:
             UnservableFleet: the fleet is one that this worker can't serve.
@@ -146,6 +152,8 @@ class FleetState:
                 await self._pause()
                 if await self._read() is not None:
                     continue
+            if change is VersionChange.COMPATIBLE and (names := ", ".join(sorted(others))):
+                log.warning(_UPGRADING, self.layout.lease_table, names)
             if await self._write(stored, change):
                 version = TRANSITIONS[version][change]
                 self.has_begun = stored is None
@@ -342,7 +350,12 @@ class FleetWatch:
         if self._has_joined:
             await self._state.look()
         else:
-            await self._state.join(is_new=not (scan.leases or scan.broken))
+            others = {
+                lease.lease_owner
+                for lease in scan.leases
+                if lease.lease_owner is not None and lease.holder != lease.lease_owner
+            }
+            await self._state.join(is_new=not (scan.leases or scan.broken), others=others)
             self._has_joined = True
 
     async def run(self) -> None:

@@ -156,6 +156,10 @@ class IndexKeeper:
         return await (self._lock if is_assigned else self._elected).is_leader()
 
 
+#: Steps at which items move; before them only the state of the move changes.
+_MOVING = {TableStep.MOVE, TableStep.TAKE_BACK, TableStep.COMPLETE}
+
+
 class TableMigrator:
     """Moves the items of a fleet with three tables into one, one step at a time.
 
@@ -210,7 +214,8 @@ class TableMigrator:
         if step is None or not await self._lock.is_leader():
             return None
         if await self._take(step, stored):
-            log.warning("Moving the items of the fleet into the lease table: %s", step.value)
+            level = logging.WARNING if step in _MOVING else logging.INFO
+            log.log(level, "Move of the fleet's items into the lease table: %s", step.value)
             return step
         return None
 

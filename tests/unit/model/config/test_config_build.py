@@ -624,7 +624,7 @@ def test_defaults_of_the_file_are_those_of_the_configuration():
     plain = config()
     assert plain.leases == type(plain.leases)(table_name="app")
     assert plain.shards == type(plain.shards)()
-    assert plain.child == type(plain.child)(argv=("app.py",))
+    assert plain.child == type(plain.child)(argv=("app.py",), shown="app.py")
     assert plain.metrics == type(plain.metrics)()
     assert plain.retrieval == type(plain.retrieval)(mode=RetrievalMode.FANOUT)
     assert plain.fleet == type(plain.fleet)()

@@ -8,6 +8,7 @@ from mld.decide.fleet.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.fleet.state_history import ClientVersion
+from mld.services.fleet import fleet_state
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status
@@ -48,6 +49,37 @@ def test_a_new_application_is_one_of_3x_with_javas_item(client_version):
             "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
         }
         assert before == {"M": {"cv": {"S": "CLIENT_VERSION_INIT"}, "mb": {"S": "me"}}}
+
+    on_table(test)
+
+
+def test_an_upgrade_names_the_owners_that_may_be_too_old_before_it_is_begun(caplog):
+    async def test(world):
+        rows = []
+
+        def see(record):
+            rows.append(world.row("Migration3.0"))
+            return True
+
+        fleet_state.log.addFilter(see)
+        try:
+            me = state(world, client_version=ClientVersionConfig.UPGRADE)
+            await me.join(is_new=False, others={"java-2", "java-1"})
+        finally:
+            fleet_state.log.removeFilter(see)
+        assert caplog.messages[0].startswith("Beginning the upgrade to KCL 3.x")
+        assert "such workers: java-1, java-2." in caplog.messages[0]
+        assert rows[0] == {}
+        assert world.row("Migration3.0")
+
+    on_table(test)
+
+
+def test_an_upgrade_without_owners_of_others_has_no_such_warning(caplog):
+    async def test(world):
+        await state(world, client_version=ClientVersionConfig.UPGRADE).join(is_new=False)
+        assert world.row("Migration3.0")
+        assert "Beginning the upgrade" not in caplog.text
 
     on_table(test)
 
