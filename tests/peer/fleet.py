@@ -365,14 +365,27 @@ class Fleet:
 
     # -- workers -------------------------------------------------------------------------------
 
-    def ours(self, name: str, **properties: str) -> Worker:
+    def ours(self, name: str, *, ahead_s: float | None = None, **properties: str) -> Worker:
         """A worker of kcl-mld; of one stream unless the properties say more.
 
         Beside 2.x workers it begins no upgrade: they cannot list a table with such an item.
+
+        Args:
+            ahead_s: seconds by which its wall clock is ahead of the others'.
         """
         promise = NATIVE if self.client_version == NATIVE else f"{COMPATIBLE}_PHASE1"
         properties = {"clientVersionConfig": promise} | properties
-        return self._daemon(name, (sys.executable, "-m", "mld", "--properties"), properties)
+        command: tuple[str, ...] = (sys.executable, "-m", "mld", "--properties")
+        if ahead_s is not None:
+            file = self.folder / f"clock-{name}"
+            file.write_text(str(ahead_s))
+            command = (
+                sys.executable,
+                str(_ROOT / "tests/data/other_clock.py"),
+                str(file),
+                *command,
+            )
+        return self._daemon(name, command, properties)
 
     def multilang(self, name: str, version: str, **properties: str) -> Worker:
         """The unmodified Java MultiLangDaemon."""
