@@ -2,6 +2,7 @@
 
 import inspect
 import pathlib
+import re
 import shlex
 
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from mld.decide.children import lifecycle
 from mld.decide.fleet import client_version, leader_lock, table_migration
 from mld.decide.leases import lease_life
 from mld.model.config.config import KEYS
+from mld.model.fleet.verdict import Verdict
 from mld.model.spark import keys
 from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario
@@ -157,8 +159,19 @@ SECTIONS = {
 }
 
 
+def verdicts():
+    """The parts of docs/verdicts.md that ``kcl-mld explain --verdict`` prints from the wheel."""
+    text = (ROOT / "docs/verdicts.md").read_text("utf-8")
+    begin = text.index(f"## {next(iter(Verdict))}")
+    parts = text[begin : text.index("## A shard that is not read")]
+    parts = re.sub(r"<!--.*?-->\n", "", parts, flags=re.DOTALL)
+    # Where the target is a page of its own, it is named for those who have only the text.
+    return re.sub(r"\[([^]]+)\]\s*\(([^)]+)\)", lambda link: f"{link[1]} (docs/{link[2]})", parts)
+
+
 def main():
     """Write them."""
+    (ROOT / "mld/cli/verdicts.md").write_text(verdicts(), "utf-8")
     for (page, name), body in SECTIONS.items():
         path = ROOT / page
         path.write_text(with_section(path.read_text("utf-8"), name, body()), "utf-8")

@@ -6,6 +6,7 @@ import asyncio
 import re
 import textwrap
 from dataclasses import replace
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +27,7 @@ from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.tables import print_json
 from mld.decide.fleet.explain import Awaited, explain as explained, missing
 from mld.errors import ConfigError, ResourceMissing
-from mld.model.fleet.verdict import VerdictSeverity
+from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ _MOST_NAMED = 10
 NEEDS_A_PERSON = 7
 
 
+def _print_verdict(_context: click.Context, _option: click.Parameter, name: str | None) -> None:
+    """What a verdict means, from the package: needs no file and no network."""
+    if name is None:
+        return
+    text = resources.files("mld.cli").joinpath("verdicts.md").read_text("utf-8")
+    (part,) = (part for part in text.split("## ") if part.startswith(f"{name}\n"))
+    click.echo(part.rstrip())
+    raise click.exceptions.Exit(0)
+
+
 @click.command("explain")
 @takes_file_and_names("[SHARD]...")
 @looks_at_fleet(with_stalled_after=True)
@@ -55,6 +66,15 @@ NEEDS_A_PERSON = 7
     help="Look again and again for so long; default: two looks, failoverTimeMillis apart.",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@click.option(
+    "--verdict",
+    type=click.Choice([str(one) for one in Verdict], case_sensitive=False),
+    is_eager=True,
+    expose_value=False,
+    callback=_print_verdict,
+    metavar="NAME",
+    help="Print what a verdict means and what to do about it, then exit; needs no FILE.",
+)
 def explain(
     file: str,
     *,

@@ -15,7 +15,9 @@ from mld.cli.fleet_access import pause_with_progress, table_region
 from mld.cli.loading import read_config
 from mld.errors import NotFound
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
+from mld.model.fleet.verdict import Verdict
 from tests.fakes.lease_world import lease
+from tests.generated_docs import ROOT, verdicts
 from tests.sim.loop import run
 
 HEALTHY, DEAD = lease(0, lease_owner="blue-1"), lease(1, lease_owner="red\x1b")
@@ -83,6 +85,20 @@ def test_shards_of_one_cause_share_a_paragraph(properties, opened, capsys):
     assert "WARNING OWNER_SILENT shardId-000000000020" in lines
     assert "shardId-000000000010, and 1 more." in " ".join(line.strip() for line in lines)
     assert sum(line.startswith("  Why") for line in lines) == 2
+
+
+def test_each_verdict_is_explained_without_a_file(capsys):
+    for verdict in Verdict:
+        assert dispatch(["explain", "--verdict", verdict.lower()]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"{verdict}\n")
+        assert len(printed.splitlines()) > 2
+        assert "](" not in printed
+    assert dispatch(["explain", "--verdict", "FINE"]) == 2
+
+
+def test_what_the_command_prints_of_verdicts_is_what_the_page_says():
+    assert (ROOT / "mld/cli/verdicts.md").read_text("utf-8") == verdicts()
 
 
 def test_all_is_well(properties, opened, capsys):
