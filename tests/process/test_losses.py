@@ -37,7 +37,8 @@ def application(
 ) -> Iterator[Application]:
     """On an AWS of its own, whose clock moves."""
     with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
-        app = Application(aws, name, tmp_path, **properties)
+        # Dates of an endpoint that the file names count.
+        app = Application(aws, name, tmp_path, kinesisEndpoint=aws.kinesis_url, **properties)
         app.create_stream(shards)
         try:
             yield app
@@ -223,10 +224,13 @@ def test_a_shard_that_vanished_is_an_error_and_its_children_are_read_at_once(
         run = app.start()
         run.wait_for_log("MAY BE LOST")
         assert run.wait_for(lambda one: len(one.records()) == len(sent), 60), run.output
-        (line,) = said(run)
+        line, *of_children = said(run)
         assert '"level": "ERROR"' in line
         assert "those after 4" in line
         assert "of which no record is left" in line
+        # Their own records may have expired, too.
+        assert len(of_children) == 2
+        assert all("those between TRIM_HORIZON" in one for one in of_children)
         rows = app.items()
         assert rows[shard_id(0)]["checkpoint"] == "SHARD_END"
         assert rows[shard_id(0)]["childShardIds"] == [shard_id(1), shard_id(2)]
