@@ -66,7 +66,7 @@ class ShardEnd:
 
         Args:
             lease: the finished shard's, held by this worker.
-            children: of its last answer; empty when the shard vanished, then nothing is done.
+            children: of its last answer; for a shard that vanished see :meth:`create_heirs`.
 
         Raises:
             BlockedOnParent: the other parent of a merge has no row yet; keep the lease and repeat.

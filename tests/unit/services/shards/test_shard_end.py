@@ -68,6 +68,44 @@ async def test_a_vanished_shard_leaves_nothing():
 
 
 @simulated
+async def test_the_children_of_a_vanished_shard_begin_at_trim_horizon():
+    world = await started(position=Sentinel.LATEST)
+    end, row = world.shard_end(), await world.read(0)
+    await end.create_heirs(row, (LOWER, UPPER))
+    assert world.checkpoints() == {"0": "LATEST", "1": "TRIM_HORIZON", "2": "TRIM_HORIZON"}
+    world.at(1, "55")
+    await end.create_heirs(row, (LOWER, UPPER))
+    assert world.checkpoints() == {"0": "LATEST", "1": "55", "2": "TRIM_HORIZON"}
+
+
+@pytest.mark.parametrize("has_other", [True, False])
+@simulated
+async def test_a_merged_child_of_a_vanished_shard_is_left_to_the_other_parent(*, has_other):
+    world = await started(2)
+    if not has_other:
+        world.delete(1)
+    await world.shard_end().create_heirs(await world.read(0), (MERGED,))
+    assert ("2" in world.checkpoints()) is has_other
+
+
+@simulated
+async def test_grandchildren_go_on_for_a_vanished_shard():
+    world = await started()
+    grandchild = ChildShard(shard_id(5), (shard_id(1), shard_id(2)), HashRange(0, MAX_HASH_KEY))
+    await world.shard_end().create_heirs(await world.read(0), (grandchild,))
+    assert world.checkpoints() == {"0": "TRIM_HORIZON", "5": "TRIM_HORIZON"}
+
+
+@simulated
+async def test_a_vanished_shard_whose_own_row_is_gone_creates_nothing():
+    world = await started()
+    row = await world.read(0)
+    world.delete(0)
+    with pytest.raises(InvalidShardEnd, match="its own row is gone"):
+        await world.shard_end().create_heirs(row, (LOWER,))
+
+
+@simulated
 async def test_the_first_merge_parent_creates_the_child():
     world = await started(2)
     await world.shard_end().create_child_leases(await world.read(0), (MERGED,))
