@@ -140,6 +140,8 @@ class SimStream:
         self.is_deleted = False
         self.model.call("CreateStream", {"StreamName": name, "ShardCount": shards})
         self._stream = self.model.stream(name)
+        #: Those that the service has forgotten are among them.
+        self._ever: dict[str, Any] = {}
         epoch = self._stream.created_ms // 1000
         self.prefix = f"{ACCOUNT}:{name}:{epoch}:" if is_one_of_many else ""
         self.generations = [self]
@@ -163,12 +165,13 @@ class SimStream:
 
     @property
     def shards(self) -> dict[str, Any]:
-        """The model's shards by lease key."""
+        """The model's shards by lease key, forgotten ones too."""
         if not self.is_deleted:
             self.model.stream(self.name)  # do what is due
+        self._ever |= self._stream.shards
         if not self.prefix:
-            return self._stream.shards
-        found = (ShardView.of(shard, self.prefix) for shard in self._stream.shards.values())
+            return self._ever
+        found = (ShardView.of(shard, self.prefix) for shard in self._ever.values())
         return {shard.shard_id: shard for shard in found}
 
     @property

@@ -180,7 +180,7 @@ def loss_note(
         cause=cause,
         at_s=at_s,
         first=str(known.position),
-        first_s=known.until_s,
+        first_s=known.until_s or None,
         last=first[0],
         last_s=at_s if first[1] is None else first[1],
     )

@@ -106,6 +106,16 @@ def lease_of_child(parent: Lease, child: ChildShard) -> Lease:
     )
 
 
+def never_read(lease: Lease) -> Lease:
+    """The row of a shard that others should have had a lease for: what expired of it was not read.
+
+    Of a place that moves nothing is known.
+    """
+    if lease.checkpoint != TRIM_HORIZON:
+        return lease
+    return replace(lease, read=ReadNote(0.0, TRIM_HORIZON))
+
+
 def is_unused(lease: Lease, initial: ExtendedSequenceNumber) -> bool:
     """True for a row as a first sync writes it: nobody has ever owned it or stored a position."""
     return lease.lease_owner is None and lease.lease_counter == 0 and lease.checkpoint == initial

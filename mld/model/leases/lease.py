@@ -79,8 +79,9 @@ class Lease:
     @property
     def read_until_s(self) -> float | None:
         """Epoch seconds; all records that arrived before are checkpointed. None = not known."""
-        is_true = self.read is not None and self.read.holds_at(self.checkpoint)
-        return self.read.until_s if self.read is not None and is_true else None
+        if self.read is None or not self.read.holds_at(self.checkpoint):
+            return None
+        return self.read.until_s or None
 
     @property
     def is_finished(self) -> bool:

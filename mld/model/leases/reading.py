@@ -26,7 +26,7 @@ class ReadNote:
     """All records that arrived before a time are covered by a checkpoint.
 
     Attributes:
-        until_s: epoch seconds, by the clock of Kinesis.
+        until_s: epoch seconds, by the clock of Kinesis; 0 = none is known to be covered.
         checkpoint: a position that covers them; the note holds for it and for later ones.
     """
 

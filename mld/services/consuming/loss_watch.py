@@ -65,7 +65,7 @@ class LossWatch:
     def checkpoint_age_s(self) -> float | None:
         """Seconds; all records that are older are checkpointed. None = not known."""
         read = self._read_at(self._context.checkpointer.last)
-        return None if read is None else max(0.0, self._now_s() - read.until_s)
+        return max(0.0, self._now_s() - read.until_s) if read and read.until_s else None
 
     def notes(self, lease: Lease) -> RowNotes:
         """What a holder's write says besides; see ``LeaseStore.find_notes``."""

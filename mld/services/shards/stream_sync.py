@@ -16,6 +16,7 @@ from mld.decide.shards.shardsync import (
     leases_for_empty_table,
     leases_to_create,
     lost_children,
+    never_read,
     shard_filter,
     unexpected_children,
 )
@@ -196,6 +197,7 @@ class StreamSync:
         if leased:  # else the stream is new here, and nothing is missing
             for lease in planned:
                 self._report_missing(lease, is_open=lease.shard_id in open_ids)
+            planned = tuple(map(never_read, planned))
         created = (
             *(lease.lease_key for lease in restored),
             *await self._create(planned, may_write),
@@ -219,7 +221,8 @@ class StreamSync:
                 if listed.isdisjoint(lease.parent_shard_ids)
                 else "If it was deleted after use, its shard is read again.",
             )
-            await create_lease(self._store, lease, self._clock, self._metrics, CREATE_LEASE_IN_SYNC)
+            row = never_read(lease)
+            await create_lease(self._store, row, self._clock, self._metrics, CREATE_LEASE_IN_SYNC)
             restored.append(lease)
         return tuple(restored)
 

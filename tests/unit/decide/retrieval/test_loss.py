@@ -101,10 +101,10 @@ def test_risk(checkpoint, reading, retention, says):
 
 
 def test_sentences():
-    known = KnownReading(at(5), 0.0, 1.0)
+    known = KnownReading(at(5), 1.0, 2.0)
     lost = loss_note(LOST, PassCause.EXPIRED, known, NOW, ("9", 60.0))
     assert sentence(lost) == (
-        "records were LOST: those between 5 (read until 1970-01-01T00:00:00+00:00) and 9 "
+        "records were LOST: those between 5 (read until 1970-01-01T00:00:01+00:00) and 9 "
         "(1970-01-01T00:01:00+00:00): they were past the retention of the stream before they were read"
     )
     unknown = KnownReading(TRIM_HORIZON)
@@ -115,6 +115,8 @@ def test_sentences():
         "if there were any: its shard was past the retention of the stream before it was read to its "
         "end"
     )
+    never = loss_note(MAYBE, PassCause.TRIMMED, KnownReading(TRIM_HORIZON, 0.0), NOW, ("9", 60.0))
+    assert "between TRIM_HORIZON (not known when) and 9 " in sentence(never)
     undated = loss_note(MAYBE, PassCause.TRIMMED, known, NOW, ("9", None))
     assert undated.last_s == NOW
 

@@ -1,9 +1,9 @@
 """What the row of a new child says of its reading."""
 
-from mld.decide.shards.shardsync import lease_of_child
+from mld.decide.shards.shardsync import lease_of_child, never_read
 from mld.model.leases.lease import Lease
 from mld.model.leases.reading import ReadNote
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import ChildShard, HashRange
 
 CHILD = ChildShard("c", ("p",), HashRange(0, 9))
@@ -15,6 +15,15 @@ def test_a_child_has_nothing_older_than_what_was_read_of_its_parent():
     child = lease_of_child(parent, CHILD)
     assert child.read == ReadNote(7.0, TRIM_HORIZON)
     assert child.read_until_s == 7.0
+
+
+def test_a_shard_without_a_lease_was_never_read():
+    row = Lease(lease_key="p", shard_id="p", checkpoint=TRIM_HORIZON)
+    unread = never_read(row)
+    assert unread.read == ReadNote(0.0, TRIM_HORIZON)
+    assert unread.read_until_s is None
+    latest = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)
+    assert never_read(latest) is latest
 
 
 def test_nothing_is_known_below_a_parent_of_which_nothing_is_known():
