@@ -8,7 +8,8 @@ import logging
 import pytest
 
 from mld.local.kinesis.shard import next_sequence
-from mld.model.metrics import PASSED_TRIMMED, PassCause
+from mld.model.leases.lease_request import LeaseRequest
+from mld.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import FIRST, World
@@ -205,5 +206,36 @@ def test_a_child_that_does_not_checkpoint_is_a_risk(caplog):
         texts = [record.getMessage() for record in caplog.records]
         warned = [one for one in texts if "is checkpointed, and records stay for 86400 s" in one]
         assert len(warned) == 4  # from 19.2 h on, once an hour
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_forward", [True, False])
+def test_a_checkpoint_that_a_person_moves_forward_is_counted(is_forward):
+    async def main():
+        world = await opened()
+        (later,) = world.put(b"three")
+        request = LeaseRequest(
+            request_id="r",
+            verb="reset",
+            holder="w1",
+            expires_s=1e12,
+            sequence_number=later if is_forward else world.numbers[0],
+        )
+        now = world.clock.monotonic()
+        taken = await world.store.take(await world.row(), "w1")
+        held = world.renewer.hold(taken, now)
+        await world.dynamodb.update_item(
+            TableName="app",
+            Key={"leaseKey": {"S": FIRST}},
+            UpdateExpression="SET kclMldHolder = :me, kclMldRequest = :request",
+            ExpressionAttributeValues={":me": {"S": "w1"}, ":request": {"S": request.text}},
+        )
+        consumer = world.consumer(held)
+        await world.renewer.refresh(FIRST, held.token)
+        consumer.request_steer(request)
+        await consumer.run()
+        assert (await world.row()).checkpoint == request.position
+        assert counted(world, PASSED_RESET) == int(is_forward)
 
     run(main())
