@@ -166,7 +166,7 @@ def python_child_rows(aws, folder, quick):
         yield row_of(f"daemon and child, {size} B", rounds, size * records / 1e6)
 
 
-def python_child_beside_java(_aws, folder, _quick):
+def python_child_beside_java(_aws, folder, quick):
     """Yield a row a worker: Java's with amazon_kclpy, ours with it and with the stand-in.
 
     Raises:
@@ -178,7 +178,7 @@ def python_child_beside_java(_aws, folder, _quick):
     except fetched.Unavailable as error:
         raise SystemExit(f"Java's rows: {error}") from error
     real = libraries(folder)["amazon_kclpy"]
-    records, megabytes = 50_000, 50
+    records = 30_000 if quick else 100_000
     with StandInAws() as place:
         fill(place.client("kinesis"), "python", 4, records, 1000)
         for app, worker, java, path in (
@@ -187,7 +187,7 @@ def python_child_beside_java(_aws, folder, _quick):
             ("own", "kcl-mld, stand-in", None, None),
         ):
             spent = with_daemon(place, folder, "python", app, path, records, java)
-            worker_s, children_s = (seconds / megabytes * 100 for seconds in spent)
+            worker_s, children_s = (seconds / records * 100_000 for seconds in spent)
             yield {
                 "CPU s for 100 MB of 1 KB": worker,
                 "worker": f"{worker_s:.2f}",

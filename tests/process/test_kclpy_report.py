@@ -82,13 +82,13 @@ def test_the_log_says_once_for_a_program_that_it_has_the_stand_in_and_its_decode
 ) -> None:
     told = reported(caplog, [venv[0], str(program)], [venv[0], str(program), "again"])
     (text,) = told
-    assert text.startswith(f"{program}: the one that comes with kcl-mld, which decodes with json (")
+    assert text.startswith(f"{program}: the bundled one, which decodes with json (")
     put_msgspec(venv[1])
     caplog.clear()
     told = reported(caplog, [venv[0], "-u", str(program)], kclpy=Kclpy.BUNDLED)
     (text,) = told
     assert text.endswith(
-        f"comes with kcl-mld, which decodes with msgspec {metadata.version('msgspec')}"
+        f"the bundled one, which decodes with msgspec {metadata.version('msgspec')}"
     )
 
 

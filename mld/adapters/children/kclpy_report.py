@@ -132,4 +132,4 @@ def _finding(answer: bytes) -> str:
     if not any(place.startswith(str(SHIM)) for place in places):
         return f"{places[0]}, which decodes with json"
     advice = " (install msgspec there to decode for less)" if decoder == "json" else ""
-    return f"the one that comes with kcl-mld, which decodes with {decoder}{advice}"
+    return f"the bundled one, which decodes with {decoder}{advice}"
