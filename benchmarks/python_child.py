@@ -111,8 +111,8 @@ def alone(folder, path, use, batch, lines):
     return spent
 
 
-def with_daemon(aws, folder, stream, app, path, records, java=None):
-    """(CPU s of the worker, of its children) from the first initialize to the last record.
+def with_daemon(aws, folder, stream, app, path, records, shards=1, java=None):
+    """(CPU s of the worker, of its children) from the last initialize to the last record.
 
     Args:
         path: ``PYTHONPATH`` of the children; None = what the daemon gives them.
@@ -124,11 +124,13 @@ def with_daemon(aws, folder, stream, app, path, records, java=None):
         process,
         progress,
     ):
-        wait_until(lambda: progress.started() > 0, 300, process)
-        began = cpu_s(process.pid)
+        wait_until(lambda: progress.started() >= shards, 300, process)
+        began = {int(one.name): cpu_s(int(one.name)) for one in progress.folder.iterdir()}
+        began_s = cpu_s(process.pid)
         wait_until(lambda: progress.records() >= records, 600, process)
-        children = sum(cpu_s(int(one.name)) for one in progress.folder.iterdir())
-        return cpu_s(process.pid) - began, children
+        spent_s = cpu_s(process.pid) - began_s
+        children = [int(one.name) for one in progress.folder.iterdir()]
+        return spent_s, sum(cpu_s(pid) - began.get(pid, 0.0) for pid in children)
 
 
 def row_of(case, rounds, megabytes):
@@ -186,7 +188,7 @@ def python_child_beside_java(_aws, folder, quick):
             ("same", "kcl-mld, amazon_kclpy", None, real),
             ("own", "kcl-mld, stand-in", None, None),
         ):
-            spent = with_daemon(place, folder, "python", app, path, records, java)
+            spent = with_daemon(place, folder, "python", app, path, records, 4, java)
             worker_s, children_s = (seconds / records * 100_000 for seconds in spent)
             yield {
                 "CPU s for 100 MB of 1 KB": worker,
