@@ -140,3 +140,12 @@ class CancelsCommits(Protocol):
 
     def cancel(self, batches: Sequence[ShardBatch]) -> None:
         """Interrupt the commit of batches, if there is one; from another thread, perhaps twice."""
+
+
+@runtime_checkable
+class AsksS3(Protocol):
+    """A sink that counts its requests to S3."""
+
+    @property
+    def requests(self) -> int:
+        """How many this process has made, without those that delta-rs makes by itself."""

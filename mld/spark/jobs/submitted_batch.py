@@ -117,10 +117,16 @@ class SubmittedBatch:
 
 
 class Progress:
-    """Counts what was committed since the last line. Safe to call from any thread."""
+    """Counts what was committed since the last line. Safe to call from any thread.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        requests: how often the sink has asked S3 since this process began.
+    """
+
+    def __init__(self, clock: Callable[[], float], requests: Callable[[], int] = lambda: 0) -> None:
         self._clock = clock
+        self._requests = requests
+        self._requests_before = 0
         self._lock = threading.Lock()
         self._since = clock()
         #: The first job's end is a line of its own: a stream may have no second one for hours.
@@ -163,6 +169,10 @@ class Progress:
                 f"{self._writing_s:.1f} of {elapsed:.1f} s in Spark, "
                 f"{self._committing_s:.1f} s in commits"
             )
+            asked = self._requests()
+            if asked > self._requests_before:
+                line += f", {asked - self._requests_before} requests to S3"
+            self._requests_before = asked
             self._writing_s = self._committing_s = 0.0
             self._since = now
             self._next_line_at = now + _EVERY_S

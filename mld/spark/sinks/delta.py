@@ -104,6 +104,11 @@ class DeltaSink:
         self._files = self.store.jobs()
         self._layout: FileLayout | None = None
 
+    @property
+    def requests(self) -> int:
+        """As ``ports.AsksS3``."""
+        return self.store.requests
+
     def prepare(self, spark: SparkSession) -> None:
         """Look at the table, and sweep what dead processes left.
 

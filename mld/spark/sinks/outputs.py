@@ -130,6 +130,11 @@ class OutputsSink:
         self._positions = SteppedTable(DeltaLog(place), place.name, application, config.epoch)
         self._outputs = {name: self._output(name) for name in sorted(config.outputs)}
 
+    @property
+    def requests(self) -> int:
+        """As ``ports.AsksS3``."""
+        return self.store.requests + sum(each.requests for each in self._outputs.values())
+
     def prepare(self, spark: SparkSession) -> None:
         """Look at the tables, and remove what no commit can use any more.
 

@@ -26,9 +26,11 @@ from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
 from mld.spark.table.disk import sync
 from mld.spark.table.rules import fields_in, index_property
 from mld.spark.table.snapshot import (
+    LOG,
     NO_HOOKS,
     Snapshot,
     actions_in,
+    entry_name,
     information_in,
     numbers_in,
     with_numbers,
@@ -46,12 +48,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from mld.spark.table.own_entry import FollowedTable
     from mld.spark.table.store import Store
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
 _HINT = "_last_checkpoint"
 _log = logging.getLogger(__name__)
-_LOG = "_delta_log"
 #: Commits between two log checkpoints of this process.
 CHECKPOINT_EVERY = 100
 #: Of a table that is made here. Each commit lists the log, which has one entry a commit, and some
@@ -126,6 +128,7 @@ class DeltaLog:
         self._shortened_at = -1
         self._files_told = 0
         self._last_seen: Snapshot | None = None
+        self._followed: FollowedTable | None = None
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot | None]:
@@ -143,6 +146,52 @@ class DeltaLog:
         snapshot, entry = found
         if self._root is not None:
             self._sync_entries(snapshot.version)
+        with self._kept(snapshot, entry):
+            yield snapshot
+
+    @contextlib.contextmanager
+    def to_append(self) -> Iterator[Snapshot | None]:
+        """The table at a version of late, durably, for a plain append; None if it is not there.
+
+        In S3 it may be at a later version by now: the commit finds that out, for less.
+
+        Raises:
+            SinkUnavailable: the log can't be read.
+        """
+        if self._root is not None:
+            with self.snapshot() as table:
+                yield table
+            return
+        with self._lock:
+            followed, self._followed = self._followed, None
+        if followed is None or not followed.is_current():
+            if (found := self._refreshed() or self._fresh()) is None:
+                self._last_seen = None
+                yield None
+                return
+            followed = self._follow(*found)
+            if followed is None:
+                self._last_seen = found[0]
+                with self._kept(*found) as table:
+                    yield table
+                return
+        self._last_seen = followed
+        yield followed
+        if followed.is_sound:
+            with self._lock:
+                self._followed = followed
+
+    def _follow(self, opened: Snapshot, entry: object) -> FollowedTable | None:
+        from mld.spark.table.own_entry import follow  # noqa: PLC0415 - for S3 alone
+        from mld.spark.table.s3_store import Bucket  # noqa: PLC0415
+
+        if entry is None or not isinstance(self._store, Bucket):
+            return None
+        return follow(self._store, opened, entry)
+
+    @contextlib.contextmanager
+    def _kept(self, snapshot: Snapshot, entry: object) -> Iterator[Snapshot]:
+        """A snapshot that is brought up to date by whoever needs one next."""
         yield snapshot
         if snapshot.is_sound and entry is not None:
             with self._lock:
@@ -235,7 +284,7 @@ class DeltaLog:
         with self._lock:
             self._shortened_at = table.version()
         if self._root is not None:
-            log = self._root / _LOG
+            log = self._root / LOG
             for path in (*log.glob("*.checkpoint*.parquet"), log / "_last_checkpoint"):
                 _sync(path)
             _sync(log)
@@ -298,7 +347,7 @@ class DeltaLog:
         except SparkChildError:
             raise
         except Exception as error:
-            damage = "" if self._root is None else damage_in(self._root / _LOG)
+            damage = "" if self._root is None else damage_in(self._root / LOG)
             text = f"{self._uri} can't be opened: {in_a_line(error)}{damage}"
             raise SinkUnavailable(text) from error
 
@@ -312,7 +361,7 @@ class DeltaLog:
     def _sync_entries(self, version: int) -> None:
         """What is seen is durable: its writer may have been killed before its disk answered."""
         assert self._root is not None
-        log = self._root / _LOG
+        log = self._root / LOG
         if self._synced >= version:
             return
         begin = self._synced + 1 if self._synced >= 0 else max(0, version - _SYNC_BACK)
@@ -339,11 +388,6 @@ class DeltaLog:
                 changed.update(each for each in path.parents if each.is_relative_to(self._root))
         for directory in changed:
             _sync(directory)
-
-
-def entry_name(version: int) -> str:
-    """Where the log's entry of a version lies, from the table on."""
-    return f"{_LOG}/{version:020}.json"
 
 
 def open_table(store: Store, version: int | None = None) -> DeltaTable:

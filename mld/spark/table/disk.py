@@ -55,6 +55,7 @@ class Directory:
         self._root = root
         self.name = str(root)
         self.directory: Path | None = root
+        self.requests = 0
 
     def options(self) -> Mapping[str, str]:
         """As ``Store``: none."""

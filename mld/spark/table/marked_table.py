@@ -32,6 +32,7 @@ from mld.spark.table.marks import (
     transactions,
 )
 from mld.spark.table.rules import refused_type
+from mld.spark.table.snapshot import Overtaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: How often others may be faster at once, before there is a pause.
+_MOST_OVERTAKEN = 30
 #: Before the tries of a commit after the first, in s; 8 s in all, less what the calls take.
 PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
 
@@ -186,8 +189,9 @@ class MarkedTable:
             numbers |= transactions(batch.shard, batch.to, identity)
         before: dict[ShardKey, int | None] | None = None
         last: Exception | None = None
+        look = self._log.to_append if self._change.keeps_files else self._log.snapshot
         for pause_s in (*PAUSES_S, None):
-            with self._log.snapshot() as table:
+            with look() as table:
                 if table is None:
                     raise SinkRefused(f"{self._name}: the table is gone; {NEW_EPOCH}")
                 if before is None:
@@ -199,13 +203,39 @@ class MarkedTable:
                 if pause_s is None:
                     break
                 if any(self._misfit(table, file) for file in files):
+                    table.is_sound = False  # it may be older than what they fit
                     self._admit(files)  # or the table was changed since they were examined
                     continue
-                last = self._tried(table, files, numbers)
-                if last is None and self._log.tells(table.version + 1, numbers):
-                    return self._stands(batches, identity)
+                found, last = self._insist(table, files, numbers, before, identity, batches)
+                if found is not None:
+                    return found
             self._pause(pause_s)
         raise last or BatchFailed(f"{self._name}: commits leave no trace in the table")
+
+    def _insist(
+        self,
+        table: Snapshot,
+        files: Sequence[Staged],
+        numbers: Mapping[str, int],
+        before: Mapping[ShardKey, int | None],
+        identity: int,
+        batches: Sequence[ShardBatch],
+    ) -> tuple[Mapping[ShardKey, CommitOutcome] | None, Exception | None]:
+        """Commit on the snapshot that was judged; again at once, and judged again, if others were faster.
+
+        Returns:
+            what became of it, None = that is not known; and what the last try raised.
+        """
+        last = self._tried(table, files, numbers)
+        for _ in range(_MOST_OVERTAKEN):
+            if not isinstance(last, Overtaken) or not table.is_sound:
+                break
+            if (found := self._judged(table, before, identity, batches)) is not None:
+                return found, last
+            last = self._tried(table, files, numbers)
+        if last is None and (table.stands or self._log.tells(table.version + 1, numbers)):
+            return self._stands(batches, identity), None
+        return None, last
 
     def _judged(
         self,

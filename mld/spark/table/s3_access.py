@@ -96,6 +96,18 @@ class ListedObject(NamedTuple):
     modified_ms: int
 
 
+class StoredObject(NamedTuple):
+    """An object that was read.
+
+    Attributes:
+        content: of it.
+        tag: tells it from others of its name (``ETag``).
+    """
+
+    content: bytes
+    tag: str
+
+
 class S3Access:
     """Requests to one bucket. Nothing is asked before the first use; safe to use from any thread."""
 
@@ -103,6 +115,8 @@ class S3Access:
         self.bucket = bucket
         self._lock = threading.Lock()
         self._found: tuple[Any, BucketPlace] | None = None
+        #: How many calls were made; not those that botocore repeats, nor those of delta-rs.
+        self.calls = 0
 
     @property
     def reach(self) -> BucketPlace:
@@ -120,27 +134,40 @@ class S3Access:
         Raises:
             StoreError: it can't be read.
         """
+        found = self.read(key)
+        return None if found is None else found.content
 
-        def read(client: Any) -> bytes:
-            body: bytes = client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
-            return body
+    def read(self, key: str) -> StoredObject | None:
+        """An object with its tag; None if it is not there.
+
+        Raises:
+            StoreError: it can't be read.
+        """
+
+        def read(client: Any) -> StoredObject:
+            answer = client.get_object(Bucket=self.bucket, Key=key)
+            return StoredObject(answer["Body"].read(), answer["ETag"])
 
         return self._unless_missing(f"read {key}", read)
 
-    def put(self, key: str, content: bytes, *, is_new: bool = False) -> None:
+    def put(self, key: str, content: bytes, *, is_new: bool = False) -> str:
         """Make an object; it is durable once this returns.
 
         Args:
             is_new: True = it must not be there yet.
 
+        Returns:
+            its tag.
+
         Raises:
             StoreError: it may be there or not.
         """
         only = {"IfNoneMatch": "*"} if is_new else {}
-        self._asked(
+        answer = self._asked(
             f"write {key}",
             lambda client: client.put_object(Bucket=self.bucket, Key=key, Body=content, **only),
         )
+        return str(answer["ETag"])
 
     def delete(self, key: str) -> None:
         """Remove an object; quiet if it is gone.
@@ -160,8 +187,7 @@ class S3Access:
         """
 
         def look(client: Any) -> object:
-            found = client.head_object(Bucket=self.bucket, Key=key)
-            return found["ETag"], found["LastModified"], found["ContentLength"]
+            return client.head_object(Bucket=self.bucket, Key=key)["ETag"]
 
         return self._unless_missing(f"look at {key}", look)
 
@@ -225,6 +251,8 @@ class S3Access:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
         client = self._ready()[0]
+        with self._lock:
+            self.calls += 1
         try:
             return ask(client)
         except ClientError as error:

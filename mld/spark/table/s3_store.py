@@ -98,6 +98,27 @@ class Bucket:
         content = self.access.get(self.key(path))
         return None if content is None else content.decode()
 
+    def create(self, path: str, content: bytes) -> object:
+        """Make a file that must not be there yet; its stamp.
+
+        Raises:
+            StoreError: it may be there or not.
+        """
+        return self.access.put(self.key(path), content, is_new=True)
+
+    def read(self, path: str) -> tuple[bytes, object] | None:
+        """A small file with its stamp; None if it is not there.
+
+        Raises:
+            StoreError: it can't be read.
+        """
+        return self.access.read(self.key(path))
+
+    @property
+    def requests(self) -> int:
+        """As ``Store``."""
+        return self.access.calls
+
     def names(self, suffix: str) -> Sequence[str]:
         """As ``Store``."""
         return [name for name, _ in self._named(suffix)]

@@ -46,8 +46,19 @@ if TYPE_CHECKING:
 #: Beyond so many entries delta-rs is asked again, which reads a log checkpoint.
 MOST_ENTRIES = 50
 _log = logging.getLogger(__name__)
+#: The directory of a table's log.
+LOG = "_delta_log"
 #: What may follow a commit is done apart from it.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def entry_name(version: int) -> str:
+    """Where the log's entry of a version lies, from the table on."""
+    return f"{LOG}/{version:020}.json"
+
+
+class Overtaken(Exception):
+    """Another commit has the version that this one was for; what it says is known now."""
 
 
 def actions_in(text: str) -> list[dict[str, Any]]:
@@ -147,6 +158,8 @@ class Snapshot:
         self._entry = entry
         self.table = table
         self.is_sound = True
+        #: True once the last commit on it is known to stand.
+        self.stands = False
         self.version = table.version()
         self.opened_at = self.version if opened_at is None else opened_at
         self.numbers = numbers or AppNumbers(self.version)

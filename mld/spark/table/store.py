@@ -77,6 +77,10 @@ class Store(Protocol):
     def directory(self) -> Path | None:
         """Where it is on a file system, on which a writer waits for the disk; None = S3."""
 
+    @property
+    def requests(self) -> int:
+        """How often this process has asked a service, without what delta-rs asks by itself."""
+
     def options(self) -> Mapping[str, str]:
         """For delta-rs.
 

@@ -30,11 +30,18 @@ from mld.model.masking import printable
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK
-from mld.spark.table.delta_log import DeltaLog, commits, entry_name, in_a_line, open_table
+from mld.spark.table.delta_log import DeltaLog, commits, in_a_line, open_table
 from mld.spark.table.epoch import TableEpoch, epochs_of
 from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
 from mld.spark.table.rules import fields_in
-from mld.spark.table.snapshot import NO_HOOKS, Snapshot, numbers_in, writer_properties
+from mld.spark.table.snapshot import (
+    LOG,
+    NO_HOOKS,
+    Snapshot,
+    entry_name,
+    numbers_in,
+    writer_properties,
+)
 from mld.spark.table.store import open_store
 from mld.spark.table.upkeep_options import UNNAMED_H, parse
 
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
 
     from mld.spark.table.store import Store
 
-_LOG, _TRANSACTION = "_delta_log", "txn"
+_TRANSACTION = "txn"
 _MIB = 1024 * 1024
 #: A worker changes the table's properties once in a hundred commits.
 _MOST_TRIES = 10
@@ -160,7 +167,7 @@ def _restored(store: Store, table: Snapshot, given: int | None) -> tuple[int, in
 def _shards(store: Store) -> list[ShardKey]:
     """Every shard of which the log has a mark."""
     found: set[ShardKey | None] = set()
-    log = store.below(_LOG)
+    log = store.below(LOG)
     for name in log.names(""):
         found.update(map(shard_of, _ids_in(log, name)))
     return [shard for shard in found if shard is not None]
