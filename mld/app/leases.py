@@ -17,6 +17,7 @@ from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import UnreadableRows, every
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.services.leases.newcomer import Newcomer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,7 @@ class LeaseWiring:
         self._store = LeaseStore(
             dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream
         )
+        self._store.newcomer = Newcomer(worker, runtime.ids.new_id(), clock)
         self._renewer = LeaseRenewer(
             self._store, leases, worker, clock, rng, runtime.ids, metrics, self._failing("renewing")
         )

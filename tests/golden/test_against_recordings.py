@@ -11,6 +11,7 @@ from mld.errors import ConfigError
 from mld.model.config.build import build_config
 from mld.model.leases.lease_item import STREAM_MARK
 from mld.model.leases.lease_request import HOLDER
+from mld.model.leases.newcomer import NEWCOMER
 from mld.model.leases.reading import READ_UNTIL
 from protocol import transcripts
 from tests.fakes.children import ScriptedChild, ScriptedChildren
@@ -210,7 +211,7 @@ def attributes(row: dict[str, Any]) -> dict[str, str]:
     return {
         name: next(iter(value))
         for name, value in row.items()
-        if name not in ONLY_3X and name not in (STREAM_MARK, HOLDER, READ_UNTIL)
+        if name not in ONLY_3X and name not in (STREAM_MARK, HOLDER, NEWCOMER, READ_UNTIL)
     }
 
 

@@ -10,6 +10,7 @@ from mld.model.fleet.state_history import migration_from_item, migration_to_item
 from mld.model.fleet.worker_metrics import metrics_from_item, metrics_to_item
 from mld.model.leases.lease_item import is_lease_item, lease_from_item, lease_to_item
 from mld.model.leases.lease_request import HOLDER
+from mld.model.leases.newcomer import NEWCOMER
 from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 from tests.fakes.lease_world import World, lease
@@ -43,7 +44,7 @@ def sorted_sets(item):
 
 def comparable(item):
     """Without order in sets, without what only 3.x writes, and without who of us holds it."""
-    left_out = {*ONLY_3X, HOLDER}
+    left_out = {*ONLY_3X, HOLDER, NEWCOMER}
     return {name: value for name, value in sorted_sets(item).items() if name not in left_out}
 
 

@@ -32,11 +32,14 @@ _SOMETIMES = {
     "kclMldStream": "S",
     # until when they know that they have read, and checkpointed
     "kclMldReadUntil": "S",
+    # that they are new to a fleet of 2.x
+    "kclMldNewcomer": "S",
 }
 #: What differs from worker to worker and from moment to moment.
 _OF_THE_MOMENT = {
     *("leaseOwner", "kclMldHolder", "leaseCounter", "ownerSwitchesSinceCheckpoint", "checkpoint"),
     *("checkpointSubSequenceNumber", "childShardIds", "throughputKBps", "kclMldReadUntil"),
+    "kclMldNewcomer",
 }
 #: What the library writes since 3.5 when it makes a lease, and so do we.
 SINCE_3_5 = {"entityType": {"S": "LEASE"}}

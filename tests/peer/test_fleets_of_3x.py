@@ -5,12 +5,15 @@ A flip takes ten minutes, as in Java.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.model.fleet.entities import FAILED_LIFE
+from mld.model.fleet.worker_life import FailedLife, failed_life_to_item
 from tests.peer import fetched, rows
 from tests.peer.fleet import NATIVE
 from tests.peer.judge import Shard
@@ -268,3 +271,45 @@ def test_a_java_2x_worker_takes_nothing_from_a_table_of_3_5(new_fleet):
     assert rows.faults(fleet.rows(), many=False) == []
     assert verdict.faults == []
     assert (verdict.doubled, verdict.by_worker.keys()) == (0, {first.name, second.name})
+
+
+@pytest.fixture
+def java_3_5_1() -> Java:
+    try:
+        fetched.many_streams("3.5.1")
+    except fetched.Unavailable as error:
+        pytest.skip(f"Java 3.5.1: {error}")
+    return Java("3.5.1", is_daemon=False)
+
+
+@pytest.mark.peer
+def test_a_java_leader_gives_no_leases_to_processes_that_failed(new_fleet, java_3_5_1):
+    """It lists the table with their items, and says nothing about them."""
+    fleet = new_fleet({"orders": 4}, NATIVE)
+    theirs = java_3_5_1.start(fleet, "theirs-1")
+    fleet.until_it_holds(theirs, 4)
+    fleet.until(lambda: fleet.leader == theirs.name, "theirs-1 leads", LEADER_S)
+    lives = [
+        FailedLife(
+            instance=f"life-{number}",
+            worker_id=f"gone-{number}",
+            lived_s=5,
+            failed_at_s=int(time.time()),
+            why="its child failed at initialize (exit status 1)",
+            lease_key="no lease" if number else None,
+            position="1" if number else None,
+        )
+        for number in range(3)
+    ]
+    for life in lives:
+        item = failed_life_to_item(life, "leaseKey")
+        fleet.dynamodb.put_item(TableName=fleet.application, Item=item)
+    second = java_3_5_1.start(fleet, "theirs-2")
+    fleet.until_it_holds(second, 2)
+    fleet.until_all_is_read()
+    assert {one.key for one in lives} <= fleet.states().keys()
+    assert {row["leaseOwner"]["S"] for row in fleet.rows().values()} == {"theirs-1", "theirs-2"}
+    for worker in (theirs, second):
+        assert [line for line in worker.output.splitlines() if FAILED_LIFE in line] == []
+        assert [line for line in worker.output.splitlines() if "ERROR" in line] == []
+    assert fleet.verdict().faults == []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mld import app
-from mld.decide.fleet.crash_loop import MOST_WAIT_S
+from mld.decide.leases.newcomers import MOST_WAIT_S
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
@@ -225,6 +225,7 @@ class Fleet:
         node = Node(self, worker_id or f"w{number}", rng, number)
         vars(node.gate.weather).update(self.plan.weather)
         self.nodes.append(node)
+        self.judges.table.started(node.worker_id)
         node.start()
         return node
 

@@ -45,6 +45,7 @@ _TYPES = {
     "kclMldSkip": "SS",
     "kclMldReadUntil": "S",
     "kclMldLoss": "S",
+    "kclMldNewcomer": "S",
     "streamName": "S",
     "shardId": "S",
     "team": "S",
@@ -60,6 +61,7 @@ _TRANSIENT = {
     "kclMldPausedUntil",
     "kclMldFailure",
     "kclMldSkip",
+    "kclMldNewcomer",
 }
 _MANDATORY = (
     "leaseKey",

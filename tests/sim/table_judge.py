@@ -195,6 +195,10 @@ class TableJudge:
         if new is None and actor != old:
             self._court.convict("S2", f"{actor} took {key} away from {old}")
 
+    def started(self, worker: str) -> None:
+        """A process began under that id, and knows nothing of what another one has stolen."""
+        self._stole_s.pop(worker, None)
+
     def _check_pause(self, worker: str | None, now: float) -> None:
         since_s = now - self._stole_s.get(worker, float("-inf"))
         self._stole_s[worker] = now

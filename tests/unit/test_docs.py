@@ -298,7 +298,7 @@ NOT_KEYS = (
     | {"firstArrivalMillis", "firstFailedAtMillis", "firstSequenceNumber", "firstSubSequenceNumber"}
     | {"lastArrivalMillis", "lastSequenceNumber", "lastSubSequenceNumber", "recordCount"}
     | {"stderrTail", "streamCreatedAt", "workerId"}
-    | {"kclMldReadUntil", "kclMldLoss", "untilMillis"}
+    | {"kclMldNewcomer", "kclMldReadUntil", "kclMldLoss", "untilMillis"}
     | {"kclMldHolder", "kclMldPausedUntil", "kclMldRequest", "kclMldSteered"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}

@@ -15,17 +15,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mld.decide.leases.newcomers import MOST_WAIT_S, QUIET_S, SOON_S
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from mld.model.fleet.worker_life import FailedLife
 
-#: A worker that fails within so many seconds of its start, or of the end of its wait, crashed.
-SOON_S = 60.0
-#: Longest time that a newcomer waits for its first leases.
-MOST_WAIT_S = 300.0
-#: Without a crash for so long, newcomers are trusted at once again.
-QUIET_S = 600.0
 #: So many items of failed lives stay in the table: more make nobody wait longer.
 MOST_LIVES = 20
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from mld.decide.clock_offset import offset_text, wrong_by_s
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
-from mld.decide.fleet.crash_loop import MOST_WAIT_S, SOON_S, poisoned
+from mld.decide.fleet.crash_loop import poisoned
 from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
+from mld.decide.leases.newcomers import MOST_WAIT_S, SOON_S, failed_marks
 from mld.decide.leases.steering import asked_facts
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
@@ -181,6 +182,7 @@ def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
             todo="go on with kcl-mld leases migrate",
         )
     yield from _crash_loop(watch)
+    yield from _failed_newcomers(watch, rules)
     items = watch.last.items
     if items is None:
         yield Conclusion(
@@ -237,6 +239,29 @@ def _crash_loop(watch: Snapshots) -> Iterator[Conclusion]:
         severity=VerdictSeverity.WARNING,
         cause=f"{cause}, the last of them {', before it '.join(named)}{more}",
         todo=todo,
+    )
+
+
+def _failed_newcomers(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
+    """The same in a fleet of 2.x, by the marks in its rows."""
+    last = watch.last
+    alive = {key for key in last.leases if watch.still_s(key) <= rules.failover_s}
+    found = failed_marks(last.leases.values(), alive, "", last.wall_s)
+    lives = {mark.instance: (key, mark) for key, mark in found.items()}
+    if len(lives) < 2:
+        return
+    latest = sorted(lives.values(), key=lambda one: one[1].at_s, reverse=True)
+    named = [
+        f"{mark.worker_id}, which took {key} {max(0.0, last.wall_s - mark.at_s):.0f} s ago"
+        for key, mark in latest[:_NAMED]
+    ]
+    yield Conclusion(
+        subject="fleet",
+        verdict=Verdict.CRASH_LOOP,
+        severity=VerdictSeverity.WARNING,
+        cause=f"{len(lives)} processes failed soon after they took leases, the last of them "
+        f"{', before it '.join(named)}; newcomers take one lease first",
+        todo="see the log of one of these workers for why it ended: docs/operations.md",
     )
 
 

@@ -10,6 +10,7 @@ from mld.model.leases.containment import NO_FAILURE
 if TYPE_CHECKING:
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease_request import LeaseRequest
+    from mld.model.leases.newcomer import NewcomerMark
     from mld.model.leases.reading import LossNote, ReadNote
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
@@ -47,6 +48,7 @@ class Lease:
         read: until when the shard is known to have been read (``kclMldReadUntil``, ours alone); also
             one that the checkpoint makes void, see :attr:`read_until_s`.
         loss: records that were lost, or may be (``kclMldLoss``, ours alone).
+        newcomer: who took it while it was new to its fleet (``kclMldNewcomer``, ours alone).
     """
 
     lease_key: str
@@ -71,6 +73,7 @@ class Lease:
     paused_until_s: float | None = None
     read: ReadNote | None = None
     loss: LossNote | None = None
+    newcomer: NewcomerMark | None = None
 
     def has_done(self, request: LeaseRequest) -> bool:
         """True when that request was the last one that was carried out."""

@@ -31,6 +31,7 @@ from mld.model.leases.lease_request import (
     LeaseRequest,
     request_from,
 )
+from mld.model.leases.newcomer import NEWCOMER, newcomer_mark_of
 from mld.model.leases.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
@@ -125,6 +126,7 @@ def lease_from_item(item: Item) -> Lease:
         request=request_in(item),
         steered=note_in(item),
         paused_until_s=_paused_until_s(item),
+        newcomer=newcomer_mark_of(_own_text(item, NEWCOMER)) if NEWCOMER in item else None,
         read=read_note_of(_own_text(item, READ_UNTIL)) if READ_UNTIL in item else None,
         loss=loss_note_of(_own_text(item, LOSS)) if LOSS in item else None,
     )

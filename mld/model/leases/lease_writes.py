@@ -22,6 +22,7 @@ from mld.model.leases.lease_item import (
     stream_attributes,
 )
 from mld.model.leases.lease_request import HOLDER, REQUEST
+from mld.model.leases.newcomer import NEWCOMER
 from mld.model.leases.reading import COARSE_S, LOSS, READ_UNTIL
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
+    from mld.model.leases.newcomer import NewcomerMark
     from mld.model.leases.reading import RowNotes
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
@@ -248,6 +250,23 @@ def noting(write: LeaseWrite, notes: RowNotes) -> LeaseWrite:
     if not attributes:
         return write
     return replace(write, after=after, request=_with_attributes(write.request, attributes))
+
+
+def marking_newcomer(write: LeaseWrite, mark: NewcomerMark) -> LeaseWrite:
+    """A write that also leaves the mark of a newcomer."""
+    request = _with_attributes(write.request, {NEWCOMER: {"S": mark.text()}})
+    return replace(write, after=replace(write.after, newcomer=mark), request=request)
+
+
+def without_newcomer(write: LeaseWrite) -> LeaseWrite:
+    """A write that also removes the mark of a newcomer; the same where the row has none."""
+    if write.before.newcomer is None:
+        return write
+    sets, add, added = str(write.request["UpdateExpression"]).partition(" ADD ")
+    head, remove, removed = sets.partition(" REMOVE ")
+    names = f"{NEWCOMER}, {removed}" if remove else NEWCOMER
+    request = {**write.request, "UpdateExpression": f"{head} REMOVE {names}{add}{added}"}
+    return replace(write, after=replace(write.after, newcomer=None), request=request)
 
 
 def _with_attributes(

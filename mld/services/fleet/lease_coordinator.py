@@ -123,6 +123,8 @@ class LeaseCoordinator:
             lease_key: of the lease whose child failed.
         """
         held = None if lease_key is None else self.renewer.get(lease_key)
+        if failure is not None and self.store.newcomer is not None:
+            self.store.newcomer.fail(lease_key)
         self.member.leave(failure, None if held is None else held.lease)
         self.acquisition.stop()
         self.renewer.stop_regaining()

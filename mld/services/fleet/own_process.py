@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.crash_loop import MOST_WAIT_S, SOON_S
+from mld.decide.leases.newcomers import MOST_WAIT_S, SOON_S
 from mld.errors import AwsError, ChildFailed
 from mld.model.fleet.worker_life import FailedLife, Instance
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import UnreadableRows
+    from mld.services.leases.newcomer import Newcomer
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,8 @@ class LeaseStore:
         self.find_stream_mark: Callable[[], str | None] = lambda: None
         #: What the consumer of a lease knows that its holder's writes say besides.
         self.find_notes: FindNotes = _no_notes
+        #: What this process says in the rows that it takes; None = nothing.
+        self.newcomer: Newcomer | None = None
         #: Its name, which is always known.
         self.stream_name: str | None = None
 
@@ -294,6 +297,8 @@ class LeaseStore:
         for _ in range(WRITE_TRIES):
             write = marking(await make(lease), self.find_stream_mark())
             write = noting(write, self.find_notes(write.after))
+            if self.newcomer is not None:
+                write = self.newcomer.holding(write)
             unanswered: UnknownOutcome | None = None
             try:
                 answer = await self._dynamodb.update_item(
@@ -322,8 +327,13 @@ class LeaseStore:
 
     # -- taking -----------------------------------------------------------------------------------
 
-    async def take(self, lease: Lease, worker_id: str) -> Lease | None:
+    async def take(self, lease: Lease, worker_id: str, *, steals: bool = False) -> Lease | None:
         """Become the owner of a lease as it was scanned.
+
+        Args:
+            lease: the row.
+            worker_id: of this worker.
+            steals: the present owner lives.
 
         Returns:
             The row as written, or None when somebody else was faster.
@@ -332,6 +342,8 @@ class LeaseStore:
         unanswered = False
         for _ in range(WRITE_TRIES):
             write = taking(lease, worker_id)
+            if self.newcomer is not None:
+                write = self.newcomer.taking(write, steals=steals)
             try:
                 await self._dynamodb.update_item(TableName=self.table_name, **write.request)
             except ConditionFailed as refused:

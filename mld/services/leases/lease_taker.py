@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
+from mld.decide.leases.newcomers import SOON_S, Probation, failed_marks, probation
 from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.model.metrics import (
@@ -123,6 +124,7 @@ class LeaseTaker(LeaseAcquisition):
             prefer_very_old=config.enable_priority,
         )
         self._seen: dict[str, Sighting] = {}
+        self._is_on_probation = False
 
     async def run(self) -> None:
         """Look at once, then with Java's pause and whenever woken, until stopped or cancelled.
@@ -167,15 +169,18 @@ class LeaseTaker(LeaseAcquisition):
             return TakeOutcome(None)
         leases = tuple(lease for lease in scan.leases if self._is_read(lease))
         self._seen = look(self._seen, leases, scan.finished_at)
+        held = frozenset(one.lease.lease_key for one in self._renewer.held())
+        on_probation = self._probation(leases, scan.finished_at)
         plan = plan_taking(
             leases,
             self._seen,
             scan.finished_at,
             self._worker_id,
-            frozenset(held.lease.lease_key for held in self._renewer.held()),
-            limits,
+            held,
+            limits if on_probation.may_steal else replace(limits, max_steal=0),
             self._rng,
         )
+        plan = on_probation.of(plan, len(held))
         self._report(plan)
         self._refusal = None
         taken: list[str] = []
@@ -190,7 +195,7 @@ class LeaseTaker(LeaseAcquisition):
                 left.append(lease.lease_key)
                 return
             try:
-                success = await self._take(lease)
+                success = await self._take(lease, steals=plan.reason is TakeReason.STEAL)
             except Exception:
                 # A defect in one take must not cut off the others, whose writes may have happened.
                 log.exception("Taking lease %s failed unexpectedly", lease.lease_key)
@@ -224,17 +229,49 @@ class LeaseTaker(LeaseAcquisition):
             lease.lease_counter,
         )
 
-    async def _take(self, lease: Lease) -> bool:
+    def _probation(self, leases: tuple[Lease, ...], now: float) -> Probation:
+        """What this process may take while it is new, and others like it fail."""
+        newcomer, failover_s = self._store.newcomer, self._config.failover_s
+        if newcomer is None or newcomer.is_proven:
+            return Probation()
+        alive = {
+            one.lease_key
+            for one in leases
+            if one.lease_owner is not None and now - self._seen[one.lease_key].seen_at <= failover_s
+        }
+        failed = failed_marks(leases, alive, newcomer.instance, self._clock.service())
+        after = probation(
+            failed,
+            self._seen,
+            now,
+            lived_s=newcomer.lived_s,
+            failover_s=failover_s,
+            patience_s=failover_s + self._config.taker_interval_s,
+        )
+        if failed and not self._is_on_probation:
+            lives = len({mark.instance for mark in failed.values()})
+            last = max(failed.values(), key=lambda mark: mark.at_s)
+            log.warning(
+                "%s failed soon after taking leases, the last one as worker %s, so this worker takes "
+                "one lease first, and more when it has held it for %.0f s",
+                counted(lives, "process", "processes"),
+                last.worker_id,
+                SOON_S,
+            )
+        self._is_on_probation = bool(failed)
+        return after
+
+    async def _take(self, lease: Lease, *, steals: bool) -> bool:
         """Take one lease and hold it."""
         if not self._may_hold():
             return False
         async with self._alone(lease.lease_key):
-            return await self._take_alone(lease)
+            return await self._take_alone(lease, steals=steals)
 
-    async def _take_alone(self, lease: Lease) -> bool:
+    async def _take_alone(self, lease: Lease, *, steals: bool) -> bool:
         requested_at = self._clock.monotonic()
         try:
-            taken = await self._try_taking(lease)
+            taken = await self._try_taking(lease, steals=steals)
         except AwsError as error:
             log.warning("Could not take lease %s: %s", lease.lease_key, error)
             taken, self._refusal = None, error
@@ -249,13 +286,13 @@ class LeaseTaker(LeaseAcquisition):
         self._renewer.hold(taken, requested_at)
         return True
 
-    async def _try_taking(self, lease: Lease) -> Lease | None:
+    async def _try_taking(self, lease: Lease, *, steals: bool) -> Lease | None:
         for attempt in range(TAKE_TRIES - 1):
             try:
-                return await self._store.take(lease, self._worker_id)
+                return await self._store.take(lease, self._worker_id, steals=steals)
             except Throttled:
                 await asyncio.sleep(backoff_s(attempt, self._rng, first_s=0.1, cap_s=1.0))
-        return await self._store.take(lease, self._worker_id)
+        return await self._store.take(lease, self._worker_id, steals=steals)
 
     def _pause_after(self, outcome: TakeOutcome) -> float:
         if outcome.error is not None or outcome.left:

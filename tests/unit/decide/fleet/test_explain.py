@@ -17,6 +17,7 @@ from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest
+from mld.model.leases.newcomer import NewcomerMark
 from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
@@ -485,6 +486,22 @@ def test_one_lease_at_which_all_fail_is_named_instead():
 @pytest.mark.parametrize("lives", [(), (failed(1),), (failed(1), failed(2, lived_s=361))])
 def test_a_single_failure_is_no_crash_loop(lives):
     assert fleet(look(0, failed=lives)) == []
+
+
+def test_a_crash_loop_of_a_2x_fleet_is_named_by_the_marks_in_its_rows():
+    rows = [
+        lease(number, newcomer=NewcomerMark(f"i{number}", f"x{number}", 980 + number))
+        for number in range(4)
+    ]
+    (told,) = explain([look(0, *rows)], RULES).fleet
+    assert (told.subject, told.verdict, told.severity) == ("fleet", Verdict.CRASH_LOOP, WARNING)
+    assert told.cause == (
+        "4 processes failed soon after they took leases, the last of them "
+        f"x3, which took {rows[3].lease_key} 17 s ago, before it "
+        f"x2, which took {rows[2].lease_key} 18 s ago, before it "
+        f"x1, which took {rows[1].lease_key} 19 s ago; newcomers take one lease first"
+    )
+    assert fleet(look(0, rows[0])) == []
 
 
 @pytest.mark.parametrize(
