@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld import __version__
+from mld.decide.leases.deleted_row import creating_command
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import (
@@ -132,6 +133,17 @@ class Worker:
         waiting = self.coordinator.member.waiting()
         return [{"worker_id": one, "wait_s": wait_s} for one, wait_s in waiting.items()]
 
+    def _deleted_rows(self) -> list[dict[str, Any]]:
+        """Leases whose rows were deleted while this worker held them, until it holds them again."""
+        return [
+            {
+                "lease_key": lease.lease_key,
+                "checkpoint": str(lease.checkpoint),
+                "command": creating_command(lease),
+            }
+            for lease in self.coordinator.renewer.deleted
+        ]
+
     def _shown(self, shard: ConsumerStatus) -> dict[str, Any]:
         pid = shard.child_pid
         resident = None if pid is None else self.ports.resident_bytes(pid)
@@ -155,6 +167,7 @@ class Worker:
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "left_free": list(self.left_free()),
             "waiting_workers": self._waiting_workers(),
+            "deleted_rows": self._deleted_rows(),
             "leases": [
                 {
                     "lease_key": held.lease.lease_key,

@@ -149,6 +149,7 @@ def event_as_json(event: FleetEvent) -> dict[str, Any]:
         "subject": event.subject,
         "before": event.before,
         "after": event.after,
+        **({} if event.checkpoint is None else {"checkpoint": event.checkpoint}),
     }
 
 

@@ -87,7 +87,11 @@ _TARGETS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "after_sequence_number": (
         ("--after-sequence-number",),
-        {"metavar": "NUMBER", "help": "The record after that one; of one shard."},
+        {
+            "metavar": "NUMBER[/SUB]",
+            "help": "The record after that one; of one shard. With SUB, the sub-sequence number of a"
+            " checkpoint, exactly that is stored.",
+        },
     ),
     "from_file": (
         ("--from", "--from-file"),
@@ -114,7 +118,8 @@ def _target(options: dict[str, Any]) -> ResetTarget:
         words = ", ".join(options[0] for options, _settings in _TARGETS.values())
         raise click.UsageError(f"Say where to, by exactly one of {words}")
     target = ResetTarget(**given)
-    for number in (target.at_sequence_number, target.after_sequence_number):
+    after, _slash, sub = (target.after_sequence_number or "0").partition("/")
+    for number in (target.at_sequence_number, after, sub or "0"):
         if number is not None and not (number.isascii() and number.isdigit() and len(number) < 200):
             raise click.UsageError("A sequence number has digits only")
     return target
@@ -136,11 +141,18 @@ def _copy(config: Config, target: ResetTarget) -> LeaseCopy | SparkMarks | None:
 @click.command("reset")
 @takes_file_and_names("LEASE...")
 @_takes_target
+@click.option(
+    "--create",
+    "creates",
+    is_flag=True,
+    help="Also make a row that was deleted, if no descendant of its shard has begun.",
+)
 @changes_leases
 def reset(
     file: str,
     *,
     names: tuple[str, ...],
+    creates: bool,
     is_all: bool,
     reason: str,
     execute: bool,
@@ -163,7 +175,9 @@ def reset(
     watch = Snapshots(tuple(snapshots))
     meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
     steerer = LeaseSteerer(file, config, SteerVerb.RESET, reason)
-    steps, is_done = asyncio.run(_reset(config, watch, meant, target, copy, steerer, wants=execute))
+    steps, is_done = asyncio.run(
+        _reset(config, watch, meant, target, copy, steerer, creates=creates, wants=execute)
+    )
     return steerer.report(steps, is_done=is_done, output=output)
 
 
@@ -175,6 +189,7 @@ async def _reset(
     copy: LeaseCopy | SparkMarks | None,
     steerer: LeaseSteerer,
     *,
+    creates: bool,
     wants: bool,
 ) -> tuple[list[SteerStep], bool]:
     failover_s = config.leases.failover_s
@@ -209,7 +224,7 @@ async def _reset(
             steps[lease.lease_key] = step
 
         await for_each(meant, _AT_ONCE, plan)
-        lineage = plan_lineage(watch, roots, failover_s)
+        lineage = plan_lineage(watch, roots, failover_s, creates=creates)
         steps |= {one.lease.lease_key: one for one in lineage}
         planned = [steps[key] for key in sorted(steps)]
         is_done = wants and not any(one.way is SteerWay.REFUSED for one in planned)
@@ -265,6 +280,10 @@ class _Positions:
             return FoundPosition(
                 position=copied or TRIM_HORIZON, arrived_s=None, reads=0, records=0
             )
+        after, _slash, sub = (target.after_sequence_number or "").partition("/")
+        if sub:
+            position = ExtendedSequenceNumber(after, int(sub))
+            return FoundPosition(position=position, arrived_s=None, reads=0, records=0)
         stream = self._stream_of(lease)
         search = PositionSearch(self._access.kinesis, stream, lease.shard_id)
         if target.at_sequence_number is not None:

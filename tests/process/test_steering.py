@@ -448,6 +448,62 @@ def test_no_row_is_made_of_a_shard_whose_parent_is_not_finished(
     assert set(app.items()) == set(before)
 
 
+def test_a_row_that_was_deleted_under_its_reader_is_made_again_by_the_command_in_its_log(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.put(40)
+    run = app.start(ALL_READ, **FAST, initialPositionInStream="LATEST")
+    wait_until(lambda: len(app.items()) == 2, "it has rows")
+    wait_until(lambda: set(app.owners().values()) == {"w1"}, "it owns them")
+    reset = steered(app, "reset", "--all", "--to-trim-horizon", "--execute")
+    assert all(one["done"] for one in reset["leases"])
+    wait_until(lambda: len(run.records()) == 40, "all is read")
+    known = numbers(app, 0)
+    wait_until(lambda: app.items()[shard_id(0)]["checkpoint"] == known[-1], "it is checkpointed")
+    app.dynamodb.delete_item(TableName=app.name, Key={"leaseKey": {"S": shard_id(0)}})
+    place = f"--after-sequence-number {known[-1]}/0"
+    run.wait_for_log(f"kcl-mld leases reset FILE {shard_id(0)} {place} --create --execute")
+    app.put(20)
+    done = only(steered(app, "reset", shard_id(0), *place.split(), "--create", "--execute"))
+    assert (done["way"], done["done"]) == ("together", True)
+    wait_until(lambda: len(run.records()) == 60, "it goes on where it stood")
+    assert sorted(one["sequenceNumber"] for one in run.records()) == sorted(
+        [*numbers(app, 0), *numbers(app, 1)]
+    )
+    assert run.stop() == 0
+
+
+def test_a_row_that_somebody_made_meanwhile_is_not_overwritten(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.put(10)
+    app.create_table()
+    row(app, 1)
+    words = ("leases", "reset", shard_id(0), "--to-trim-horizon", "--create", "--execute")
+    rule = {"service": "dynamodb", "operation": "TransactWriteItems", "delay_s": 3}
+    app.aws.control(faults=[rule | {"contains": app.name}])
+    try:
+        before = app.aws.control()["faults"].get("dynamodb.TransactWriteItems", 0)
+        command = subprocess.Popen(
+            [sys.executable, "-m", "mld", *words, "-p", str(properties_of(app, **FAST))],
+            env=app.aws.environment_for_child(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        name = "dynamodb.TransactWriteItems"
+        wait_until(lambda: app.aws.control()["faults"].get(name, 0) > before, "it is on its way")
+        row(app, 0, **at(numbers(app, 0)[2]))
+        out, err = command.communicate(timeout=60)
+    finally:
+        app.aws.control(faults=[])
+    assert command.returncode == 5, err
+    assert f"written meanwhile were {shard_id(0)}" in out
+    assert app.items()[shard_id(0)]["checkpoint"] == numbers(app, 0)[2]
+
+
 def test_the_parent_of_a_row_that_was_written_meanwhile_stays(
     new_app: Callable[..., Application],
 ) -> None:

@@ -115,6 +115,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "unreadable": [],
         "left_free": [],
         "waiting_workers": [],
+        "deleted_rows": [],
         "leases": [],
     }
     nothing["log_messages_dropped"] = 0

@@ -59,6 +59,7 @@ class FleetEvent:
         subject: lease key, worker id or ``fleet``, see the kinds.
         before: owner or checkpoint before; None = none.
         after: the same after it.
+        checkpoint: of a row that was deleted, as it was seen last; None = of none, or it has none.
     """
 
     time_s: float
@@ -66,6 +67,7 @@ class FleetEvent:
     subject: str
     before: str | None = None
     after: str | None = None
+    checkpoint: str | None = None
 
 
 def fleet_events(snapshots: Sequence[FleetSnapshot], failover_s: float) -> tuple[FleetEvent, ...]:
@@ -135,7 +137,11 @@ def _rows(before: FleetSnapshot, after: FleetSnapshot) -> Iterator[FleetEvent]:
     for key, row in before.leases.items():
         if key not in after.leases and key not in unreadable:
             yield FleetEvent(
-                time_s=at_s, kind=kinds.LEASE_DELETED, subject=key, before=row.actual_owner
+                time_s=at_s,
+                kind=kinds.LEASE_DELETED,
+                subject=key,
+                before=row.actual_owner,
+                checkpoint=None if row.checkpoint is None else str(row.checkpoint),
             )
 
 

@@ -23,7 +23,7 @@ from mld.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
 from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from mld.decide.fleet.watching import Snapshots
     from mld.model.leases.lease import Lease
@@ -48,7 +48,11 @@ def missing_rows(watch: Snapshots) -> dict[str, Lease]:
 
 
 def plan_lineage(
-    watch: Snapshots, roots: Mapping[str, ExtendedSequenceNumber], failover_s: float
+    watch: Snapshots,
+    roots: Mapping[str, ExtendedSequenceNumber],
+    failover_s: float,
+    *,
+    creates: bool = False,
 ) -> tuple[SteerStep, ...]:
     """What is written in one transaction so that shards are read again.
 
@@ -56,6 +60,7 @@ def plan_lineage(
         watch: looks over the failover time.
         roots: where each of these shards is to begin, by lease key.
         failover_s: ``failoverTimeMillis``, in seconds.
+        creates: rows of shards that no worker has begun may be made, too: they were deleted.
 
     Returns:
         A step for each of them, for each descendant and for parents that were deleted, by key; those
@@ -85,7 +90,8 @@ def plan_lineage(
             continue
         position = TRIM_HORIZON if key in below else roots[key]
         step = _step(watch, rows[key], position, failover_s)
-        if key not in below and (why := _why_not_first(watch, rows, rows[key], position)):
+        why = _why_not_first(watch, rows, rows[key], position, roots if creates else None)
+        if key not in below and why:
             step = replace(step, way=SteerWay.REFUSED, why=why)
         steps.append(step)
     return tuple(steps)
@@ -108,17 +114,46 @@ def _why_not_first(
     rows: Mapping[str, Lease],
     lease: Lease,
     position: ExtendedSequenceNumber,
+    created: Container[str] | None,
 ) -> str:
-    """Why a shard can't begin there before the others of its lineage; "" = it can."""
+    """Why a shard can't begin there before the others of its lineage; "" = it can.
+
+    Args:
+        created: keys of the rows that are made, though no worker may have begun them; None = of none.
+    """
     if not _has_begun(watch, rows, lease):
-        return (
-            "no worker has begun it: they make its row when they start, or when its parents are "
-            "finished"
-        )
+        if created is None:
+            return (
+                "no worker has begun it: they make its row when they start, or when its parents are "
+                "finished. If its row was deleted, --create makes it"
+            )
+        if why := _why_not_created(watch, rows, lease, created):
+            return why
     open_ = open_parents(watch, lease)
+    known = watch.last.leases
+    parents = map(lease.key_of, lease.parent_shard_ids)
+    open_ += [key for key in parents if key in (created or ()) and key not in known]
     if not open_ or position.sentinel is Sentinel.TRIM_HORIZON:  # then it waits for them
         return ""
     return f"it begins when its parents are finished, and {', '.join(open_)} is not: reset that one"
+
+
+def _why_not_created(
+    watch: Snapshots, rows: Mapping[str, Lease], lease: Lease, created: Container[str]
+) -> str:
+    """Why the row of a shard of which no descendant has begun is not made; "" = it is."""
+    known = watch.last.leases
+    stream = lease.stream_identifier
+    if not any(row.stream_identifier == stream for row in known.values()):
+        return "the table has no row of its stream: workers make them all when they start"
+    parents = [key for key in map(lease.key_of, lease.parent_shard_ids) if key in rows]
+    missing = [key for key in parents if key not in known and key not in created]
+    if missing:
+        return (
+            f"its parent {', '.join(missing)} has no row either, so it would not wait for it: name "
+            "that one, too"
+        )
+    return ""
 
 
 def _has_begun(watch: Snapshots, rows: Mapping[str, Lease], lease: Lease) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_writes import LeaseWrite
 
+#: Why a lease is lost whose row is gone.
+ROW_DELETED = "its row was deleted"
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
 #: Shares of the failover time, the least and the most, after which a lease is renewed while the
@@ -88,7 +90,7 @@ def judge_row(before: Lease, row: Lease | None) -> RowJudgement:
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1), with the fix named above.
     """
     if row is None:
-        return RowJudgement(RowVerdict.LOST, "its row was deleted")
+        return RowJudgement(RowVerdict.LOST, ROW_DELETED)
     ahead = row.lease_counter - before.lease_counter
     owners = (before.lease_owner, before.checkpoint_owner)
     if (row.lease_owner, row.checkpoint_owner) == owners:

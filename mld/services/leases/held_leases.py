@@ -11,8 +11,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.decide.leases.deleted_row import told_deleted
 from mld.decide.leases.renewal import (
     PRESSING_SHARE,
+    ROW_DELETED,
     are_late,
     are_pressing,
     believed_until,
@@ -142,6 +144,8 @@ class HeldLeases:
         self._unreleased_at: dict[str, float] = {}
         #: Keys of leases whose time ran out, and that nobody is known to have taken since.
         self.expired: set[str] = set()
+        #: Leases whose rows were deleted while they were held, as last written, by key.
+        self.deleted: dict[str, Lease] = {}
         #: Writes store the throughput of a lease: the leader of a 3.x fleet reads it.
         self.writes_throughput = False
         #: Losses so far.
@@ -271,6 +275,7 @@ class HeldLeases:
     def hold(self, lease: Lease, requested_at: float) -> HeldLease:
         """Begin a holding; one that there was ends."""
         self._unreleased_at.pop(lease.lease_key, None)
+        self.deleted.pop(lease.lease_key, None)
         previous = self._holdings.get(lease.lease_key)
         if previous is not None:
             previous.ended = True
@@ -337,6 +342,9 @@ class HeldLeases:
                 log.info(text, holding.lease.lease_key, why)
             else:
                 log.warning("Lost lease %s: %s", holding.lease.lease_key, why)
+                if why == ROW_DELETED:
+                    self.deleted[holding.lease.lease_key] = holding.lease
+                    log.error("%s", told_deleted(holding.lease))
             self.lost += 1
             self.end(holding)
 

@@ -119,6 +119,11 @@ class LeaseRenewer:
         """Leases that were not renewed in time, and that nobody is known to have taken since."""
         return len(self._held.expired)
 
+    @property
+    def deleted(self) -> tuple[Lease, ...]:
+        """Leases that this worker held when their rows were deleted, as it last wrote them, by key."""
+        return tuple(lease for _key, lease in sorted(self._held.deleted.items()))
+
     def held(self) -> tuple[HeldLease, ...]:
         """Leases that are believed to be ours right now, sorted by key."""
         return self._held.believed()

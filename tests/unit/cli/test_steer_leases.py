@@ -35,6 +35,7 @@ PAYMENTS = "123456789012:payments:1700000000"
         (("reset", SHARD, "--to-timestamp", "nan"), "no time in epoch seconds"),
         (("reset", SHARD, "--to-datetime", "2026-11-26T08:00:00"), "lacks an offset"),
         (("reset", SHARD, "--at-sequence-number", "1x"), "digits only"),
+        (("reset", SHARD, "--after-sequence-number", "1/x"), "digits only"),
         (("reset", "--all", "--at-sequence-number", "1"), "of one shard"),
         (("reset", SHARD, "b", "--after-sequence-number", "1"), "of one shard"),
         (("reset", SHARD, "--from", "/nowhere.json"), "/nowhere.json can't be read"),

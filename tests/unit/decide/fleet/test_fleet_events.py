@@ -101,7 +101,10 @@ def test_two_things_at_once_are_two_events_of_one_time():
 
 def test_rows_are_made_and_deleted_but_not_by_becoming_unreadable():
     assert events(look(0), look(1, lease(0))) == [(Kind.LEASE_CREATED, KEY, None, None)]
-    assert events(look(0, lease(0, **W1)), look(1)) == [(Kind.LEASE_DELETED, KEY, "w1", None)]
+    looks = (look(0, lease(0, **W1)), look(1))
+    assert events(*looks) == [(Kind.LEASE_DELETED, KEY, "w1", None)]
+    (deleted,) = fleet_events(looks, FAILOVER_S)
+    assert deleted.checkpoint == "TRIM_HORIZON"
     broken = ((KEY, "no counter"),)
     assert events(look(0, lease(0)), look(1, broken=broken)) == []
     assert events(look(0, broken=broken), look(1, lease(0))) == []

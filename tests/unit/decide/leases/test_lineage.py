@@ -56,8 +56,9 @@ def watched(*rows, living=(), streams=(STREAM,)):
     )
 
 
-def planned(watch, **roots):
-    steps = plan_lineage(watch, {name(int(key[1:])): at for key, at in roots.items()}, 10.0)
+def planned(watch, *, creates=False, **roots):
+    named = {name(int(key[1:])): at for key, at in roots.items()}
+    steps = plan_lineage(watch, named, 10.0, creates=creates)
     return {int(one.lease.shard_id[-3:]): (one.way, one.position) for one in steps}, steps
 
 
@@ -134,6 +135,39 @@ def test_a_shard_that_no_worker_has_begun_is_no_place_to_begin(position):
         _, (step,) = planned(watched(*rows), **{root: position})
         assert step.way is SteerWay.REFUSED
         assert step.why.startswith("no worker has begun it: they make its row when they start")
+
+
+def test_a_row_that_was_deleted_is_made_where_it_is_asked_for():
+    together = (SteerWay.TOGETHER, NINE)
+    # It stands alone, or its parents are finished and have rows.
+    assert planned(watched(*ROWS[:5]), creates=True, s5=NINE)[0] == {5: together}
+    assert planned(watched(*ROWS[:4]), creates=True, s4=NINE)[0] == {4: together}
+    # A descendant has begun: the lineage.
+    assert sorted(planned(watched(*ROWS[1:]), creates=True, s0=NINE)[0]) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("rows", "root", "why"),
+    [
+        ((), "s5", "the table has no row of its stream"),
+        ((lease(9, lease_key="x", stream_identifier="other"),), "s5", "the table has no row"),
+        (ROWS[:2] + ROWS[3:4], "s4", f"its parent {name(2)} has no row either"),
+        ((replace(ROWS[2], checkpoint=NINE), ROWS[3]), "s4", f"and {name(2)} is not: reset that"),
+    ],
+)
+def test_a_row_is_not_made_where_its_shard_would_not_wait(rows, root, why):
+    _, (step,) = planned(watched(*rows), creates=True, **{root: NINE})
+    assert step.way is SteerWay.REFUSED
+    assert why in step.why
+
+
+def test_a_parent_and_its_child_that_were_both_deleted_are_made_together():
+    rows = (*ROWS[:2], ROWS[3], ROWS[5])
+    steps, _ = planned(watched(*rows), creates=True, s2=NINE, s4=TRIM_HORIZON)
+    assert steps == {2: (SteerWay.TOGETHER, NINE), 4: (SteerWay.TOGETHER, TRIM_HORIZON)}
+    steps, (_, child) = planned(watched(*rows), creates=True, s2=NINE, s4=NINE)
+    assert steps[2] == (SteerWay.TOGETHER, NINE)
+    assert child.why.startswith("it begins when its parents are finished")
 
 
 def test_a_finished_shard_goes_to_a_number_only_behind_finished_parents():

@@ -391,6 +391,26 @@ def test_a_lease_that_another_took_is_lost_and_said_so(caplog):
     with_held(test)
 
 
+def test_the_last_owner_of_a_row_that_was_deleted_says_where_it_stood_until_it_is_back(caplog):
+    async def test(world, renewer):
+        position = ExtendedSequenceNumber("49", 2)
+        await renewer.checkpoint(KEY, only(renewer).token, position)
+        row = world.row(KEY)
+        world.model.call("DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": KEY}}})
+        await renewer.heartbeat.renew_once()
+        assert [one.checkpoint for one in renewer.deleted] == [position]
+        world.put_item(row)
+        await renewer.adopt_own()
+        assert renewer.deleted == ()
+
+    with_held(test)
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage().startswith(
+        f"The row of lease {KEY} was deleted; its checkpoint was 49"
+    )
+    assert f"reset FILE {KEY} --after-sequence-number 49/2 --create" in record.getMessage()
+
+
 def test_a_finished_lease_that_is_gone_is_no_warning(caplog):
     caplog.set_level("INFO")
 
