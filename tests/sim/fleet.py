@@ -246,6 +246,12 @@ class Fleet:
         peer.start()
         return peer
 
+    async def _join(self, at_s: float | None) -> None:
+        """A Java worker comes to a fleet of ours; None = none does."""
+        if at_s is not None:
+            await asyncio.sleep(at_s)
+            self.new_peer()
+
     async def create_3x_table(self) -> None:
         """What the first worker of a 3.x fleet has left."""
         names = ("leaseKey", "leaseOwner")
@@ -491,7 +497,8 @@ class Fleet:
         bound_s += lead_s + 2 * backlog / self.plan.max_records * 1.5
         bound_s += 0.0 if self.operations is None else self.operations.bound_s
         if self._has_hole() or any(log.row_dropped for log in self.court.logs.values()):
-            bound_s += JAVA_ELECTION_S if self.plan.peers else ELECTION_S
+            has_java = self.plan.peers or self.plan.joins_at_s is not None
+            bound_s += JAVA_ELECTION_S if has_java else ELECTION_S
         why = "?"
         while self.now() < bound_s and not self.court.violations:
             await asyncio.sleep(1)
@@ -642,6 +649,7 @@ class Fleet:
             is_legacy = self.plan.changes is not None and self.plan.changes.is_legacy
             for _place in range(self.plan.peers):
                 self.new_peer(is_legacy=is_legacy)
+            tasks.append(group.create_task(self._join(self.plan.joins_at_s), name="join"))
             end_s = self.now() + self.plan.chaos_s
             steering = [
                 group.create_task(Steering(self, number).run(end_s), name="steer")

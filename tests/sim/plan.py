@@ -69,6 +69,7 @@ class Plan:
         stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
         changes: what people do to a 3.x fleet; None = nothing.
         steers: people reset, pause, release and delete leases, and reset lineages.
+        joins_at_s: a Java worker starts then; None = none does.
         sets_aside: records that children fail at become dead letters.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
@@ -105,6 +106,7 @@ class Plan:
     grace_s: float = 20.0
     litter: bool = False
     steers: bool = False
+    joins_at_s: float | None = None
     sets_aside: bool = False
     weather: Mapping[str, Any] = field(default_factory=dict)
     loses: str | None = None
@@ -133,7 +135,11 @@ def draw(seed: int) -> Plan:
         return plan
     # Pauses and requests end by the clocks of workers.
     faults = tuple(fault for fault in plan.faults if fault not in ("step clock", "drop lease"))
-    return replace(plan, steers=True, clock_skew=False, faults=faults)
+    plan = replace(plan, steers=True, clock_skew=False, faults=faults)
+    joining = random.Random(f"Java joins a fleet with pauses {seed}")
+    if not plan.is_assigned or plan.peers or joining.random() < 0.5:
+        return plan
+    return replace(plan, joins_at_s=joining.uniform(20, plan.chaos_s))
 
 
 def _drawn(seed: int) -> Plan:

@@ -1,10 +1,11 @@
-"""Watches what people ask of workers, and what is carried out afterwards."""
+"""Watches what people ask of workers, what is carried out afterwards, and who gets what is paused."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.leases.lease_request import REQUEST, STEERED, request_from
+from mld.model.leases.lease_request import PAUSED_UNTIL, REQUEST, STEERED, request_from
+from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
 
 if TYPE_CHECKING:
@@ -13,13 +14,18 @@ if TYPE_CHECKING:
     from tests.sim.rows import Item
 
 
+#: What a leader writes, it has planned by a scan that may be so old.
+PLANNED_S = 10.0
+
+
 class RequestJudge:
-    """S17."""
+    """S17, S18."""
 
     def __init__(self, court: Court) -> None:
         self._court = court
         #: By id of a request: why nobody may carry it out any more.
         self._void: dict[str, str] = {}
+        self._paused_s: dict[str, float] = {}
 
     def withdrawn(self, request_id: str) -> None:
         """A command has ended and says that nothing of this is asked any more."""
@@ -27,6 +33,8 @@ class RequestJudge:
 
     def wrote(self, key: str, before: Item | None, after: Item) -> None:
         """A row changed."""
+        if before is not None:
+            self._check_pause(key, before, after)
         note, request = _text(after, STEERED), _text(before, REQUEST)
         if note is not None and note != _text(before, STEERED):
             why = self._void.get(note.request_id)
@@ -38,6 +46,20 @@ class RequestJudge:
         is_its_own = actor == text_of(after, "leaseOwner") and "checkpointOwner" not in after
         if request is not None and actor != request.holder and is_its_own:
             self._void.setdefault(request.request_id, f"{actor} has had the lease since")
+
+    def _check_pause(self, key: str, before: Item, after: Item) -> None:
+        """S18: a worker of ours that gives a lease to another one."""
+        court, until = self._court, text_of(after, PAUSED_UNTIL)
+        if until != text_of(before, PAUSED_UNTIL):
+            self._paused_s[key] = court.now()
+        new = text_of(after, "leaseOwner")
+        is_given = new is not None and new not in (text_of(before, "leaseOwner"), court.actor)
+        is_paused = EPOCH_S + court.now() < float(until or 0)
+        if not is_given or not is_paused or court.now() - self._paused_s[key] < PLANNED_S:
+            return
+        court.counts["paused lease given away"] += 1
+        if new in court.foreigners and court.actor not in court.foreigners:
+            court.convict("S18", f"{court.actor} gave {key}, which is paused, to {new}")
 
 
 def _text(item: Item | None, name: str) -> LeaseRequest | None:

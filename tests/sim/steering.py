@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
-from mld.errors import AwsError
+from mld.errors import AwsError, MalformedData
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
+from mld.model.leases.table_layout import Layout
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange, Shard
+from mld.services.fleet.fleet_reader import fleet_items
 from mld.services.leases.lease_steering import LeaseSteering
 from mld.services.leases.lease_store import LeaseStore
+from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.court import OPERATOR
 from tests.sim.gate import Gate
@@ -95,12 +99,19 @@ class Steering:
 
     async def _look(self) -> FleetSnapshot:
         scan = await self._store.scan()
+        items = None
+        if self.fleet.plan.is_assigned:
+            with suppress(MalformedData, AwsError):
+                items = await fleet_items(
+                    self._dynamodb, Layout.named(TABLE), CountingIds(OPERATOR)
+                )
         rows = {lease.lease_key: lease for lease in scan.leases}
         return FleetSnapshot(
             began_at=scan.started_at,
             at=scan.finished_at,
             wall_s=self._clock.wall(),
             leases=rows,
+            items=items,
             streams=tuple(map(self._listed, self.fleet.stream.generations)),
         )
 

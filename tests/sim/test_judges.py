@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mld import app
+from mld.decide.fleet.assignment import leaving, planning
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory
 from mld.decide.fleet.leader_lock import LockMove
@@ -581,6 +582,26 @@ def test_who_gains_a_lease_and_leaves_what_was_asked_is_noticed(monkeypatch):
     assert not convicted_rules(plan, app.build)
     monkeypatch.setattr(lease_store, "taking", leaving)
     assert "S17" in convicted_rules(plan, app.build)
+
+
+def test_a_leader_that_gives_a_paused_lease_to_a_java_worker_that_joined_is_noticed(monkeypatch):
+    for chance in ("_LINEAGES", "_INTERRUPTED", "_FAILED", "_KILLED"):
+        monkeypatch.setattr(steering, chance, 0.0)
+    monkeypatch.setattr(steering, "_VERBS", [SteerVerb.PAUSE])
+    plan = dataclasses.replace(
+        ASSIGNED,
+        seed=8,
+        shards=4,
+        faults=("kill",),
+        fault_every_s=25.0,
+        chaos_s=200,
+        steers=True,
+        joins_at_s=40.0,
+    )
+    assert not convicted_rules(plan, app.build)
+    for module in (planning, leaving):
+        monkeypatch.setattr(module, "is_paused", lambda *_: False)
+    assert "S18" in convicted_rules(plan, app.build)
 
 
 def test_an_owner_that_reads_a_paused_lease_is_noticed(monkeypatch):
