@@ -165,8 +165,13 @@ def verdicts():
     begin = text.index(f"## {next(iter(Verdict))}")
     parts = text[begin : text.index("## A shard that is not read")]
     parts = re.sub(r"<!--.*?-->\n", "", parts, flags=re.DOTALL)
+
     # Where the target is a page of its own, it is named for those who have only the text.
-    return re.sub(r"\[([^]]+)\]\s*\(([^)]+)\)", lambda link: f"{link[1]} (docs/{link[2]})", parts)
+    def named(link):
+        page = "verdicts.md" if link[2].startswith("#") else ""
+        return f"{link[1]} (docs/{page}{link[2]})"
+
+    return re.sub(r"\[([^]]+)\]\s*\(([^)]+)\)", named, parts)
 
 
 def main():
