@@ -159,7 +159,9 @@ class Node(TaskOwner):
         most_s = 20 if fleet.plan.has_leader_by_lock else 100
         skew_s = rng.uniform(-most_s, most_s) if fleet.plan.clock_skew else 0.0
         rate = rng.uniform(0.99, 1.01) if fleet.plan.clock_skew else 1.0
-        self.clock = SimClock(fleet.now, skew_s, rate, rng.uniform(0, 1e5))
+        # Those of before go by their wall clocks alone.
+        knows = random.Random(f"time of the service {fleet.plan.seed} {worker_id}").random() < 0.5
+        self.clock = SimClock(fleet.now, skew_s, rate, rng.uniform(0, 1e5), knows_service=knows)
         #: Of its children; None = those of the whole fleet.
         self.manners: Manners | None = None
         self.children = SimChildren(
