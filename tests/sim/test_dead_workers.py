@@ -130,3 +130,37 @@ def test_a_newcomer_that_fails_again_and_again_leaves_the_shards_read(loop, *, i
     share, violations = looping(loop, 420, is_assigned=is_assigned)
     assert violations == []
     assert share < 0.05
+
+
+@pytest.mark.parametrize("worker_id", [None, "fixed"], ids=["new ids", "one id"])
+@pytest.mark.parametrize("is_assigned", [True, False], ids=["3.x", "2.x"])
+def test_workers_that_are_stopped_soon_after_their_start_keep_nobody_waiting(
+    worker_id, *, is_assigned
+):
+    """A rollout that is rolled back after 20 s; a pod that is restarted under its id."""
+
+    async def main():
+        plan = Plan(seed=3, workers=1, is_assigned=is_assigned, shards=6, chaos_s=1)
+        fleet = Fleet(plan)
+        if is_assigned:
+            await fleet.create_3x_table()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in (fleet.produce(), fleet.watch())]
+            first = fleet.new_node()
+            await asyncio.sleep(90)
+            for _life in range(4):
+                node = fleet.new_node(worker_id)
+                await asyncio.sleep(20)
+                assert node.believes()
+                node.stop()
+                await node.ended.wait()
+                fleet.nodes.remove(node)
+                await asyncio.sleep(1)
+            assert first.worker.coordinator.member.waiting() == {}
+            assert not any("kclMldNewcomer" in row for row in fleet.court.rows.values())
+            await first.kill()
+            for task in tasks:
+                task.cancel()
+        return fleet.court.violations
+
+    assert run(main()) == []

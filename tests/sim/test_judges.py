@@ -10,9 +10,11 @@ from mld import app
 from mld.decide.fleet.assignment import leaving, planning
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory
+from mld.decide.fleet.crash_loop import CrashLoop
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
 from mld.decide.leases.lineage import plan_lineage
+from mld.model.fleet.worker_life import FailedLife, failed_life_to_item
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.leases.lease_writes import taking
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
@@ -487,6 +489,56 @@ def test_a_hand_off_that_never_ends_is_noticed(monkeypatch):
 KILLING = dataclasses.replace(
     ASSIGNED, seed=5, workers=4, shards=2, faults=("kill",), fault_every_s=20.0, chaos_s=150
 )
+
+
+class Noting:
+    """A DynamoDB client whose first update of a row also leaves the item of a failed process."""
+
+    def __init__(self, dynamodb, worker_id):
+        self._dynamodb = dynamodb
+        life = FailedLife(instance="i", worker_id=worker_id, lived_s=1, failed_at_s=1)
+        self._item = failed_life_to_item(life, "leaseKey")
+
+    def __getattr__(self, name):
+        return getattr(self._dynamodb, name)
+
+    async def update_item(self, **request):
+        item, self._item = self._item, None
+        if item is not None:
+            await self._dynamodb.put_item(TableName=TABLE, Item=item)
+        return await self._dynamodb.update_item(**request)
+
+
+def noting(worker_id=None):
+    """Workers that leave such an item under their own id, or another."""
+
+    def build(config, ports, stream):
+        noted = Noting(ports.dynamodb, worker_id or config.worker_id)
+        return app.build(config, dataclasses.replace(ports, dynamodb=noted), stream)
+
+    return build
+
+
+def test_an_item_that_is_no_lease_is_noticed_in_a_fleet_of_2x():
+    assert "S5" in convicted_rules(CALM, noting())
+
+
+def test_the_end_of_a_process_that_is_noted_under_the_id_of_another_is_noticed():
+    assert "S5" in convicted_rules(ASSIGNED, noting("somebody"))
+
+
+@pytest.mark.parametrize("ordered_s", [0.0, 1e9])
+def test_a_leader_that_keeps_newcomers_waiting_for_ever_is_noticed(monkeypatch, ordered_s):
+    """By its own word as long as the rule allows, or for no time at all."""
+    monkeypatch.setattr(
+        WorkerSightings,
+        "has_to_wait",
+        lambda sightings, worker, _failover_s: worker != min(sightings.stamps),
+    )
+    monkeypatch.setattr(CrashLoop, "wait_s", lambda _loop, _failover_s: ordered_s)
+    plan = dataclasses.replace(ASSIGNED, put_every_s=5.0)
+    rules = convicted_rules(plan, app.build)
+    assert rules & {"L2", "L3"}
 
 
 def given_to_the_dead(kind):
