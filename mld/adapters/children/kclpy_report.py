@@ -88,7 +88,7 @@ class KclpyReport:
         else:
             try:
                 finding = _finding(await self._ask(question, env))
-            except (OSError, TimeoutError, ValueError):
+            except (OSError, TimeoutError, TypeError, ValueError):
                 finding = "unknown, as its interpreter does not tell"
         log.info("amazon_kclpy for children of %s: %s", name, finding)
 
@@ -124,7 +124,7 @@ def _finding(answer: bytes) -> str:
     """What an interpreter answered, in words.
 
     Raises:
-        ValueError: that was no answer.
+        TypeError, ValueError: that was no answer.
     """
     places, decoder = json.loads(answer.strip().rpartition(b"\n")[2])
     if not places:
