@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LEAST_RETENTION_S = 24 * 3600.0
 #: The first record that is left is next to those that have just expired: there were some before it.
 EDGE_S = 60.0
+#: The year 10000, in epoch seconds: no record arrives then or later.
+END_OF_TIME_S = 253_402_300_800.0
 #: Share of the retention from which an age is a risk.
 RISK = 0.8
 #: Marks that are kept for checkpoints to come; of more every second one goes.
@@ -139,7 +141,7 @@ def risk(
 def sentence(note: LossNote) -> str:
     """What people read of a loss, without shard and full stop."""
     lost = "were LOST" if note.is_certain else "MAY BE LOST"
-    since = "not known when" if note.first_s is None else f"read until {_utc(note.first_s)}"
+    since = _utc(note.first_s, "read until ")
     until = "no record is left" if note.last is None else f"{note.last} ({_utc(note.last_s)})"
     which = f"those between {note.first} ({since}) and {until}"
     if note.last is None:
@@ -154,12 +156,11 @@ def sentence(note: LossNote) -> str:
     return f"records {lost}: {which}: {why}"
 
 
-def _utc(epoch_s: float | None) -> str:
-    return (
-        "not known when"
-        if epoch_s is None
-        else datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
-    )
+def _utc(epoch_s: float | None, before: str = "") -> str:
+    """The time, whatever a row says."""
+    if epoch_s is None or not 0 <= epoch_s < END_OF_TIME_S:
+        return "not known when"
+    return before + datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
 
 
 def loss_note(

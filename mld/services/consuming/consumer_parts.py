@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
     from mld.services.streams.stream_context import StreamRegistry
+
+log = logging.getLogger(__name__)
 
 #: Children that start at a time.
 PLACES = 8
@@ -237,7 +240,12 @@ class ConsumerParts:
     def find_notes(self, lease: Lease) -> RowNotes:
         """See ``LeaseStore.find_notes``."""
         find = self.notes.get(lease.lease_key)
-        return RowNotes() if find is None else find(lease)
+        try:
+            return RowNotes() if find is None else find(lease)
+        except Exception:
+            # A lease must be renewed whatever is wrong with what its row would say besides.
+            log.exception("%s: what its row says of the reading is left out", lease.lease_key)
+            return RowNotes()
 
     def __post_init__(self) -> None:
         self.starts = ChildStarts(self.renewer.in_time)

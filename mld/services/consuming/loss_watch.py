@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.loss import (
+    END_OF_TIME_S,
     KnownReading,
     LossVerdict,
     ReadMarks,
@@ -120,6 +121,8 @@ class LossWatch:
         if batch.is_empty and not is_at_tip:
             return  # on its way over a time without records
         first, arrived_s = first_sequence_number(batch.records), first_arrival_s(batch.records)
+        if arrived_s is not None and not arrived_s < END_OF_TIME_S:
+            arrived_s = None  # the delivery refuses it
         if arrived_s is not None:
             at_s = max(at_s, arrived_s)  # Kinesis may not have said yet what time it is
         if self._known is not None and not self._follows(first):
@@ -147,7 +150,8 @@ class LossWatch:
         began_at = self._began_at
         if began_at is None or began_at.sentinel is not None or first is None:
             return False
-        return int(first) <= int(began_at.sequence_number)
+        number = ExtendedSequenceNumber(first).sequence_number
+        return int(number) <= int(began_at.sequence_number)
 
     async def _judge_gap(
         self,

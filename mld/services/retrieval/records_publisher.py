@@ -27,14 +27,13 @@ from mld.decide.retrieval.polling import (
 from mld.errors import MldError, ResourceMissing
 from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import first_sequence_number, read_batch
-from mld.model.sequence import Sentinel
+from mld.model.sequence import ExtendedSequenceNumber, Sentinel
 
 if TYPE_CHECKING:
     from mld.decide.remedies import FailedCall
     from mld.errors import NotFound
     from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.ports.runtime import Runtime
@@ -221,7 +220,8 @@ class RecordsPublisher(ABC):
             body = await self._kinesis.get_records(
                 ShardIterator=answer["ShardIterator"], Limit=1, **arn
             )
-            return first_sequence_number(read_batch(body).records)
+            number = first_sequence_number(read_batch(body).records)
+            return None if number is None else ExtendedSequenceNumber(number).sequence_number
         except (MldError, KeyError) as error:
             log.debug("%s: its oldest record is not known: %s", self._shard_id, error)
             return None

@@ -115,6 +115,8 @@ def test_sentences():
         "if there were any: its shard was past the retention of the stream before it was read to its "
         "end"
     )
+    odd = loss_note(MAYBE, PassCause.TRIMMED, KnownReading(at(5), 1e30), NOW, ("9", 1e30))
+    assert "between 5 (not known when) and 9 (not known when)" in sentence(odd)
     never = loss_note(MAYBE, PassCause.TRIMMED, KnownReading(TRIM_HORIZON, 0.0), NOW, ("9", 60.0))
     assert "between TRIM_HORIZON (not known when) and 9 " in sentence(never)
     undated = loss_note(MAYBE, PassCause.TRIMMED, known, NOW, ("9", None))

@@ -239,3 +239,20 @@ def test_a_checkpoint_that_a_person_moves_forward_is_counted(is_forward):
         assert counted(world, PASSED_RESET) == int(is_forward)
 
     run(main())
+
+
+def test_a_lease_is_renewed_whatever_its_row_would_say_besides(caplog):
+    async def main():
+        world = World()
+        await world.open()
+        held = await world.hold()
+
+        def broken(_lease):
+            raise ZeroDivisionError
+
+        world.parts.notes[FIRST] = broken
+        await world.renewer.refresh(FIRST, held.token)
+        assert (await world.row()).lease_counter > held.lease.lease_counter
+        assert "is left out" in caplog.text
+
+    run(main())
