@@ -32,7 +32,7 @@ try:
         Transaction,
         WriterProperties,
     )
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake.transaction import AddAction
 except ImportError as missing:  # pragma: no cover - the tests have it
     raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
+    from deltalake.transaction import RemoveAction  # deltalake 1.6.0 has none
 
     from mld.spark.table.data_files import DataFile
 
