@@ -92,11 +92,7 @@ class Nemesis:
         elif fault == "step clock":
             if is_ours:
                 member.clock.skew_s += rng.uniform(-3600, 3600)
-                # As after a suspension: the clock that leases go by counts it, timers don't.
-                slept = random.Random(f"suspensions {fleet.plan.seed} {fleet.now()}")
-                slept_s = slept.choice([0.0, 0.0, slept.uniform(1, 600), 2 * 86_400.0])
-                member.clock.zero_s += slept_s
-                fleet.trace.add(member.worker_id, f"CLOCK STEP, suspended for {slept_s:.0f} s")
+                fleet.trace.add(member.worker_id, "CLOCK STEP")
         else:
             self._begin("spell", self._spell(member, fault))
 
