@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from deltalake import DeltaTable
@@ -91,35 +91,10 @@ def recipe(spark, tmp_path, monkeypatch):
 
 def test_every_program_of_the_page_has_its_lines_and_is_run_by_it():
     programs = {name.removesuffix(".py") for name in files() if name.endswith(".py")}
-    assert programs == {"sessions", "unique", "hours", "prices"}
+    assert programs == {"unique", "hours", "prices"}
     assert {f"{name}.lines" for name in programs} <= files().keys()
     typed = "".join(block.commands for block in blocks_of(PAGE))
     assert all(f"kcl-mld local --properties {name}.properties" in typed for name in programs)
-
-
-def at(minute, user="ann"):
-    moment = datetime(2026, 1, 1, 10, tzinfo=UTC) + timedelta(minutes=minute)
-    return {"user": user, "time": moment.isoformat()}
-
-
-def test_a_session_goes_on_in_the_next_batch_and_ends_after_half_an_hour(recipe):
-    sessions = recipe("sessions")
-    sessions.batch(at(0), at(10), at(0, "bob"))
-    sessions.batch(at(35), at(100), at(31, "bob"))
-    sessions.batch(at(129), at(61, "bob"), at(50))
-    found = sessions.rows("user", "started", "ended", "events", name="sessions")
-    begin = datetime(2026, 1, 1, 10, tzinfo=UTC)
-    minutes = [
-        (user, *((each - begin).total_seconds() / 60 for each in (started, ended)), events)
-        for user, started, ended, events in found
-    ]
-    assert minutes == [
-        ("ann", 0, 35, 3),
-        ("ann", 50, 50, 1),  # it came after its session's successor
-        ("ann", 100, 129, 2),
-        ("bob", 0, 0, 1),
-        ("bob", 31, 61, 2),
-    ]
 
 
 def test_a_key_is_there_once_a_day_whatever_batch_it_comes_in(recipe):
