@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.fleet.own_process import OwnProcess
+    from mld.services.fleet.twin_watch import TwinWatch
     from mld.services.fleet.worker_metrics import (
         FindLoad,
         WorkerMetricsReader,
@@ -169,8 +170,9 @@ class LeaseWiring:
         metrics = WorkerMetricsReader(items, store, runtime.clock)
         assigner = self._assigner(metrics)
         process = self._process()
-        reporter = self._reporter(metrics, assigner, process)
-        lock = self._lock(assigner)
+        twins = self._twins(process)
+        reporter = self._reporter(metrics, assigner, process, twins)
+        lock = self._lock(assigner, twins)
         index = IndexKeeper(store, lock, self._elector, state)
         ready = MigrationReadyMonitor(state, items, store, self._elector.is_leader, runtime.clock)
         standby = StandbyLeader(store, items, lock, assigner, worker, fleet, runtime)
@@ -179,6 +181,7 @@ class LeaseWiring:
             lock=lock,
             assigner=assigner,
             process=process,
+            twins=twins,
             reporting=(reporter.run, index.run),
             upgrading=(ready.run,),
             assigning=(standby.run, migrator.run),
@@ -213,7 +216,11 @@ class LeaseWiring:
         )
 
     def _reporter(
-        self, metrics: WorkerMetricsReader, assigner: LeaseAssigner, process: OwnProcess
+        self,
+        metrics: WorkerMetricsReader,
+        assigner: LeaseAssigner,
+        process: OwnProcess,
+        twins: TwinWatch,
     ) -> WorkerMetricsReporter:
         from mld.services.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
 
@@ -230,9 +237,24 @@ class LeaseWiring:
             lapses=self._renewer.lapses,
             find_most=self._renewer.heartbeat.report.most_renewable,
             process=process,
+            twins=twins,
         )
 
-    def _lock(self, assigner: LeaseAssigner) -> LeaderLock:
+    def _twins(self, process: OwnProcess) -> TwinWatch:
+        from mld.decide.fleet.assignment.fleet import REPORTS_MISSED  # noqa: PLC0415
+        from mld.services.fleet.twin_watch import TwinWatch  # noqa: PLC0415
+
+        return TwinWatch(
+            self._items,
+            self._config.worker_id,
+            process.instance,
+            REPORTS_MISSED * self._config.fleet.report_s,
+            self._runtime.clock,
+            self._renewer,
+            self._conditions,
+        )
+
+    def _lock(self, assigner: LeaseAssigner, twins: TwinWatch) -> LeaderLock:
         from mld.decide.fleet.leader_lock import LockTiming  # noqa: PLC0415
         from mld.services.fleet.leader_lock import LeaderLock, LockStore  # noqa: PLC0415
 
@@ -255,5 +277,6 @@ class LeaseWiring:
             on_loss=self._renewer.lapses.wake,
             confirm_place=confirm_place,
             scanned=scanned,
+            may_lead=lambda: not twins.stands_aside,
             conditions=self._conditions,
         )

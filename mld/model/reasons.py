@@ -19,6 +19,7 @@ class Reason(StrEnum):
     START_FAILS = "start_fails"  #: the last attempt to start
     NO_CONSUMER = "no_consumer"  #: of enhanced fan-out
     LOCK_FAILS = "leader_lock_fails"  #: of a 3.x fleet
+    DOUBLED_ID = "doubled_id"  #: another living process has this worker's id
     METRICS_FAIL = "worker_metrics_fail"  #: of this worker, for the leader of a 3.x fleet
     ASSIGNING_FAILS = "assigning_fails"  #: of this worker, which leads
     ALL_SHARDS_FAIL = "all_shards_fail"

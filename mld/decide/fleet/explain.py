@@ -135,8 +135,23 @@ def _streams(watch: Snapshots) -> Iterator[Conclusion]:
 
 def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
     """What workers say of themselves; that they start or stop is no fault."""
+    doubled = {
+        page.worker: text
+        for page in watch.last.pages
+        for reason, text in page.reasons
+        if reason == Reason.DOUBLED_ID
+    }
+    for worker, text in doubled.items():
+        yield Conclusion(
+            subject=worker,
+            verdict=Verdict.DOUBLED_ID,
+            severity=VerdictSeverity.WARNING,
+            cause=f"it says: {text.rstrip('.')}",
+            todo="give each process an id of its own; docs/operations.md#doubled-id",
+        )
+    unsaid = {Reason.NOT_RUNNING, Reason.DOUBLED_ID}
     for worker, reasons in {page.worker: page.reasons for page in watch.last.pages}.items():
-        said = [text for reason, text in reasons if reason != Reason.NOT_RUNNING]
+        said = [text for reason, text in reasons if reason not in unsaid]
         if said:
             yield Conclusion(
                 subject=worker,

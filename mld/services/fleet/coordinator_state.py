@@ -255,10 +255,7 @@ class CoordinatorStateStore:
                 "another id",
                 key="workerId",
             )
-        try:
-            return None if replaced is None else metrics_from_item(replaced, place.key_name)
-        except MalformedData:
-            return None
+        return None if replaced is None else _metrics_or_none(replaced, place.key_name)
 
     async def worker_metrics(self) -> tuple[WorkerMetrics, ...]:
         """The metrics of all workers in all tables that the layout reads; a worker may occur twice.
@@ -272,6 +269,12 @@ class CoordinatorStateStore:
             entity = Entity.WORKER_METRIC_STATS if place == self.layout.leases else None
             found += metrics_in(await self._list(place, entity), place.key_name)[0]
         return found
+
+    async def metrics_of(self, worker_id: str) -> WorkerMetrics | None:
+        """The item where this worker reports to, read consistently; None = there is none to read."""
+        place = self.layout.metrics
+        item = await self._get(place, worker_id)
+        return None if item is None else _metrics_or_none(item, place.key_name)
 
     async def has_metrics(self, worker_id: str) -> bool:
         """Whether a worker has an item of metrics, read consistently; one that left has none."""
@@ -497,6 +500,13 @@ class StateItems:
             return await self.get(place, key)
         except AwsError as unread:
             raise error from unread
+
+
+def _metrics_or_none(item: Item, key_name: str) -> WorkerMetrics | None:
+    try:
+        return metrics_from_item(item, key_name)
+    except MalformedData:
+        return None
 
 
 def _has(item: Item, attributes: Item) -> bool:

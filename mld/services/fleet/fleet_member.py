@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.fleet.own_process import OwnProcess
+    from mld.services.fleet.twin_watch import TwinWatch
     from mld.services.leases.lease_acquisition import LeaseAcquisition
 
     #: Runs until cancelled.
@@ -41,6 +42,7 @@ class FleetServices:
 
     Attributes:
         process: this one; notes it when it fails.
+        twins: knows whether another process lives under this worker's id.
         reporting: run where workers report, whether leases are taken or assigned.
         upgrading: run besides while a fleet is upgraded from 2.x.
         assigning: run besides lock and assigner while leases are assigned.
@@ -49,6 +51,7 @@ class FleetServices:
     lock: LeaderLock
     assigner: LeaseAssigner
     process: OwnProcess
+    twins: TwinWatch
     reporting: tuple[FleetLoop, ...]
     upgrading: tuple[FleetLoop, ...] = ()
     assigning: tuple[FleetLoop, ...] = ()
@@ -125,6 +128,11 @@ class FleetMember:
     def waiting(self) -> Mapping[str, float]:
         """Worker id -> seconds that it has to run until it gets leases; known to the leader alone."""
         return {} if self._made is None else self._made.assigner.waiting()
+
+    @property
+    def may_have_twin(self) -> bool:
+        """Rows that name this worker may be held by another process with its id."""
+        return self._made is not None and self._made.twins.may_have_twin
 
     @property
     def is_assigned(self) -> bool:

@@ -183,6 +183,11 @@ async def _sure() -> None:
     """The lock never moves."""
 
 
+def _always() -> bool:
+    """Nothing keeps this worker from leading."""
+    return True
+
+
 def _unscanned() -> None:
     """No scan shows the lock."""
 
@@ -202,6 +207,7 @@ class LeaderLock:
             is taken, lest two workers lead at two places.
         scanned: the last scan of the table in which the lock is, if there is one: who looks at
             the leases anyway sees the lock, too. It is read by itself before it is taken.
+        may_lead: False = this process does not seek the lock, and gives it up.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
@@ -216,6 +222,7 @@ class LeaderLock:
         on_loss: Callable[[], None] = _ignore,
         confirm_place: Callable[[], Awaitable[None]] = _sure,
         scanned: Callable[[], TableScan | None] = _unscanned,
+        may_lead: Callable[[], bool] = _always,
         conditions: Conditions | None = None,
     ) -> None:
         self._store = store
@@ -230,6 +237,7 @@ class LeaderLock:
         self._on_loss = on_loss
         self._confirm_place = confirm_place
         self._scanned = scanned
+        self._may_lead = may_lead
         #: When the lock was last seen.
         self._looked_at = runtime.clock.monotonic()
         self._phase = Phase.FOLLOWS
@@ -262,6 +270,7 @@ class LeaderLock:
         """
         return (
             self._phase is Phase.LEADS
+            and self._may_lead()
             and self._held_at == self._place()
             and self._clock.monotonic() < self._valid_until
         )
@@ -301,6 +310,11 @@ class LeaderLock:
         """One look or heartbeat; returns the seconds until the next one."""
         now = self._clock.monotonic()
         self._is_writing = False
+        if not self._may_lead():
+            if self._phase is Phase.LEADS:
+                self._happened(LockEvent.GIVEN_UP)
+                await self._delete()
+            return self._heartbeat_s
         try:
             if self._phase is Phase.RESTS:
                 if now < self._rests_until:

@@ -139,9 +139,10 @@ class LeaseCoordinator:
     async def last_look(self) -> None:
         """After all leases were released: release those that were given to this worker meanwhile.
 
-        In a fleet whose leases are taken nobody gives any.
+        In a fleet whose leases are taken nobody gives any. Those of another process with this
+        worker's id are left to it.
         """
-        if not self.member.is_assigned:
+        if not self.member.is_assigned or self.member.may_have_twin:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_LOOKS_S):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mld.ports.runtime import Clock, LoadSource, Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.own_process import OwnProcess
+    from mld.services.fleet.twin_watch import TwinWatch
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
 
@@ -164,6 +165,7 @@ class WorkerMetricsReporter:
             lives, and says so at once.
         find_most: how many leases this worker can renew in time; None = it isn't known.
         process: this one; None = the items don't say which process wrote them.
+        twins: is informed of what each report replaces, and may have this process report nothing.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
@@ -181,6 +183,7 @@ class WorkerMetricsReporter:
         lapses: Wakeup | None = None,
         find_most: Callable[[], int | None] = _unknown,
         process: OwnProcess | None = None,
+        twins: TwinWatch | None = None,
     ) -> None:
         self._store = store
         self._config = config
@@ -202,6 +205,7 @@ class WorkerMetricsReporter:
         self._lapses = lapses or Wakeup()
         self._find_most = find_most
         self._process = process
+        self._twins = twins
         self._failing = FailingCondition(
             Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock
         )
@@ -224,12 +228,16 @@ class WorkerMetricsReporter:
             await self._retire()
 
     async def report_once(self) -> None:
-        """Write an item now.
+        """Write an item now; only look while another process with this worker id goes on.
 
         Raises:
             ConfigError: as :meth:`run`.
             AwsError: it was not written.
         """
+        if self._twins is not None and self._twins.stands_aside:
+            await self._twins.look()
+            if self._twins.stands_aside:
+                return
         now_s = int(self._clock.service())
         wrong_s = wrong_by_s(self._clock.ahead_s())
         means = self._means if self._others.are_reported else {}
@@ -251,6 +259,8 @@ class WorkerMetricsReporter:
         replaced = await self._store.report(metrics)
         if self._process is not None:
             await self._process.reported(replaced)
+        if self._twins is not None:
+            self._twins.reported(replaced)
 
     async def _report_to_the_end(self) -> None:
         self._reporting = asyncio.current_task()

@@ -74,7 +74,7 @@ class LeaseAcquisition(ABC):
             )
 
     def _may_hold(self) -> bool:
-        return not self._is_stopping
+        return not self._is_stopping and not self._renewer.stands_aside
 
     @asynccontextmanager
     async def _alone(self, lease_key: str) -> AsyncIterator[None]:

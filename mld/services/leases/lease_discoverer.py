@@ -214,7 +214,7 @@ class LeaseDiscoverer(LeaseAcquisition):
             if self._clock.monotonic() >= ends_at:
                 self._changed_at = self._clock.monotonic()  # the next look comes soon
                 return
-            if self._is_stopping or self._store.conflict is not None:
+            if not self._may_hold() or self._store.conflict is not None:
                 return
             try:
                 async with self._alone(lease_key):
@@ -243,6 +243,8 @@ class LeaseDiscoverer(LeaseAcquisition):
             if isinstance(error, AwsError):
                 self._refusal = error
             return False
+        if self._renewer.stands_aside:
+            return False  # the row is the other process's
         if self._is_stopping:
             await self._renewer.give_back(renewed)
             return False

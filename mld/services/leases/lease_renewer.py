@@ -89,6 +89,8 @@ class LeaseRenewer:
         self._clock = clock
         self._rng = rng
         self._held = HeldLeases(config, clock, ids)
+        #: Nothing may be held: another process works under this worker's id.
+        self.stands_aside = False
         #: Leases that were released or handed over since the stop began.
         self.releases = Releases()
         #: Whether a worker has left the fleet, by a consistent read: it gets no lease handed over.
@@ -205,6 +207,15 @@ class LeaseRenewer:
     def lose_all(self, why: str) -> None:
         """Hold nothing any more: there is no table in which a lease could be ours."""
         self._held.lose_all(why)
+
+    def stand_aside(self, why: str) -> None:
+        """Hold nothing, and let nothing be held until :meth:`go_on`; no row is written."""
+        self.stands_aside = True
+        self._held.lose_all(why)
+
+    def go_on(self) -> None:
+        """Leases may be held again."""
+        self.stands_aside = False
 
     async def release(self, lease_key: str, token: str) -> bool:
         """Give a lease up in the table, so that another worker can take it at once; then drop it.

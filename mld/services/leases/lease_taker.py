@@ -134,7 +134,7 @@ class LeaseTaker(LeaseAcquisition):
         start, with a new id, would take leases from workers that live, each time.
         """
         is_due, due_at = False, self._clock.monotonic() + self._config.taker_interval_s / 2
-        while self._may_hold():
+        while not self._is_stopping:
             try:
                 outcome = await self.take_once(may_steal=is_due)
             except Exception:
@@ -145,7 +145,7 @@ class LeaseTaker(LeaseAcquisition):
                 pause_s = self._pause_after(outcome)
             next_at = self._clock.monotonic() + pause_s
             due_at = next_at if is_due else min(due_at, next_at)
-            if self._may_hold():
+            if not self._is_stopping:
                 is_due = not await self._woken.wait(due_at - self._clock.monotonic())
 
     async def take_once(self, *, may_steal: bool = True) -> TakeOutcome:
@@ -279,7 +279,7 @@ class LeaseTaker(LeaseAcquisition):
         self._metrics.call(TAKE_LEASE, took_s, succeeded=taken is not None)
         if taken is None:
             return False
-        if not self._may_hold():
+        if self._is_stopping:
             await self._renewer.give_back(taken)
             return False
         self._seen[taken.lease_key] = Sighting(taken.lease_counter, requested_at + took_s)

@@ -559,6 +559,15 @@ def test_a_wrong_clock_is_seen_on_the_page_of_a_worker():
     assert fleet(look(0, pages=(on_page(-60.0),))) == fleet(look(0, pages=(on_page(None),))) == []
 
 
+def test_a_doubled_worker_id_is_told_apart_from_other_reasons():
+    reasons = (("doubled_id", "Another living process has it."), ("table_silent", "No answer."))
+    page = WorkerPage(url="http://h:1/leases", asked_at=0.0, worker="w1", reasons=reasons)
+    assert fleet(look(0, pages=(page,))) == [
+        ("w1", Verdict.DOUBLED_ID, WARNING),
+        ("w1", Verdict.NOT_READY, WARNING),
+    ]
+
+
 def test_migrations_are_told():
     upgrade = items(version=ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X)
     assert fleet(look(0, items=upgrade)) == [("fleet", Verdict.MIGRATING, INFO)]
