@@ -188,6 +188,12 @@ ROWS: dict[Verdict, Callable[[list[Any]], bool]] = {
 }
 
 
+def failures(state: dict[str, Any]) -> int:
+    """Processes that failed, by their items, or by their marks in rows."""
+    marks = {row.newcomer.instance for row in state.values() if getattr(row, "newcomer", None)}
+    return sum(key.startswith(FAILED_LIFE) for key in state) + len(marks)
+
+
 def is_true(  # noqa: PLR0911 - one for each verdict
     one: Conclusion,
     seen: list[dict[str, Any]],
@@ -216,7 +222,7 @@ def is_true(  # noqa: PLR0911 - one for each verdict
         case Verdict.HASH_GAP:
             return shard is not None and any(not covers(state, shard) for state in seen)
         case Verdict.CRASH_LOOP:
-            return any(sum(key.startswith(FAILED_LIFE) for key in state) > 1 for state in seen)
+            return any(failures(state) > 1 for state in seen)
         case Verdict.LEADER_SILENT:
             return len({str(state.get("Leader")) for state in calm}) <= 1
         case _:
