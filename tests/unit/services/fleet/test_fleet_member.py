@@ -1,6 +1,7 @@
 """What a worker does as one of its fleet, generation by generation."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,6 +112,7 @@ class Member:
             lock=Leading(self.heard),
             assigner=self.assigner,
             process=world.own_process("me", self.items),
+            twins=SimpleNamespace(may_have_twin=True),
             reporting=(reporter.run, index.run),
             upgrading=(ready.run,),
         )
@@ -187,12 +189,14 @@ def test_the_metrics_of_a_worker_that_stops_are_gone_before_it_names_next_owners
     async def test(world):
         me = Member(world)
         assert await me.member.start_hand_offs() == frozenset()  # nothing has run yet
+        assert not me.member.may_have_twin
         await me.state.join(is_new=True)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(1)
         world.fault("slow", "DeleteItem", seconds=3)
         me.member.leave()
         assert await me.member.start_hand_offs() == {"named"}
+        assert me.member.may_have_twin
         assert me.heard[-1] == ("names", {})
         await stop(task)
 

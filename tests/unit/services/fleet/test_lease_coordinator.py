@@ -334,8 +334,8 @@ class Looking:
         return answer
 
 
-def coordinator(renewer, *, is_assigned=True):
-    member = SimpleNamespace(is_assigned=is_assigned)
+def coordinator(renewer, *, is_assigned=True, may_have_twin=False):
+    member = SimpleNamespace(is_assigned=is_assigned, may_have_twin=may_have_twin)
     return LeaseCoordinator(None, renewer, None, None, None, None, member)
 
 
@@ -371,3 +371,7 @@ def test_a_worker_that_stops_does_not_wait_long_for_leases():
 
 def test_in_a_2x_fleet_nobody_gives_leases_to_a_worker():
     run(coordinator(None, is_assigned=False).last_look())
+
+
+def test_leases_of_another_process_with_the_same_id_are_left_to_it():
+    run(coordinator(None, may_have_twin=True).last_look())
