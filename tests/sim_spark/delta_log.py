@@ -76,6 +76,10 @@ class HostLog:
         """The table as it is now; None if it is not there."""
         yield Snapshot(self, self._log) if self._log.entries else None
 
+    def to_append(self):
+        """On a file system, the table as it is now."""
+        return self.snapshot()
+
     def create(self, schema, partitions, configuration, transactions) -> None:
         """The first version, by one of all who try."""
 
@@ -125,6 +129,8 @@ class Snapshot:
     partitions = ()
     features = ()
     fields = (FIELD,)
+    is_sound = True
+    stands = False
 
     def __init__(self, owner: HostLog, log: PlayedLog) -> None:
         self._owner, self._log = owner, log

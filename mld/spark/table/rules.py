@@ -107,8 +107,8 @@ def refused_type(fields: Sequence[Mapping[str, Any]]) -> str:
         if (other := names.get(field["name"].lower())) is not None:
             return f"the names of the columns {other} and {field['name']} differ in case only"
         names[field["name"].lower()] = field["name"]
-        if why := _why_not(field["type"]):
-            return f"the column {field['name']} has the type {_name(field['type'])}: {why}"
+        if why := _refused(field["name"], field["type"]):
+            return why
     return ""
 
 
@@ -320,19 +320,25 @@ def _holds(table: Any, file: Any) -> bool:
             return may and keys and _holds(table["valueType"], file["valueType"])
 
 
-def _why_not(kind: Any) -> str:
-    if isinstance(kind, dict):
-        match kind["type"]:
-            case "struct":
-                parts = [field["type"] for field in kind["fields"]]
-            case "array":
-                parts = [kind["elementType"]]
-            case "map":
-                parts = [kind["keyType"], kind["valueType"]]
-            case other:
-                return f"the type {other} is not known here"
-        return next((why for part in parts if (why := _why_not(part))), "")
-    return next((why for name, why in _REFUSED.items() if str(kind).startswith(name)), "")
+def _refused(name: str, kind: Any) -> str:
+    """Why a column can't have a type, and which part of it is refused; "" if it can.
+
+    Args:
+        name: of the column, or the path to a part of it.
+    """
+    if not isinstance(kind, dict):
+        whys = (why for begin, why in _REFUSED.items() if str(kind).startswith(begin))
+        return next((f"the column {name} has the type {kind}: {why}" for why in whys), "")
+    match kind["type"]:
+        case "struct":
+            parts = [(field["name"], field["type"]) for field in kind["fields"]]
+        case "array":
+            parts = [("element", kind["elementType"])]
+        case "map":
+            parts = [("key", kind["keyType"]), ("value", kind["valueType"])]
+        case other:
+            return f"the column {name} has the type {other}: it is not known here"
+    return next(filter(None, (_refused(f"{name}.{part}", each) for part, each in parts)), "")
 
 
 def _name(kind: Any) -> str:
