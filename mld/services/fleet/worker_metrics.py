@@ -18,7 +18,7 @@ from mld.decide.clock_offset import wrong_by_s
 from mld.decide.fleet.assignment.fleet import REPORTS_MISSED
 from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
 from mld.decide.fleet.worker_sightings import OtherFigures
-from mld.errors import AwsError
+from mld.errors import AwsError, Denied, NotFound
 from mld.model.attributes import rounded
 from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.fleet.worker_metrics import (
@@ -373,6 +373,9 @@ class WorkerMetricsReporter:
         for attempt in itertools.count():
             try:
                 await self._store.delete_metrics(self._store.layout.metrics, last)
+            except (Denied, NotFound) as error:
+                log.warning("Could not delete this worker's metrics; they will expire: %s", error)
+                return
             except AwsError as error:
                 self._why_not = str(error)
             else:

@@ -331,7 +331,8 @@ class LeaseRenewer:
                 self.releases.note(row)
                 self._held.forget_unreleased(lease.lease_key)
                 return True
-        self._held.note_unreleased(lease.lease_key)
+        if lease.lease_key not in self._held.expired:  # of such nobody waits for us
+            self._held.note_unreleased(lease.lease_key)
         return False
 
     async def _is_known_to_have_left(self, worker_id: str) -> bool:

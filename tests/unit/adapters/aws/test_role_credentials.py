@@ -19,8 +19,8 @@ from mld.adapters.aws.clients import make_client
 from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
+from mld.decide.remedies import table_remedy
 from mld.model.credentials import parse_chain
-from mld.services.conditions import remedy
 from tests.fakes.http import Replies, served
 from tests.unit.adapters.aws.sessions import NOWHERE, renewals_end
 
@@ -170,7 +170,7 @@ def test_a_refusal_of_sts_is_one_of_the_credentials_and_not_of_the_table(
     assert "credentials from assume-role" in error.message
     assert code in error.message
     assert REFUSALS[code] in error.message
-    assert "dynamodb" not in f"{error}{remedy(error)}"
+    assert "dynamodb" not in f"{error}{table_remedy(error)}"
 
 
 @pytest.mark.usefixtures("source")
