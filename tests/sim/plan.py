@@ -137,7 +137,9 @@ def draw(seed: int) -> Plan:
     faults = tuple(fault for fault in plan.faults if fault not in ("step clock", "drop lease"))
     plan = replace(plan, steers=True, clock_skew=False, faults=faults)
     joining = random.Random(f"Java joins a fleet with pauses {seed}")
-    if not plan.is_assigned or plan.peers or joining.random() < 0.5:
+    # A scripted worker reads a single stream: what it holds of many ones nobody would read.
+    may_join = plan.is_assigned and not plan.peers and not plan.streams
+    if not may_join or joining.random() < 0.5:
         return plan
     return replace(plan, joins_at_s=joining.uniform(20, plan.chaos_s))
 

@@ -25,6 +25,15 @@ def texts(plan):
     return [f"{found.rule} {found.text}" for found in judge(plan, app.build).violations]
 
 
+def test_no_scripted_worker_is_drawn_for_many_streams():
+    """It reads a single stream and would hold leases of others without reading them."""
+    plans = [draw(seed) for seed in range(1000)]
+    assert any(plan.joins_at_s is not None for plan in plans)
+    many = [plan for plan in plans if plan.streams]
+    assert many
+    assert not any(plan.peers or plan.joins_at_s is not None for plan in many)
+
+
 @pytest.mark.parametrize("events", [(), *((event,) for event in STREAM_EVENTS), STREAM_EVENTS])
 def test_a_sound_fleet_is_acquitted(events):
     assert texts(changed(*events)) == []
