@@ -133,11 +133,13 @@ def test_workers_that_stop_at_once_leave_no_lease_to_each_other(
     rows = app.items()
     assert len(rows) == 8
     assert not any({"leaseOwner", "checkpointOwner"} & set(row) for row in rows.values())
+    # A lease that one handed over before the other one had left is released by the other one.
     said = [
-        re.search(r"children were notified; (\d+) leases? released, 0 handed over", run.output)
+        re.search(r"children were notified; (\d+) leases? released, \d+ handed over", run.output)
         for run in runs
     ]
-    assert sum(int(one[1]) for one in said if one is not None) == 8
+    outputs = [run.output for run in runs]
+    assert sum(int(one[1]) for one in said if one is not None) == 8, outputs
     app.put(40)
     after = app.start(worker="w3")
     wait_until(lambda: len(numbers(*runs, after)) == 120, "the next start reads all")
