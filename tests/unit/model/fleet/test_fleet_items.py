@@ -266,6 +266,7 @@ def test_an_item_is_what_its_type_says_or_else_its_key(item, key_name, entity):
         ("Migration3.0", "the key of an item"),
         ("TableMigration3.5", "the key of an item"),
         ("shardId-000000000007", "the key of a lease"),
+        ("kclMldFailedLife:a", "that kcl-mld keeps"),
         ("123456789012:s:1700000000", "of a stream or of a lease"),
         ("123456789012:s:1700000000:shardId-000000000007", "of a stream or of a lease"),
         ("orders", "the name of the stream"),

@@ -12,6 +12,7 @@ from mld.model.retrieval.wire import (
     arrival_ms,
     decode_records,
     first_arrival_s,
+    first_sequence_number,
     read_batch,
     read_event,
 )
@@ -34,6 +35,14 @@ def test_an_open_shard_has_a_next_iterator():
     assert batch.millis_behind_latest == 7
     assert not batch.is_shard_end
     assert batch.is_empty
+
+
+def test_the_first_number_of_a_batch_is_that_of_its_first_record():
+    records = [{"SequenceNumber": "5", "Data": ""}, {"SequenceNumber": "6", "Data": ""}]
+    batch = read_batch(json.dumps({"Records": records, "NextShardIterator": "next"}).encode())
+    assert first_sequence_number(batch.records) == "5"
+    assert first_sequence_number(read_batch(body(NextShardIterator="next")).records) is None
+    assert first_sequence_number(None) is None
 
 
 def test_a_closed_shard_has_children():
