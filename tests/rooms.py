@@ -129,6 +129,8 @@ def room_of(module):
     parts = module.split(".")[1:]
     if not parts or parts[0] in APART:
         return None
+    if parts[0] in ORDER:
+        return parts[0]
     for length in range(len(parts), 0, -1):
         if (room := ROOMS.get(".".join(parts[:length]))) is not None:
             return room
