@@ -15,7 +15,7 @@ import time
 from benchmarks.measure import compiled, shim_path
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.prefork import PreforkLauncher
-from mld.model.sequence import TRIM_HORIZON
+from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.services.consuming.consumer_parts import ChildStarts
 
 PROGRAM = """\

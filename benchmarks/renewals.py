@@ -20,14 +20,14 @@ from mld.adapters.aws.clients import (
 from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.adapters.calls import CallPool
-from mld.adapters.system import RandomIds, SystemClock
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import AwsError
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.adapters.system import RandomIds, SystemClock
+from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.config.config import LeaseConfig
 from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
 from mld.model.leases.lease import Lease
-from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
 from mld.ports.metrics import AllMetrics
 from mld.services.leases.lease_renewer import LeaseRenewer

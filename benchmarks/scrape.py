@@ -9,9 +9,9 @@ import time
 
 from mld.adapters.children.child_process import resident_bytes
 from mld.adapters.prometheus import exposition
-from mld.adapters.system import SystemClock
 from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import WorkerSnapshot
+from mld.kernel.adapters.system import SystemClock
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.metrics import METRICS
 from mld.services.metric_store import MetricStore

@@ -16,12 +16,40 @@ from tests import rooms
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 #: Layer of today -> folder in a room.
-FOLDERS = {"model": ["model"], "decide": ["rules"], "ports": [], "services": [], "adapters": ["adapters"], "app": []}
+FOLDERS = {
+    "model": ["model"],
+    "decide": ["rules"],
+    "ports": [],
+    "services": [],
+    "adapters": ["adapters"],
+    "app": [],
+}
 #: Folders of today that the room's own name replaces.
-DOMAINS = {"leases", "shards", "streams", "fleet", "retrieval", "config", "aws", "child", "children"}
+DOMAINS = {
+    "leases",
+    "shards",
+    "streams",
+    "fleet",
+    "retrieval",
+    "config",
+    "aws",
+    "child",
+    "children",
+}
 #: Rooms that hold pure modules only.
 FLAT = {"errors", "config"}
-TEXTS = ("*.py", "*.md", "*.cfg", "*.toml", "Makefile", "*.properties", "*.json", "*.txt", "*.yml", ".ci/run")
+TEXTS = (
+    "*.py",
+    "*.md",
+    "*.cfg",
+    "*.toml",
+    "Makefile",
+    "*.properties",
+    "*.json",
+    "*.txt",
+    "*.yml",
+    ".ci/run",
+)
 
 
 def new_name(module):
@@ -57,7 +85,9 @@ def path_of(module):
 def split_imports(text, moved, packages):
     """``from package import module`` of a moved module becomes an import of its own."""
     lines = text.splitlines(keepends=True)
-    for node in reversed([one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ImportFrom)]):
+    for node in reversed(
+        [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ImportFrom)]
+    ):
         if node.level or node.module not in packages:
             continue
         gone = [a for a in node.names if f"{node.module}.{a.name}" in moved]
@@ -67,7 +97,9 @@ def split_imports(text, moved, packages):
         kept = [a for a in node.names if a not in gone]
 
         def said(alias, name):
-            return name + (f" as {alias.asname or alias.name}" if (alias.asname or alias.name) != name else "")
+            return name + (
+                f" as {alias.asname or alias.name}" if (alias.asname or alias.name) != name else ""
+            )
 
         new = []
         if kept:
@@ -76,7 +108,9 @@ def split_imports(text, moved, packages):
             package, _, name = moved[f"{node.module}.{a.name}"].rpartition(".")
             new.append(f"from {package} import {said(a, name)}")
         tail = lines[node.end_lineno - 1][node.end_col_offset :]
-        lines[node.lineno - 1 : node.end_lineno] = ["".join(f"{indent}{one}\n" for one in new[:-1]) + indent + new[-1] + tail]
+        lines[node.lineno - 1 : node.end_lineno] = [
+            "".join(f"{indent}{one}\n" for one in new[:-1]) + indent + new[-1] + tail
+        ]
     return "".join(lines)
 
 
@@ -85,8 +119,15 @@ def rewrite(moved):
     names = sorted(moved, key=len, reverse=True)
     dotted = re.compile(r"(?<![\w.])(" + "|".join(map(re.escape, names)) + r")(?![\w])")
     slashed = {name.replace(".", "/"): new.replace(".", "/") for name, new in moved.items()}
-    paths = re.compile(r"(?<![\w])(" + "|".join(map(re.escape, sorted(slashed, key=len, reverse=True))) + r")(?=\.py\b|/|`|$)", re.M)
-    listed = subprocess.run(["git", "ls-files", "--", *TEXTS], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    paths = re.compile(
+        r"(?<![\w])("
+        + "|".join(map(re.escape, sorted(slashed, key=len, reverse=True)))
+        + r")(?=\.py\b|/|`|$)",
+        re.M,
+    )
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *TEXTS], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split("\n")
     for one in filter(None, listed):
         path = ROOT / one
         if path.is_symlink() or not path.exists() or one == "tests/rooms.py":
@@ -110,26 +151,40 @@ def packages_of(names):
             init = folder / "__init__.py"
             if not init.exists():
                 words = parts[1:length]
-                what = {"model": "Values", "rules": "Decisions", "adapters": "Adapters"}.get(words[-1])
-                init.write_text(f'"""{what} of {words[0]}."""\n' if what else f'"""{words[-1].capitalize()}."""\n')
+                what = {"model": "Values", "rules": "Decisions", "adapters": "Adapters"}.get(
+                    words[-1]
+                )
+                init.write_text(
+                    f'"""{what} of {words[0]}."""\n'
+                    if what
+                    else f'"""{words[-1].capitalize()}."""\n'
+                )
                 git("add", str(init))
 
 
 def main(room):
-    moved = {old: new for old, new in mapping().items() if rooms.room_of(old) == room and old != new}
+    moved = {
+        old: new for old, new in mapping().items() if rooms.room_of(old) == room and old != new
+    }
     targets = list(moved.values())
-    assert len(set(targets)) == len(targets), sorted(one for one in targets if targets.count(one) > 1)
+    assert len(set(targets)) == len(targets), sorted(
+        one for one in targets if targets.count(one) > 1
+    )
     packages_of(targets)
     for old, new in moved.items():
         source = path_of(old)
         target = ROOT.joinpath(*new.split("."))
-        target = target / "__init__.py" if source.name == "__init__.py" else target.with_suffix(".py")
+        target = (
+            target / "__init__.py" if source.name == "__init__.py" else target.with_suffix(".py")
+        )
         git("mv", "-f", str(source), str(target))
         for beside in source.parent.glob("*.[chj][st]*") if source.parent.name == "console" else ():
             git("mv", str(beside), str(target.parent / beside.name))
     tests = {}
     for old, new in moved.items():
-        test = ROOT.joinpath("tests", "unit", *old.split(".")[1:-1], f"test_{old.rpartition('.')[2]}.py")
+        test = ROOT.joinpath(
+            "tests", "unit", *old.split(".")[1:-1], f"test_{old.rpartition('.')[2]}.py"
+        )
         if test.exists():
             tests |= move_test(test, new.split(".")[1:-1])
     rewrite(moved | tests)
@@ -168,7 +223,11 @@ def move_test(test, folders):
     git("mv", str(test), str(target))
     deeper = len(target.parts) - len(test.parts)
     text = target.read_text("utf-8")
-    new = re.sub(r"(__file__\)(?:\.resolve\(\))?\.parents\[)(\d)", lambda m: f"{m[1]}{int(m[2]) + deeper}", text)
+    new = re.sub(
+        r"(__file__\)(?:\.resolve\(\))?\.parents\[)(\d)",
+        lambda m: f"{m[1]}{int(m[2]) + deeper}",
+        text,
+    )
     target.write_text(new, "utf-8")
     one, two = (path.relative_to(ROOT).with_suffix("").parts for path in (test, target))
     return {".".join(one): ".".join(two)}

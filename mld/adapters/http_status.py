@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
 from mld.errors import ConfigError
-from mld.model.masking import brief
+from mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping

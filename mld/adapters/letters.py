@@ -20,7 +20,7 @@ from mld.errors import ConfigError, LetterRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
     from mld.ports.consuming import LetterStore
 
 log = logging.getLogger(__name__)

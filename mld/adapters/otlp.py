@@ -44,11 +44,11 @@ from mld.model.metrics import BUCKETS, FamilyKind, Unit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
+    from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.metric_values import FamilyValues
     from mld.model.metrics import Family
-    from mld.ports.runtime import Clock
 
 _SCOPE = InstrumentationScope("kcl-mld", __version__)
 _UNITS = {Unit.SECONDS: "s", Unit.BYTES: "By"}

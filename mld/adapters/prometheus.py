@@ -18,8 +18,8 @@ from mld.model.metrics import BUCKETS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from mld.kernel.ports import Clock, Offload
     from mld.model.metric_values import FamilyValues
-    from mld.ports.runtime import Clock, Offload
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: So long a text may be shown again: many who ask cost no more than one.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
     from mld.model.retrieval.schema import SchemaVersion
 
 _PREFIX = "kcl-mld-schemas-"

@@ -17,8 +17,8 @@ from mld.model.fleet.worker_page import WorkerPage, read_page
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.adapters.calls import CallPool
-    from mld.ports.runtime import Clock
+    from mld.kernel.adapters.calls import CallPool
+    from mld.kernel.ports import Clock
 
 TIMEOUT_S = 5.0
 #: A page has some 600 bytes for each lease.

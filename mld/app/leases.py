@@ -22,10 +22,10 @@ from mld.services.leases.newcomer import Newcomer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.kernel.ports import Runtime
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
-    from mld.ports.runtime import Runtime
     from mld.services.conditions import Conditions
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner

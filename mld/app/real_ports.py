@@ -8,31 +8,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.allocator import return_free_memory
 from mld.adapters.aws import clients
 from mld.adapters.aws.clients import BotocoreCloudWatch, BotocoreGlue
 from mld.adapters.aws.credentials import AwsSessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
-from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.children.kclpy_report import KclpyReport
 from mld.adapters.output.background_output import dropped_messages
-from mld.adapters.system import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
 from mld.errors import ConfigError
+from mld.kernel.adapters.allocator import return_free_memory
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.ports.metrics import MetricSender
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from mld.kernel.ports import LoadSource
     from mld.model.config.config import Config
     from mld.model.config.properties import Entry
     from mld.model.credentials import CredentialChain
     from mld.ports.consuming import ChildLauncher, LetterStore
-    from mld.ports.runtime import LoadSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
+from mld.kernel.ports import Runtime
 from mld.model.config.config import RetrievalMode
 from mld.ports.metrics import AllMetrics, Metrics
-from mld.ports.runtime import Runtime
 from mld.services.clock_watch import ClockWatch
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
     from mld.app.ports import Ports, SchemaPorts
     from mld.decide.readiness import WorkerSnapshot
+    from mld.kernel.model.sequence import InitialPosition
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.metric_values import FamilyValues
-    from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.retrieval.schema_registry import SchemaRegistry

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.errors import ConfigError
+from mld.kernel.model.masking import brief
 from mld.model.findings import nearest
-from mld.model.masking import brief
 
 if TYPE_CHECKING:
     from click import Context, Parameter

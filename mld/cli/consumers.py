@@ -17,7 +17,7 @@ from mld.cli.options import takes_execute, takes_file_and_names, takes_propertie
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
-from mld.services.pages import page_numbers
+from mld.kernel.pages import page_numbers
 
 if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess

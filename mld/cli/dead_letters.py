@@ -24,9 +24,9 @@ from mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeo
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError, LetterRefused, MalformedData
+from mld.kernel.model.masking import printable
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.leases.containment import PositionRange
-from mld.model.masking import printable
-from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.record_peek import read_range
 from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, ShutdownRequested

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.adapters.aws.regions import find_region
-from mld.adapters.calls import CallPool
 from mld.adapters.machine_limits import machine_limits
 from mld.adapters.output.logs import LogFormat, LogSettings, set_up
 from mld.cli.doctor_facts import AwsExamination, try_child
@@ -31,8 +30,9 @@ from mld.decide.doctor import (
     judge_table,
 )
 from mld.decide.iam_policy import PolicyScope, Role, least_policy
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.model.masking import mask, printable
 from mld.model.findings import Severity
-from mld.model.masking import mask, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,6 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
-from mld.adapters.system import RandomIds, SystemClock
 from mld.cli.fleet_access import find_streams
 from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.doctor import (
@@ -30,19 +29,20 @@ from mld.decide.doctor import (
 )
 from mld.decide.streams.stream_identity import described_stream
 from mld.errors import CredentialsMissing, MldError, NotFound
+from mld.kernel.adapters.system import RandomIds, SystemClock
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.config.config import RetrievalMode
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.leases.lease_item import LEASE_KEY
 from mld.model.leases.table_layout import index_status, my_leases_query
-from mld.model.sequence import TRIM_HORIZON
 from mld.services.child.record_processor import RecordProcessor
-from mld.services.concurrency import for_each
 from mld.services.fleet.fleet_reader import fleet_items
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
     from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
     from mld.model.streams.stream import Stream

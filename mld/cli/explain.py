@@ -27,8 +27,8 @@ from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.tables import print_json
 from mld.decide.fleet.explain import Awaited, explain as explained, missing
 from mld.errors import ConfigError, ResourceMissing
+from mld.kernel.model.masking import printable
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
-from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

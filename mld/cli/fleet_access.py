@@ -17,15 +17,15 @@ from mld.adapters.aws.credentials import AwsSessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
-from mld.adapters.calls import CallPool
-from mld.adapters.system import RandomIds, SystemClock
 from mld.adapters.worker_pages import WorkerPages
 from mld.cli.arguments import DAY_S, Finite
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules
 from mld.decide.streams.stream_identity import stream_to_read
 from mld.errors import NotFound, ResourceMissing
-from mld.model.masking import brief
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.adapters.system import RandomIds, SystemClock
+from mld.kernel.model.masking import brief
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader

@@ -20,7 +20,7 @@ from mld.cli.steer_leases import position_as_json
 from mld.cli.tables import print_json
 from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MalformedData, MoveRefused, NotFound
-from mld.model.sequence import ExtendedSequenceNumber, Sentinel
+from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,10 +12,10 @@ import click
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.fleet.lease_list import matches
 from mld.decide.leases.lease_report import group_leases, left_free, told_free
+from mld.kernel.model.masking import printable
 from mld.model.fleet.verdict import VerdictSeverity
 from mld.model.leases.containment import skipped_behind
 from mld.model.leases.lease_request import SteerVerb
-from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -23,7 +23,7 @@ from mld.cli.watch_leases import watch
 from mld.cli.withdraw_leases import withdraw
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.decide.leases.lease_report import Grouping
-from mld.model.masking import printable
+from mld.kernel.model.masking import printable
 
 
 @click.group("leases", cls=SuggestingGroup)

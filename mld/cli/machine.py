@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.adapters.children.program import StartPlace, examine_child
-from mld.adapters.system import system_text
 from mld.cli.arguments import ELSEWHERE, GONE, working_directory
 from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
+from mld.kernel.adapters.system import system_text
+from mld.kernel.model.masking import mask
 from mld.model.config.child_command import SPARK_PROGRAM, spark_command, split_command
 from mld.model.config.config import CREDENTIAL_KEYS, Kclpy
 from mld.model.config.overrides import overrides_of
@@ -32,7 +33,6 @@ from mld.model.config.properties import last_of_each
 from mld.model.config.stream_list import ListedStream
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
-from mld.model.masking import mask
 from mld.model.spark.keys import PREFIX, REMOTE, is_known
 from mld.model.spark.needs import SparkFault, file_faults, need_faults
 from mld.model.spark.places import (

@@ -17,7 +17,6 @@ from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
-from mld.adapters.calls import CallPool
 from mld.cli.arguments import WholeNumber
 from mld.cli.fleet_access import table_region
 from mld.cli.loading import read_config
@@ -26,8 +25,9 @@ from mld.cli.tables import print_json
 from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.decide.streams.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.model.masking import mask, printable
 from mld.model.leases.lease_move import RowKind
-from mld.model.masking import mask, printable
 from mld.model.streams.stream import Stream, StreamArn
 from mld.services.leases.lease_migration import LeaseMigration
 

@@ -17,7 +17,7 @@ import mld
 from mld.cli.overrides import OVERRIDE_OPTIONS, takes_overrides
 from mld.cli.run_options import LEVELS, RunOptions
 from mld.errors import ConfigError
-from mld.model.masking import brief
+from mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable

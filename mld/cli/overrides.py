@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.errors import ConfigError
+from mld.kernel.model.masking import mask, mask_value
 from mld.model.config.overrides import (
     EXPAND_OPTION,
     EXPAND_VARIABLE,
@@ -16,7 +17,6 @@ from mld.model.config.overrides import (
     overrides_of,
     parse_setting,
 )
-from mld.model.masking import mask, mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.errors import ConfigError, NotFound, ResourceMissing
-from mld.model.masking import printable
-from mld.model.sequence import Sentinel
+from mld.kernel.model.masking import printable
+from mld.kernel.model.sequence import Sentinel
 from mld.services.retrieval.record_peek import Peek, peek
 
 if TYPE_CHECKING:

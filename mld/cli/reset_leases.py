@@ -19,10 +19,10 @@ from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.config.child_command import spark_command
 from mld.model.leases.lease_request import SteerVerb
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.services.concurrency import for_each
 from mld.services.retrieval.position_search import FoundPosition, PositionSearch
 from mld.services.shards.tip_reader import TipReader
 

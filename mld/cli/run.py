@@ -35,15 +35,15 @@ from typing import TYPE_CHECKING, Any
 
 from mld.adapters.children.pipes import enlarge_pipe
 from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
-from mld.ports.runtime import CHILD_LOGGER
+from mld.kernel.ports import CHILD_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from mld.adapters.http_status import Query
-    from mld.adapters.systemd import SystemdNotify
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
+    from mld.kernel.adapters.systemd import SystemdNotify
     from mld.model.config.config import Config
     from mld.model.config.overrides import Overrides
     from mld.model.config.properties import Entry
@@ -99,8 +99,8 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
     Args:
         starting: closed when the clients are made, before the loop begins.
     """
-    from mld.adapters.system import RandomIds
     from mld.cli.loading import load_config, start_logging
+    from mld.kernel.adapters.system import RandomIds
 
     start_logging(options)
     config = load_config(
@@ -113,11 +113,11 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
 
 def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) -> int:
     """Make the real world and run a worker in it."""
-    from mld.adapters.allocator import keep_large_blocks
     from mld.adapters.children.child_process import raise_descriptor_limit
-    from mld.adapters.systemd import SystemdNotify
     from mld.app import real_ports
     from mld.cli.overrides import given_overrides
+    from mld.kernel.adapters.allocator import keep_large_blocks
+    from mld.kernel.adapters.systemd import SystemdNotify
 
     systemd = SystemdNotify(os.environ, os.getpid())
     keep_large_blocks()
@@ -163,7 +163,7 @@ async def _main(
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
     """Run the worker to its end and say how it ended; the exit code."""
-    from mld.model.text import counted
+    from mld.kernel.model.text import counted
 
     try:
         async with _status_server(worker, options):

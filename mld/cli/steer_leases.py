@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.system import RandomIds
 from mld.cli.arguments import DAY_S, Duration, is_named
 from mld.cli.fleet_access import observe, open_access
 from mld.cli.fleet_documents import VERSION
@@ -24,10 +23,11 @@ from mld.cli.tables import Column, Section, TableRow, as_table, print_json, term
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused
+from mld.kernel.adapters.system import RandomIds
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.masking import printable
+from mld.kernel.model.text import counted
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
-from mld.model.masking import printable
-from mld.model.text import counted
-from mld.services.concurrency import for_each
 from mld.services.leases.lease_steering import SHIELD_S, LeaseSteering
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
 from mld.decide.streams.stream_identity import check_regions, stream_to_read
 from mld.errors import ConfigError
+from mld.kernel.model.masking import mask, printable
 from mld.model.config.config import CREDENTIAL_KEYS, KEYS
 from mld.model.config.keys import Effect, Key
 from mld.model.credentials import REGION, parse_chain
 from mld.model.findings import Finding, Severity
-from mld.model.masking import mask, printable
 from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
 
 if TYPE_CHECKING:

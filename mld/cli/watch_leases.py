@@ -25,7 +25,7 @@ from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.fleet_events import fleet_events
 from mld.decide.fleet.lease_list import list_leases
 from mld.errors import AwsError
-from mld.model.masking import printable
+from mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

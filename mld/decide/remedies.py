@@ -21,7 +21,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.masking import MASK, mask, printable
+from mld.kernel.model.masking import MASK, mask, printable
 
 #: Of an error; what is longer says nothing more.
 SHOWN_CHARACTERS = 300

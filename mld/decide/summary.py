@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import ConsumerState
 from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
-from mld.model.text import counted
+from mld.kernel.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

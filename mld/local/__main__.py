@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import uvicorn
 
+from mld.kernel.model.masking import brief
 from mld.local.faultplan import FaultPlan
 from mld.local.kinesis import KinesisSettings
 from mld.local.server import AbortableProtocol, KinesisApp
-from mld.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from mld.kernel.model.masking import mask
 from mld.model.findings import Problem, Severity, nearest
-from mld.model.masking import mask
 
 
 class CredentialSource(StrEnum):

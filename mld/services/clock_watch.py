@@ -1,7 +1,7 @@
 """Reports a clock of this machine that is wrong; corrects nothing.
 
 Requests are corrected where AWS refuses them, by the adapters, and times where others compare them,
-by :class:`mld.ports.runtime.Clock`. What is left goes by the clock of the machine: when credentials
+by :class:`mld.kernel.ports.Clock`. What is left goes by the clock of the machine: when credentials
 expire, and whether a certificate is valid.
 """
 
@@ -11,10 +11,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.clock_offset import WRONG_S, offset_text, wrong_by_s
+from mld.kernel.rules.clock_offset import WRONG_S, offset_text, wrong_by_s
 
 if TYPE_CHECKING:
-    from mld.ports.runtime import Clock
+    from mld.kernel.ports import Clock
 
 log = logging.getLogger(__name__)
 

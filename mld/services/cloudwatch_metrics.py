@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from mld.decide.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 from mld.errors import MldError
+from mld.kernel.concurrency import Wakeup
 from mld.model.metrics import SHARD, STREAM, WORKER, Level, Unit
 from mld.ports.metrics import Metrics
-from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
+    from mld.kernel.ports import Clock
     from mld.model.config.config import MetricsConfig
     from mld.model.metrics import Metric
     from mld.ports.aws import CloudWatch
-    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from mld.decide.remedies import shown_error, table_remedy
 from mld.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
-    from mld.ports.runtime import Clock
+    from mld.kernel.ports import Clock
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.concurrency import Wakeup
+    from mld.kernel.ports import Clock
     from mld.model.reasons import Reason
-    from mld.ports.runtime import Clock
-    from mld.services.concurrency import Wakeup
     from mld.services.conditions import Conditions
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from mld.ports.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from mld.kernel.ports import Clock
     from mld.model.metric_values import Labels
     from mld.model.metrics import Family, Metric
     from mld.ports.metrics import MetricSender
-    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

@@ -21,16 +21,16 @@ from mld.decide.fleet.assignment.leaving import notice_s
 from mld.decide.leases.pausing import is_paused
 from mld.decide.leases.steering import due_request
 from mld.errors import ChildFailed, LeaseLost, MldError
-from mld.model.text import counted
+from mld.kernel.model.text import counted
 from mld.services.worker_start import WorkerStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

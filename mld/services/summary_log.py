@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.decide.readiness import WorkerSnapshot
+    from mld.kernel.ports import Clock
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.consuming.consumer_parts import Tally
 
 log = logging.getLogger(__name__)

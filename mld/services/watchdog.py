@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from mld.model.metrics import LOOP_LATENESS
 
 if TYPE_CHECKING:
+    from mld.kernel.ports import Clock
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

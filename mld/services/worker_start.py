@@ -17,7 +17,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from mld.decide.backoff import backoff_s
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -33,6 +32,7 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.metrics import START
 from mld.model.reasons import Reason
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import WorkerStreams

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, assert_never
 
 from mld.errors import ConfigError
-from mld.model.masking import brief
+from mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     import random

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.calls import CallPool
-from mld.adapters.system import RandomIds, SystemClock
 from mld.decide.leases.steering import SteerStep, SteerWay
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.adapters.system import RandomIds, SystemClock
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.lease_request import LeaseRequest
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.leases.lease_steering import LeaseSteering
 from mld.services.leases.lease_store import LeaseStore
 from tests.contract.targets import client_for

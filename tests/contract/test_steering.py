@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import LEASE_KEY, lease_from_item, lease_to_item
@@ -20,7 +21,6 @@ from mld.model.leases.steering_writes import (
     withdrawing,
     writing_at_rest,
 )
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from tests.contract.test_dynamodb import FAILED, new_table, refused
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.ports.runtime import Clock
+from mld.kernel.ports import Clock
 
 
 class FakeClock(Clock):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Throttled, UnknownOutcome, Unreachable
+from mld.kernel.model.sequence import TRIM_HORIZON
+from mld.kernel.ports import Runtime
 from mld.model.config.config import LeaseConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.table_layout import Layout, index_creation
-from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream
 from mld.ports.metrics import Metrics
-from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
@@ -37,7 +37,7 @@ from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.sim.loop import run
 
 if TYPE_CHECKING:
-    from mld.ports.runtime import Clock
+    from mld.kernel.ports import Clock
 
 TABLE = "app"
 Match = Callable[[str, Mapping[str, Any]], bool]

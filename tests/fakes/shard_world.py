@@ -6,6 +6,7 @@ import random
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
+from mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.local.kinesis.model import KinesisModel
 from mld.model.config.config import (
     AwsConfig,
@@ -16,7 +17,6 @@ from mld.model.config.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
-from mld.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.model.streams.stream import Stream
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.fleet.entities import heartbeat_attributes, lock_from_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from mld.model.leases.lease_item import lease_from_item
@@ -29,7 +30,6 @@ from mld.model.leases.table_layout import (
     my_leases_query,
     upsert,
 )
-from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.golden.test_lease_items import written_by_us
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters import calls
-from mld.adapters.calls import CallPool
 from mld.adapters.children import child_process, spawning
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.spawning import Spawned, Started, start_program
 from mld.errors import ThreadRefused
+from mld.kernel.adapters import calls
+from mld.kernel.adapters.calls import CallPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from hypothesis import given, strategies as st
 
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.fleet.entities import LockItem, lock_from_item, lock_to_item
 from mld.model.fleet.state_history import (
     ClientVersion,
@@ -20,7 +21,6 @@ from mld.model.leases.lease_writes import (
     renewal,
     taking,
 )
-from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.clock import FakeClock
 from tests.fakes.items import checked_item
 from tests.fakes.lease_world import TABLE, World, lease

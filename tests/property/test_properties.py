@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mld.errors import ConfigError
+from mld.kernel.model.masking import mask
 from mld.model.config.build import build_config
 from mld.model.config.config import KEYS
 from mld.model.config.properties import parse
 from mld.model.config.settings import resolve
 from mld.model.config.values import convert
 from mld.model.credentials import parse_chain
-from mld.model.masking import mask
 
 #: Bytes that mean something to the grammar come often.
 _BYTES = st.lists(

@@ -15,8 +15,8 @@ from mld.decide.shards.shardsync import (
     lost_children,
     unexpected_children,
 )
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
 from mld.model.leases.lease import Lease
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
 from mld.model.streams.stream import Stream
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
 from mld.model.leases.lease_request import PAUSED_UNTIL
-from mld.model.sequence import ExtendedSequenceNumber, Sentinel
 from protocol.messages import (
     CheckpointResult,
     Initialize,

@@ -16,10 +16,10 @@ from mld import app
 from mld.decide.leases.newcomers import MOST_WAIT_S
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
+from mld.kernel.model.sequence import Sentinel
 from mld.local.kinesis import KinesisSettings
 from mld.local.kinesis.model import KinesisModel
 from mld.model.config.config import Config
-from mld.model.sequence import Sentinel
 from mld.model.streams.stream import Stream
 from mld.services.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld import app
 from mld.errors import LetterRefused, MldError
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
@@ -34,7 +35,6 @@ from mld.model.config.stream_list import (
     StreamSelection,
 )
 from mld.model.credentials import CredentialChain
-from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.stream import Stream
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.system import ROUNDED_S
 from mld.errors import MldError
-from mld.ports.runtime import Clock
+from mld.kernel.adapters.system import ROUNDED_S
+from mld.kernel.ports import Clock
 
 if TYPE_CHECKING:
     import random

@@ -12,10 +12,10 @@ from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import AwsError, MalformedData
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.leases.table_layout import Layout
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange, Shard
 from mld.services.fleet.fleet_reader import fleet_items
 from mld.services.leases.lease_steering import LeaseSteering

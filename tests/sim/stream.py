@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.local.kinesis import KinesisModel
-    from mld.model.sequence import ExtendedSequenceNumber
 
 #: Between the deletion of a stream and the creation of another of its name: in the service, either
 #: takes longer.

@@ -18,7 +18,7 @@ from tests.sim.rows import (
 )
 
 if TYPE_CHECKING:
-    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from tests.fakes.dynamodb_model import Write
     from tests.sim.court import Court
     from tests.sim.fleet_judge import FleetJudge

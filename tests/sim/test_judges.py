@@ -14,10 +14,10 @@ from mld.decide.fleet.crash_loop import CrashLoop
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
 from mld.decide.leases.lineage import plan_lineage
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.fleet.worker_life import FailedLife, failed_life_to_item
 from mld.model.leases.lease_request import SteerVerb
 from mld.model.leases.lease_writes import taking
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services import scheduler
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown

@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from mld.model.sequence import Sentinel
+from mld.kernel.model.sequence import Sentinel
 from mld.services.existence_watch import ExistenceWatch
 from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.services.shards.shard_syncer import ShardSyncer

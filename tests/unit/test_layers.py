@@ -58,9 +58,9 @@ def test_the_layers_hold(copy):
 
 #: Module, import that is planted in it, who must not import what.
 VIOLATIONS = [
-    ("mld.model.leases.lease", "mld.ports.runtime", "mld.model", "mld.ports"),
+    ("mld.model.leases.lease", "mld.kernel.ports", "mld.model", "mld.ports"),
     ("mld.decide.leases.taking", "asyncio", "mld.decide", "asyncio"),
-    ("mld.decide.leases.taking", "mld.services.concurrency", "mld.decide", "mld.services"),
+    ("mld.decide.leases.taking", "mld.kernel.concurrency", "mld.decide", "mld.services"),
     ("mld.services.leases.lease_taker", "mld.adapters.aws.clients", "mld.services", "mld.adapters"),
     (
         "mld.services.leases.lease_scan",
@@ -72,11 +72,11 @@ VIOLATIONS = [
     ("mld.model.spark.settings", "mld.spark.config", "mld.model", "mld.spark"),
     ("mld.model.leases.lease", "protocol.codec", "mld.model", "protocol"),
     ("mld.errors", "mld.model.leases.lease", "mld.errors", "mld.model"),
-    ("mld.simulate.fleet", "mld.services.concurrency", "mld.simulate", "mld.services"),
+    ("mld.simulate.fleet", "mld.kernel.concurrency", "mld.simulate", "mld.services"),
     ("mld.simulate.fleet", "time", "mld.simulate", "time"),
     ("mld.app.wiring", "mld.spark.host", "mld.app", "mld.spark"),
     ("mld.cli.validate", "mld.spark.config", "mld.cli", "mld.spark"),
-    ("mld.spark.config", "mld.services.concurrency", "mld.spark", "mld.services"),
+    ("mld.spark.config", "mld.kernel.concurrency", "mld.spark", "mld.services"),
     ("protocol.codec", "socket", "protocol.codec", "socket"),
     ("protocol.child", "mld.errors", "protocol", "mld"),
 ]

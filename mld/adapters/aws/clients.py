@@ -35,13 +35,13 @@ from mld.adapters.aws.whole_answers import (
     limit_answers,
 )
 from mld.decide.retrieval.fan_out import SILENCE_S
-from mld.model.masking import printable
+from mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
     from botocore.session import Session
 
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
     from mld.model.config.config import Config
 
 #: What botocore's parsers raise for a member of another form than they know.

@@ -28,8 +28,8 @@ from botocore.exceptions import (
 
 from mld.adapters.aws.errors import service_error
 from mld.adapters.aws.whole_answers import waiting
-from mld.adapters.calls import start_thread
 from mld.errors import CredentialsRefused, Denied, ThreadRefused
+from mld.kernel.adapters.calls import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

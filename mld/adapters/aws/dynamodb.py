@@ -20,7 +20,7 @@ from mld.adapters.aws.whole_answers import check_whole
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
 
 _BINARY = re.compile(rb'"BS?"\s*:')
 #: Members of a page, and of a row that a renewal brings back; with any other one it is left to

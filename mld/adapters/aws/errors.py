@@ -15,8 +15,8 @@ from botocore import exceptions as boto
 
 from mld import errors
 from mld.adapters.aws.whole_answers import is_item
-from mld.adapters.system import limit_advice
-from mld.model.masking import printable
+from mld.kernel.adapters.system import limit_advice
+from mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient

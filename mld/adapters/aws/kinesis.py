@@ -35,8 +35,8 @@ from mld.adapters.aws.clients import Caller
 from mld.adapters.aws.errors import ca_file_of, client_error, not_sent, service_error
 from mld.adapters.aws.service_clock import service_clock_of
 from mld.adapters.aws.whole_answers import BrokenAnswer, check_whole, shut_down
-from mld.adapters.calls import start_thread
 from mld.errors import AwsError, ThreadRefused, UnknownOutcome
+from mld.kernel.adapters.calls import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from urllib3.response import HTTPResponse
 
-    from mld.adapters.calls import CallPool
+    from mld.kernel.adapters.calls import CallPool
     from mld.ports.aws import Subscription
 
 _PRELUDE = struct.Struct(">III")

@@ -17,7 +17,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.system import system_text
+from mld.kernel.adapters.system import system_text
 from mld.model.config.child_command import (
     SPARK_PROGRAM,
     PythonStart,

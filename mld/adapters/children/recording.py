@@ -22,8 +22,8 @@ from protocol.transcripts import INPUT_ENDS, Direction
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mld.kernel.ports import Clock
     from mld.ports.consuming import Child, ChildLauncher
-    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

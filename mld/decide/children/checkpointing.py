@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mld.errors import CheckpointRefused, MalformedData
-from mld.model.sequence import SHARD_END, ExtendedSequenceNumber, without_leading_zeros
+from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber, without_leading_zeros
 
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mld.errors import ChildReported, ChildTimedOut, ProcessorRaised
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.leases.containment import FailureNote, PositionRange
-from mld.model.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

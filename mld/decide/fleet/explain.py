@@ -12,7 +12,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.decide.clock_offset import offset_text, wrong_by_s
 from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.decide.fleet.crash_loop import poisoned
 from mld.decide.fleet.scraped import failures
@@ -21,10 +20,11 @@ from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
 from mld.decide.leases.newcomers import MOST_WAIT_S, SOON_S, failed_marks
 from mld.decide.leases.steering import asked_facts
+from mld.kernel.model.sequence import LATEST
+from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 from mld.model.reasons import Reason
-from mld.model.sequence import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

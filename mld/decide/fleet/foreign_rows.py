@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.errors import UnservableFleet
+from mld.kernel.model.text import counted
 from mld.model.leases.lease_item import (
     STREAM_MARK,
     is_lease_entity,
@@ -18,7 +19,6 @@ from mld.model.leases.lease_item import (
     is_multi_stream_item,
     item_key,
 )
-from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from mld.model.sequence import Sentinel
+from mld.kernel.model.sequence import Sentinel
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import Lease

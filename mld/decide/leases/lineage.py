@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 from mld.decide.leases.steering import SteerStep, SteerWay, open_parents, way_of
 from mld.decide.shards.shardsync import lease_of_shard
 from mld.errors import MoveRefused
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
 from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
     from mld.decide.fleet.watching import Snapshots
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.lease import Lease
-    from mld.model.sequence import ExtendedSequenceNumber
 
 #: Writes of one transaction.
 MOST_ROWS = 100

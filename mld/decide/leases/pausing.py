@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.text import counted
 from mld.model.leases.lease_request import SteerVerb
-from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from mld.decide.leases.pausing import FRESH_S, judge_pause
 from mld.decide.streams.existence import ShardExistence, shard_existence
+from mld.kernel.model.sequence import Sentinel
 from mld.model.leases.containment import NO_FAILURE
 from mld.model.leases.lease_request import SteerVerb
-from mld.model.sequence import Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mld.decide.fleet.watching import Snapshots
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest
-    from mld.model.sequence import ExtendedSequenceNumber
 
 
 class SteerWay(StrEnum):

@@ -25,9 +25,9 @@ import msgspec
 
 from mld.decide.retrieval.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
 from mld.decide.retrieval.schema_frame import may_have_frame, unframe
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.retrieval.record import LineRecord
 from mld.model.retrieval.wire import MS_PER_S, arrival_ms, decode_records
-from mld.model.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
     from mld.decide.retrieval.schema_frame import FailureCount, FailureKey

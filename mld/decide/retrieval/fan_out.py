@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mld.decide.backoff import backoff_s
 from mld.decide.retrieval.polling import SMALLEST_ANSWER_BYTES
 from mld.errors import InUse, LimitExceeded, MalformedData, Throttled
+from mld.kernel.rules.backoff import backoff_s
 
 if TYPE_CHECKING:
     import random

@@ -16,7 +16,7 @@ from mld.model.leases.reading import LossNote, ReadNote
 from mld.model.metrics import PassCause
 
 if TYPE_CHECKING:
-    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: No stream keeps records for less.
 LEAST_RETENTION_S = 24 * 3600.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.decide.retrieval.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

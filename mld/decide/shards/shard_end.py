@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.model.sequence import Sentinel
+from mld.kernel.model.sequence import Sentinel
+from mld.kernel.model.text import counted
 from mld.model.streams.shard import ChildShard
-from mld.model.text import counted
 
 if TYPE_CHECKING:
     import random

@@ -15,9 +15,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from mld.kernel.model.sequence import (
+    TRIM_HORIZON,
+    ExtendedSequenceNumber,
+    InitialPosition,
+    Sentinel,
+)
 from mld.model.leases.lease import Lease
 from mld.model.leases.reading import ReadNote
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.model.streams.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shard
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
+from mld.kernel.model.masking import mask
 from mld.model.config.child_command import command_problems, split_command
 from mld.model.config.config import (
     KEYS,
@@ -49,7 +50,6 @@ from mld.model.config.streams import stream_of, streams_of
 from mld.model.config.unexpanded import check_unexpanded
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
 from mld.model.findings import Finding, Severity, nearest
-from mld.model.masking import mask
 from mld.model.spark.settings import SparkSetting, spark_settings
 
 if TYPE_CHECKING:

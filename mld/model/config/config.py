@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.contain_config import ContainConfig
 from mld.model.config.fleet import AssignmentConfig, FleetConfig
 from mld.model.config.keys import (
@@ -37,7 +38,6 @@ from mld.model.config.keys import (
     word,
 )
 from mld.model.config.stream_list import FormerPolicy, StreamList, StreamSelection
-from mld.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

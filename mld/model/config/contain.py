@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from mld.kernel.model.masking import mask
 from mld.model.config.child_command import spark_command, split_command
 from mld.model.config.contain_config import DESTINATION, ContainConfig
 from mld.model.config.keys import keys_of
 from mld.model.findings import nearest
-from mld.model.masking import mask
 
 if TYPE_CHECKING:
     from mld.model.config.config import ChildConfig

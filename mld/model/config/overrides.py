@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
+from mld.kernel.model.masking import brief, mask
 from mld.model.config.properties import Entry, last_of_each, parse
 from mld.model.findings import Finding, Severity
-from mld.model.masking import brief, mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,12 +10,12 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from mld.kernel.model.masking import mask
 from mld.model.config.config import RetrievalMode
 from mld.model.config.overrides import first_variable, how_to_expand
 from mld.model.config.stream_list import is_regular
 from mld.model.credentials import CredentialSource
 from mld.model.fleet.entities import key_taken_by_others
-from mld.model.masking import mask
 from mld.model.streams.stream import StreamArn, partition_of
 
 if TYPE_CHECKING:

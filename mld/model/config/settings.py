@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from mld.kernel.model.masking import mask, mask_value
 from mld.model.config.config import CREDENTIAL_KEYS, KEYS, POLLING_KEYS
 from mld.model.config.keys import Effect, Key, readers_of
 from mld.model.config.properties import Entry, last_of_each
 from mld.model.config.stream_list import OPTION_PREFIX, StreamOption, parse_option
 from mld.model.config.values import Value, convert
 from mld.model.findings import Finding, Problem, Severity, did_you_mean, nearest
-from mld.model.masking import mask, mask_value
 from mld.model.spark.settings import PREFIX, SparkSetting, problem_of
 
 if TYPE_CHECKING:

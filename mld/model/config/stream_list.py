@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.errors import MalformedData
+from mld.kernel.model.masking import mask
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.child_command import split_command
 from mld.model.config.keys import (
     Key,
@@ -28,8 +30,6 @@ from mld.model.config.keys import (
     word,
 )
 from mld.model.findings import Problem, Severity
-from mld.model.masking import mask
-from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.stream import Stream, StreamArn
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 from mld.errors import ConfigError, MalformedData
+from mld.kernel.model.masking import mask
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.child_command import command_problems
 from mld.model.config.config import StreamConfig
 from mld.model.config.keys import keys_of
@@ -23,8 +25,6 @@ from mld.model.config.stream_list import (
     parse_streams,
     parse_tags,
 )
-from mld.model.masking import mask
-from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.stream import StreamArn
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from mld.kernel.model.masking import mask_value
 from mld.model.config.keys import Effect, Key, Kind
 from mld.model.credentials import REGION
 from mld.model.findings import Problem, Severity
-from mld.model.masking import mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, replace
 
 from mld.errors import MalformedData
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: A text in JSON: the suspects, how often they failed, and why nothing is read.
 FAILURE = "kclMldFailure"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from mld.model.leases.containment import NO_FAILURE
 
 if TYPE_CHECKING:
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.leases.newcomer import NewcomerMark
     from mld.model.leases.reading import LossNote, ReadNote
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
 
 

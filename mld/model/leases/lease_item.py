@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.attributes import (
     decimal,
     decimal_of,
@@ -33,7 +34,6 @@ from mld.model.leases.lease_request import (
 )
 from mld.model.leases.newcomer import NEWCOMER, newcomer_mark_of
 from mld.model.leases.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
-from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from enum import StrEnum
 import msgspec
 
 from mld.errors import MalformedData
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 
 HOLDER, REQUEST = "kclMldHolder", "kclMldRequest"
 STEERED, PAUSED_UNTIL = "kclMldSteered", "kclMldPausedUntil"

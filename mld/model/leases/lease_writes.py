@@ -28,11 +28,11 @@ from mld.model.leases.reading import COARSE_S, LOSS, READ_UNTIL
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
     from mld.model.leases.newcomer import NewcomerMark
     from mld.model.leases.reading import RowNotes
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
 
 

@@ -11,8 +11,8 @@ import json
 from dataclasses import dataclass, replace
 
 from mld.errors import MalformedData
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.metrics import PassCause
-from mld.model.sequence import ExtendedSequenceNumber
 
 READ_UNTIL, LOSS = "kclMldReadUntil", "kclMldLoss"
 #: A loss is shown for so long.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.masking import mask_value
 from mld.model.findings import Problem, Severity, did_you_mean, nearest
-from mld.model.masking import mask_value
 from mld.model.spark.keys import (
     BY_NAME,
     DEFAULTS,

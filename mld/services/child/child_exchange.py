@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mld.decide.readiness import CHILD_SILENT_S
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut
-from mld.model.masking import printable
+from mld.kernel.model.masking import printable
 from protocol import (
     NEED_DATA,
     Action,
@@ -45,9 +45,9 @@ from protocol.errors import INVALID_STATE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import ChildConfig
     from mld.ports.consuming import Child
-    from mld.ports.runtime import Clock
     from mld.services.child.child_log import ChildLog
     from mld.services.consuming.checkpointer import ShardCheckpointer
 

@@ -13,15 +13,15 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mld.decide.children.child_record import ChildRecord, StderrTail, Traces, read_record
+from mld.kernel.model.masking import mask, printable
+from mld.kernel.ports import CHILD_LOGGER
 from mld.model.config.config import ChildLogFormat
-from mld.model.masking import mask, printable
-from mld.ports.runtime import CHILD_LOGGER
 from protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.ports.runtime import Clock
+    from mld.kernel.ports import Clock
     from protocol import JunkLine
 
 log = logging.getLogger(__name__)

@@ -19,11 +19,11 @@ from mld.decide.children.containment import FailedLine
 from mld.decide.children.lifecycle import TaskOutcome
 from mld.decide.remedies import failed_reading
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
+from mld.kernel.model.sequence import Sentinel
+from mld.kernel.model.text import counted
 from mld.model.config.config import ChildExceptionPolicy
 from mld.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
 from mld.model.retrieval.wire import first_arrival_s
-from mld.model.sequence import Sentinel
-from mld.model.text import counted
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
 from mld.services.consuming.loss_watch import LossWatch
 from protocol import Action
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mld.decide.remedies import FailedCall
     from mld.decide.retrieval.delivery import Delivery, Missing
-    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import ChildShard
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.containment import Containment

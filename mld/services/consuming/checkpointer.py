@@ -14,9 +14,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.backoff import backoff_s
 from mld.decide.children.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.metrics import CHECKPOINT, LAST_CHECKPOINT
 from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease import HeldLease
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
 
 log = logging.getLogger(__name__)

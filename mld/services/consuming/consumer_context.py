@@ -28,11 +28,11 @@ from mld.services.consuming.checkpointer import ShardCheckpointer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease import HeldLease
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.metrics import Metric
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.consuming.consumer_parts import ConsumerParts
 
 

@@ -18,14 +18,14 @@ from mld.model.leases.reading import RowNotes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.ports import Offload, Runtime
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_writes import FindNotes
     from mld.model.retrieval.schema import Catalogue
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.ports.consuming import ChildLauncher, LetterStore
-    from mld.ports.runtime import Offload, Runtime
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.backoff import backoff_s
 from mld.decide.children.containment import (
     FailedLine,
     FailureJudgement,
@@ -28,6 +27,8 @@ from mld.decide.children.containment import (
 )
 from mld.decide.children.lifecycle import CAP_S
 from mld.errors import AwsError, LeaseLost, LetterRefused, ThreadRefused
+from mld.kernel.model.text import counted
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.leases.containment import (
     MOST_SKIPPED,
     FailureNote,
@@ -35,7 +36,6 @@ from mld.model.leases.containment import (
     skipped_behind,
 )
 from mld.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_HELD
-from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

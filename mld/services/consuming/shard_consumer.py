@@ -30,10 +30,10 @@ from mld.errors import (
     ChildTimedOut,
     LeaseLost,
 )
+from mld.kernel.concurrency import Wakeup
+from mld.kernel.ports import logging_with
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
-from mld.ports.runtime import logging_with
-from mld.services.concurrency import Wakeup
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.consuming.containment import Containment

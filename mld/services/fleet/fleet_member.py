@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
+from mld.kernel.concurrency import Wakeup
 from mld.model.fleet.state_history import ClientVersion
-from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -34,20 +34,20 @@ from mld.decide.fleet.client_version import (
 from mld.decide.fleet.foreign_rows import refuse_two_fleets, refuse_unreadable
 from mld.decide.fleet.table_migration import COMPLETE, INIT, PENDING, status_at_start
 from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
+from mld.kernel.concurrency import Wakeup
 from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.fleet.state_history import ClientVersion, StateChange, StateItem, migration_from_item
 from mld.model.reasons import Reason
-from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
     from mld.decide.fleet.client_version import Behaviour
+    from mld.kernel.ports import Clock
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import MigrationState, TableStatus
     from mld.model.leases.table_layout import Layout
-    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan

@@ -22,9 +22,9 @@ from mld.model.fleet.worker_metrics import metrics_in
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock, Runtime
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import TableMigrationState, TableStatus
-    from mld.ports.runtime import Clock, Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leader_elector import LeaderElector

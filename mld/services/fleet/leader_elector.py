@@ -16,8 +16,8 @@ from mld.services.leases.lease_scan import every
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
 

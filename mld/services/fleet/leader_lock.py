@@ -15,7 +15,6 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.backoff import backoff_s
 from mld.decide.fleet.leader_lock import (
     REST_S,
     LockEvent,
@@ -28,6 +27,7 @@ from mld.decide.fleet.leader_lock import (
     sight,
 )
 from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome, UnservableFleet
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.fleet.entities import (
     IS_RELEASED,
     LEADER_KEY,
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mld.decide.fleet.leader_lock import LockSighting, LockTiming
+    from mld.kernel.ports import Runtime
     from mld.model.leases.table_layout import Place
     from mld.ports.aws import DynamoDb
-    from mld.ports.runtime import Runtime
     from mld.services.leases.lease_scan import TableScan
 
 log = logging.getLogger(__name__)

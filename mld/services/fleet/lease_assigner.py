@@ -27,6 +27,8 @@ from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assi
 from mld.decide.fleet.leader_lock import is_standby
 from mld.decide.remedies import table_remedy
 from mld.errors import AwsError, LeaseLost
+from mld.kernel.concurrency import Wakeup, for_each
+from mld.kernel.model.text import counted
 from mld.model.fleet.worker_metrics import metrics_in
 from mld.model.metrics import (
     ASSIGNMENT,
@@ -36,8 +38,6 @@ from mld.model.metrics import (
     FAILED_ASSIGNMENTS,
 )
 from mld.model.reasons import Reason
-from mld.model.text import counted
-from mld.services.concurrency import Wakeup, for_each
 from mld.services.conditions import Conditions
 from mld.services.fleet.pause_watch import PauseWatch
 from mld.services.leases.heartbeat import retry_pause_s
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
+    from mld.kernel.ports import Runtime
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
-    from mld.ports.runtime import Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.worker_metrics import WorkerMetricsReader

@@ -14,7 +14,7 @@ from mld.services.existence_watch import ExistenceWatch
 if TYPE_CHECKING:
     import random
 
-    from mld.ports.runtime import Clock
+    from mld.kernel.ports import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
     from mld.services.fleet.fleet_state import FleetWatch

@@ -16,9 +16,9 @@ from mld.model.fleet.worker_life import FailedLife, Instance
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.kernel.ports import Clock, IdSource
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
-    from mld.ports.runtime import Clock, IdSource
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,13 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mld.decide.backoff import backoff_s
-from mld.decide.clock_offset import wrong_by_s
 from mld.decide.fleet.assignment.fleet import REPORTS_MISSED
 from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
 from mld.decide.fleet.worker_sightings import OtherFigures
 from mld.errors import AwsError, Denied, NotFound
+from mld.kernel.concurrency import Wakeup
+from mld.kernel.rules.backoff import backoff_s
+from mld.kernel.rules.clock_offset import wrong_by_s
 from mld.model.attributes import rounded
 from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.fleet.worker_metrics import (
@@ -28,15 +29,14 @@ from mld.model.fleet.worker_metrics import (
     metrics_in,
 )
 from mld.model.reasons import Reason
-from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions, FailingCondition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock, LoadSource, Runtime
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_life import FailedLife
-    from mld.ports.runtime import Clock, LoadSource, Runtime
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.own_process import OwnProcess
     from mld.services.fleet.twin_watch import TwinWatch

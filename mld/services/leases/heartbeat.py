@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mld.decide.backoff import backoff_s
 from mld.decide.leases.renewal import most_renewable
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
+from mld.kernel.concurrency import for_each
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.metrics import (
     CURRENT_LEASES,
     LOST_LEASES,
@@ -26,16 +27,15 @@ from mld.model.metrics import (
     RENEWAL_LATENESS,
     SLOW_ROUNDS,
 )
-from mld.services.concurrency import for_each
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.conditions import FailingCondition
     from mld.services.leases.held_leases import HeldLeases, Holding
     from mld.services.leases.lease_store import LeaseStore

@@ -25,15 +25,15 @@ from mld.decide.leases.renewal import (
     renewal_order,
     throughput_after,
 )
+from mld.kernel.concurrency import Wakeup
 from mld.model.leases.lease import HeldLease
-from mld.services.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from mld.kernel.ports import Clock, IdSource
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
-    from mld.ports.runtime import Clock, IdSource
 
 log = logging.getLogger(__name__)
 

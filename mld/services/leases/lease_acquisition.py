@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mld.services.concurrency import Wakeup
+from mld.kernel.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -18,19 +18,19 @@ from mld.decide.leases.discovery import (
     watch,
 )
 from mld.errors import AwsError, LeaseLost, MalformedData
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.text import counted
 from mld.model.metrics import DISCOVERY, NUM_LEASES
-from mld.model.text import counted
-from mld.services.concurrency import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import HeldLease, Lease
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore

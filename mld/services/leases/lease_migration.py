@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.backoff import backoff_s
 from mld.decide.leases.lease_migration import signs_of_life
 from mld.errors import (
     AwsError,
@@ -15,9 +14,10 @@ from mld.errors import (
     UnknownOutcome,
     WorkersAlive,
 )
+from mld.kernel.pages import all_items
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.leases.lease_item import LEASE_KEY
 from mld.model.leases.lease_move import comparable, unchanged_condition
-from mld.services.pages import all_items
 
 if TYPE_CHECKING:
     import random

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.leases.last_look import last_look
 from mld.errors import AwsError, LeaseLost, UnknownOutcome
-from mld.services.concurrency import for_each
+from mld.kernel.concurrency import for_each
 from mld.services.leases.heartbeat import Heartbeat, retry_pause_s
 from mld.services.leases.held_leases import HeldLeases
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.ports import Clock, IdSource
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.leases.lease_request import LeaseRequest
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock, IdSource
     from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_store import LeaseStore
 

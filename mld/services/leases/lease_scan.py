@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
+from mld.kernel.model.masking import printable
+from mld.kernel.pages import all_items
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
-from mld.model.masking import printable
 from mld.model.metrics import UNREADABLE_LEASES
 from mld.model.reasons import Reason
-from mld.services.pages import all_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
 
     #: Why no worker of this application may work with these items; None = it may.

@@ -30,6 +30,7 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
+from mld.kernel.concurrency import Wakeup
 from mld.model.leases.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
@@ -56,22 +57,21 @@ from mld.model.leases.lease_writes import (
 )
 from mld.model.leases.reading import RowNotes
 from mld.model.leases.steering_writes import answering, withdrawing
-from mld.services.concurrency import Wakeup
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.leases.lease_writes import FindNotes, LeaseWrite
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.ports.aws import DynamoDb
-    from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import UnreadableRows
     from mld.services.leases.newcomer import Newcomer
 

@@ -17,6 +17,7 @@ from mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
+from mld.kernel.pages import all_items
 from mld.model.leases.lease_item import LEASE_KEY, item_key
 from mld.model.leases.table_layout import (
     LEASE_OWNER_INDEX,
@@ -24,13 +25,12 @@ from mld.model.leases.table_layout import (
     index_status,
     my_leases_query,
 )
-from mld.services.pages import all_items
 
 if TYPE_CHECKING:
+    from mld.kernel.concurrency import Wakeup
+    from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.ports.aws import DynamoDb
-    from mld.ports.runtime import Clock
-    from mld.services.concurrency import Wakeup
 
 log = logging.getLogger(__name__)
 

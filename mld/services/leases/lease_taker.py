@@ -7,10 +7,12 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.decide.backoff import backoff_s
 from mld.decide.leases.newcomers import SOON_S, Probation, failed_marks, probation
 from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
 from mld.errors import AwsError, MalformedData, Throttled
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.text import counted
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.metrics import (
     EXPIRED_LEASES,
     LEASE_SPILLOVER,
@@ -25,8 +27,6 @@ from mld.model.metrics import (
     UNTAKEN_LEASES,
     VERY_OLD_LEASES,
 )
-from mld.model.text import counted
-from mld.services.concurrency import for_each
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan

@@ -9,8 +9,8 @@ from mld.model.leases.lease_writes import marking_newcomer, without_newcomer
 from mld.model.leases.newcomer import NewcomerMark
 
 if TYPE_CHECKING:
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease_writes import LeaseWrite
-    from mld.ports.runtime import Clock
 
 
 class Newcomer:

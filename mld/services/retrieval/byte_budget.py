@@ -32,7 +32,7 @@ from mld.decide.retrieval.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_B
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.ports.runtime import Clock
+    from mld.kernel.ports import Clock
 
 #: How often it is asked whether the burst is over.
 TRIM_LOOK_S = 30.0

@@ -12,20 +12,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.backoff import backoff_s
 from mld.decide.remedies import FailedCall, shown_error
 from mld.decide.retrieval.fan_out import ConsumerStep, consumer_step
 from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import FanOutConfig
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
 
 log = logging.getLogger(__name__)

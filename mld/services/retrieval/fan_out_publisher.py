@@ -26,8 +26,8 @@ from mld.decide.retrieval.fan_out import (
 )
 from mld.decide.retrieval.polling import iterator_start
 from mld.errors import InvalidArgument, MldError, NotFound, UnknownOutcome
+from mld.kernel.model.sequence import Sentinel
 from mld.model.retrieval.wire import read_event
-from mld.model.sequence import Sentinel
 from mld.services.retrieval.fetch_report import SubscriptionReport
 from mld.services.retrieval.records_publisher import (
     ABSENT_PAUSE_S,

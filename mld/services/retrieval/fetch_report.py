@@ -19,9 +19,9 @@ from mld.model.metrics import EXPIRED_ITERATOR
 
 if TYPE_CHECKING:
     from mld.decide.remedies import FailedCall
+    from mld.kernel.ports import Clock
     from mld.model.metrics import CallMetrics
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
 
 log = logging.getLogger(__name__)
 

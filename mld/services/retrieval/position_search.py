@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.retrieval.peek import records_behind
 from mld.errors import InvalidArgument, MalformedData, MoveRefused, Throttled
+from mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.retrieval.wire import decode_records, read_batch
-from mld.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable

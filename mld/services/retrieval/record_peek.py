@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from mld.decide.retrieval.peek import PeekedRecord, records_behind
 from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import MalformedData
+from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.retrieval.wire import decode_records, read_batch
-from mld.model.sequence import TRIM_HORIZON
 
 if TYPE_CHECKING:
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.containment import PositionRange
-    from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import HashRange
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis

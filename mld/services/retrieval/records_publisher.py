@@ -25,18 +25,18 @@ from mld.decide.retrieval.polling import (
     may_prefetch,
 )
 from mld.errors import MldError, ResourceMissing
+from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
 from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import first_sequence_number, read_batch
-from mld.model.sequence import ExtendedSequenceNumber, Sentinel
 
 if TYPE_CHECKING:
     from mld.decide.remedies import FailedCall
     from mld.errors import NotFound
+    from mld.kernel.ports import Runtime
     from mld.model.config.config import RetrievalConfig
     from mld.model.retrieval.record import Batch
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.runtime import Runtime
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.fetch_report import FetchReport, SubscriptionReport
     from mld.services.shards.stream_existence import StreamExistence

@@ -13,20 +13,20 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from mld.decide.backoff import MissLimit, Outage, backoff_s
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
+from mld.kernel.concurrency import for_each
+from mld.kernel.rules.backoff import MissLimit, Outage, backoff_s
 from mld.model.metrics import GET_SCHEMA_VERSION
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.services.concurrency import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.decide.retrieval.schema_frame import FailureCount, FailureKey
+    from mld.kernel.ports import Runtime
     from mld.model.retrieval.schema import Catalogue
     from mld.ports.aws import Glue
     from mld.ports.consuming import DecoderFactory, DefinitionFiles
-    from mld.ports.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

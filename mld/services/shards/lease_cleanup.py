@@ -25,9 +25,9 @@ from mld.decide.shards.shard_end import (
 from mld.errors import MldError, NotFound
 
 if TYPE_CHECKING:
+    from mld.kernel.ports import Clock
     from mld.model.config.config import ShardConfig
     from mld.model.leases.lease import Lease
-    from mld.ports.runtime import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.backoff import backoff_s
 from mld.errors import (
     AwsError,
     Denied,
@@ -24,9 +23,10 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from mld.kernel.pages import page_numbers
+from mld.kernel.rules.backoff import backoff_s
 from mld.model.retrieval.wire import read_batch
 from mld.model.streams.shard import ChildShard, Shard
-from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random

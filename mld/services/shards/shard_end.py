@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import ChildShard
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)

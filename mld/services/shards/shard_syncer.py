@@ -37,11 +37,11 @@ from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import HashRange
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

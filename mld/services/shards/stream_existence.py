@@ -34,21 +34,21 @@ from mld.errors import (
     ResourceMissing,
     StreamNotReady,
 )
+from mld.kernel.concurrency import Wakeup
 from mld.model.reasons import Reason
 from mld.model.streams.stream import StreamArn
-from mld.services.concurrency import Wakeup
 from mld.services.existence_watch import ExistenceWatch
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.kernel.model.sequence import InitialPosition
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.model.sequence import InitialPosition
     from mld.model.streams.shard import ChildShard, Shard
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.runtime import Clock
     from mld.services.conditions import Conditions
     from mld.services.shards.shard_detector import ShardDetector
 

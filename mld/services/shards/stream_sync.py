@@ -21,20 +21,20 @@ from mld.decide.shards.shardsync import (
     unexpected_children,
 )
 from mld.errors import InconsistentShards, MalformedData
+from mld.kernel.model.sequence import LATEST
+from mld.kernel.model.text import counted
 from mld.model.metrics import CREATE_LEASE_IN_SYNC
-from mld.model.sequence import LATEST
-from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.metrics import CreateLease
     from mld.model.streams.shard import Shard
     from mld.model.streams.stream import Stream
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

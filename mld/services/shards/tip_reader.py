@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from mld.decide.remedies import failed_reading
 from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.sequence import Sentinel
 from mld.model.fleet.fleet_snapshot import TipSnapshot
 from mld.model.retrieval.wire import first_arrival_s, read_batch
-from mld.model.sequence import Sentinel
-from mld.services.concurrency import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.retrieval.record import Batch
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.runtime import Clock
 
 #: Between two questions to one shard.
 EVERY_S = 60.0

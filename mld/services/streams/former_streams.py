@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mld.decide.streams.stream_identity import arn_of
 from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 from mld.errors import MalformedData, MldError, NotFound
+from mld.kernel.model.text import counted
 from mld.model.config.stream_list import FormerStrategy, may_be
 from mld.model.metrics import (
     ACTIVE_STREAMS,
@@ -23,14 +24,13 @@ from mld.model.metrics import (
     STREAMS_PENDING_DELETION,
 )
 from mld.model.streams.stream import Stream
-from mld.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.kernel.ports import Clock
     from mld.model.config.stream_list import ListedStream
     from mld.ports.metrics import Metrics
-    from mld.ports.runtime import Clock
     from mld.services.streams.stream_context import TrackerParts
     from mld.services.streams.stream_tracker import StreamTracker
 

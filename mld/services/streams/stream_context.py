@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
+    from mld.kernel.concurrency import Wakeup
+    from mld.kernel.model.sequence import InitialPosition
     from mld.model.config.stream_list import StreamList
     from mld.model.leases.lease import Lease
     from mld.model.metrics import Metric
-    from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
-    from mld.services.concurrency import Wakeup
     from mld.services.conditions import Conditions
     from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore

@@ -13,10 +13,10 @@ from mld.decide.remedies import failed_reading
 from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
+from mld.kernel.concurrency import for_each
 from mld.model.config.stream_list import may_be
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.streams.stream import Stream
-from mld.services.concurrency import for_each
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.streams.stream_names import StreamResolver
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
+    from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.config.stream_list import ListedStream
     from mld.ports.aws import Kinesis
-    from mld.ports.runtime import Clock
     from mld.services.streams.stream_names import StreamNames
 
 #: A look at the streams is good for so long, unless a fresh one is asked for; of more streams for a

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
+from mld.kernel.concurrency import Wakeup, for_each
 from mld.model.config.stream_list import may_be
 from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
-from mld.services.concurrency import Wakeup, for_each
 from mld.services.streams.stream_context import ContextLoops
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import signal
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.masking import mask
+from mld.kernel.model.masking import mask
 from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from mld.model.masking import printable
+from mld.kernel.model.masking import printable
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mld.adapters import letters
-from mld.adapters.calls import CallPool
 from mld.adapters.letters import find_letters, open_letters
 from mld.errors import ConfigError, LetterRefused
+from mld.kernel.adapters.calls import CallPool
 from mld.local.embedded import EmbeddedAws
 
 DOCUMENT = b'{"id":"x","message":"\xc3\xbc"}'

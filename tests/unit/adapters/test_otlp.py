@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from mld.adapters.calls import CallPool
-from mld.adapters.system import SystemClock
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.adapters.system import SystemClock
 from mld.model.config.build import build_config
 from mld.model.metric_values import Distribution, FamilyValues
 from mld.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from mld.adapters.system import SystemClock
 from mld.decide.metric_readings import WorkerFacts, observed
 from mld.decide.readiness import WorkerSnapshot
+from mld.kernel.adapters.system import SystemClock
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.metric_values import Distribution, FamilyValues
 from mld.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS

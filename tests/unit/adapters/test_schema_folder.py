@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mld.adapters.calls import CallPool
 from mld.adapters.schema_folder import SchemaFolder
 from mld.errors import ConfigError
+from mld.kernel.adapters.calls import CallPool
 from mld.model.retrieval.schema import SchemaVersion
 from protocol.child import schema_definition
 from tests.fakes.schema_frames import ORDER, ORDER_ID
@@ -76,7 +76,7 @@ def test_what_a_killed_daemon_left_is_removed_by_the_next(tmp_path, pool):
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from mld.adapters.calls import CallPool\n"
+        "from mld.kernel.adapters.calls import CallPool\n"
         "from mld.adapters.schema_folder import SchemaFolder\n"
         "print(SchemaFolder(CallPool('x', 1), Path(sys.argv[1])).folder, flush=True)\n"
         "time.sleep(60)\n"

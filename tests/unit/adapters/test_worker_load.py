@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.adapters.calls import CallPool
 from mld.adapters.worker_load import ECS_URL, NoMetadata, exchange, find_load_source, get_json
+from mld.kernel.adapters.calls import CallPool
 from tests.fakes.http import Replies, served
 
 

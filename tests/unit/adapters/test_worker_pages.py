@@ -9,10 +9,10 @@ import threading
 import pytest
 
 import mld.adapters.worker_pages
-from mld.adapters.calls import CallPool
 from mld.adapters.http_status import HttpStatus
-from mld.adapters.system import SystemClock
 from mld.adapters.worker_pages import WorkerPages
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.adapters.system import SystemClock
 
 PAGE = {"worker_id": "w", "leases": [{"lease_key": "k", "state": "PROCESSING"}]}
 

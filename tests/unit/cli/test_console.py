@@ -12,9 +12,9 @@ from mld.cli.console import EVENTS, VERSION, ConsoleWatch
 from mld.cli.fleet_documents import as_json
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.watching import ExplainRules
+from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
-from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange, Shard
 from tests.fakes.lease_world import lease
 

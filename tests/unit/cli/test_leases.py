@@ -7,6 +7,7 @@ import pytest
 
 import mld.cli.fleet_access
 from mld.cli import dispatch
+from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
 from mld.model.fleet.state_history import ClientVersion
@@ -15,7 +16,6 @@ from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import LeaseRequest
-from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi
 from tests.fakes.lease_world import lease

@@ -19,7 +19,6 @@ import pytest
 import mld.app
 import mld.cli.run
 import protocol
-from mld.adapters.system import SystemClock
 from mld.cli import dispatch
 from mld.cli.options import check_protocol_package
 from mld.cli.run import run
@@ -33,6 +32,7 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
+from mld.kernel.adapters.system import SystemClock
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.services.scheduler import StopOutcome
 from tests.unit.services.consumer_world import Inline

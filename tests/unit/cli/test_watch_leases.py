@@ -12,7 +12,7 @@ import pytest
 import mld.cli.watch_leases
 from mld.cli import dispatch
 from mld.errors import Throttled
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease

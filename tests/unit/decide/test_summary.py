@@ -8,9 +8,9 @@ import pytest
 
 from mld.decide.readiness import WorkerSnapshot
 from mld.decide.summary import summary
+from mld.kernel.model.text import counted
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.reasons import Condition, Reason
-from mld.model.text import counted
 
 
 def shard(number: int, state: str = "PROCESSING", **facts: Any) -> ConsumerStatus:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.decide.children.lifecycle import ShutdownReason
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.kernel.ports import Runtime
 from mld.local.kinesis import KinesisModel
 from mld.model.config.config import (
     AwsConfig,
@@ -23,10 +25,8 @@ from mld.model.config.config import (
 )
 from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease, Lease
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.ports.metrics import Metrics
-from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer

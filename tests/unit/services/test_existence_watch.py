@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mld.errors import LimitExceeded, MalformedData, ResourceMissing
+from mld.kernel.concurrency import Wakeup
 from mld.model.reasons import Reason
-from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
 from tests.fakes.clock import LoopClock

@@ -21,6 +21,8 @@ from mld.errors import (
     Throttled,
     UnservableFleet,
 )
+from mld.kernel.concurrency import Wakeup
+from mld.kernel.model.sequence import SHARD_END
 from mld.model.config.config import (
     AwsConfig,
     ShardConfig,
@@ -29,8 +31,6 @@ from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.reasons import Reason
-from mld.model.sequence import SHARD_END
-from mld.services.concurrency import Wakeup
 from mld.services.conditions import Conditions
 from mld.services.leases.lease_renewer import Releases
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome

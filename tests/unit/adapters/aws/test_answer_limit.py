@@ -15,8 +15,8 @@ from mld.adapters.aws import clients, whole_answers
 from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.adapters.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
-from mld.adapters.calls import CallPool
 from mld.errors import UnknownOutcome
+from mld.kernel.adapters.calls import CallPool
 from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:

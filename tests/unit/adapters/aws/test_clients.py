@@ -28,7 +28,7 @@ from mld.adapters.aws.clients import (
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.errors import client_error, not_sent
 from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.adapters.calls import CallPool
+from mld.kernel.adapters.calls import CallPool
 from mld.model.config.config import (
     AwsConfig,
     ChildConfig,

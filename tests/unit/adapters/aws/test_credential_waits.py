@@ -21,7 +21,7 @@ from mld import errors
 from mld.adapters.aws import credential_renewal, credentials as provided
 from mld.adapters.aws.clients import Caller, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
-from mld.adapters.calls import CallPool
+from mld.kernel.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
 from tests.unit.adapters.aws.sessions import NOWHERE, PATIENCE_S
 

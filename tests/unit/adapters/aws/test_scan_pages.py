@@ -13,7 +13,7 @@ import pytest
 from mld import errors
 from mld.adapters.aws.clients import ClientSettings, make_client
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.calls import CallPool
+from mld.kernel.adapters.calls import CallPool
 from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from mld.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
-from mld.ports.runtime import CHILD_LOGGER, log_facts, logging_with
+from mld.kernel.ports import CHILD_LOGGER, log_facts, logging_with
 
 
 class Terminal(io.StringIO):

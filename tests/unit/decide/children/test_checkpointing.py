@@ -6,7 +6,7 @@ import pytest
 
 from mld.decide.children.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused
-from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 
 
 def reading(last, largest):

@@ -20,6 +20,7 @@ from mld.decide.children.containment import (
     reason_of,
 )
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut, ProcessorRaised
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.config.contain_config import ContainConfig
 from mld.model.leases.containment import (
     NO_FAILURE,
@@ -29,7 +30,6 @@ from mld.model.leases.containment import (
     skipped_behind,
     skipped_of,
 )
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from protocol import ProcessRecords, Record
 from protocol.codec import encode
 

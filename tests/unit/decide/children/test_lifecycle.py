@@ -15,7 +15,7 @@ from mld.decide.children.lifecycle import (
     start_order,
     stronger,
 )
-from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 
 
 @pytest.mark.parametrize(

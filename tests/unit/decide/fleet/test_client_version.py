@@ -16,10 +16,10 @@ from mld.decide.fleet.client_version import (
     followed,
     unready,
 )
+from mld.kernel.model.sequence import SHARD_END
 from mld.model.config.fleet import ClientVersionConfig
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 INIT = ClientVersion.CLIENT_VERSION_INIT

@@ -7,6 +7,7 @@ import pytest
 
 from mld.decide.fleet.explain import Awaited, explain, missing
 from mld.decide.fleet.watching import ExplainRules
+from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.config.stream_list import STRATEGY_KEY
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
@@ -18,7 +19,6 @@ from mld.model.fleet.worker_page import WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.leases.newcomer import NewcomerMark
-from mld.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease

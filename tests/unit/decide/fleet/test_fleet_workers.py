@@ -5,10 +5,10 @@ from dataclasses import replace
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.fleet_workers import WorkerState, fleet_workers
 from mld.decide.fleet.watching import ExplainRules
+from mld.kernel.model.sequence import SHARD_END
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

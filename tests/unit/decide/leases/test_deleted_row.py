@@ -3,7 +3,7 @@
 import pytest
 
 from mld.decide.leases.deleted_row import creating_command, told_deleted
-from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.kernel.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from tests.fakes.lease_world import lease
 
 KEY = lease().lease_key

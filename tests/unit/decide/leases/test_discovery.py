@@ -12,7 +12,7 @@ from mld.decide.leases.discovery import (
     vanished,
     watch,
 )
-from mld.model.sequence import SHARD_END
+from mld.kernel.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 

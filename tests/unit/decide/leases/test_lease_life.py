@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from mld.decide.leases.lease_life import TRANSITIONS, LeaseEvent, LeaseState, mermaid, state_of
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
 from mld.model.leases import lease_writes
-from mld.model.sequence import SHARD_END, TRIM_HORIZON
 from tests.fakes.lease_world import lease
 
 ROWS = [

@@ -3,7 +3,7 @@
 import pytest
 
 from mld.decide.leases.lease_report import Grouping, cluster_of, group_leases, left_free, told_free
-from mld.model.sequence import SHARD_END
+from mld.kernel.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 

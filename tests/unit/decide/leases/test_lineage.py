@@ -8,8 +8,8 @@ from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import MOST_ROWS, missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay
 from mld.errors import MoveRefused
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_rows import ORDERS

@@ -7,11 +7,11 @@ import pytest
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.pausing import named, read_despite_pause
 from mld.decide.leases.steering import SteerWay, plan_step
+from mld.kernel.model.sequence import SHARD_END
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.leases.lease_request import SteerVerb
-from mld.model.sequence import SHARD_END
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

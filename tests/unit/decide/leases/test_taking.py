@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.leases.taking import NEVER, Sighting, TakeLimits, TakeReason, look, plan_taking
-from mld.model.sequence import SHARD_END
+from mld.kernel.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 F = 10.0

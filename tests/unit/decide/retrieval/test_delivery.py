@@ -11,9 +11,9 @@ import pytest
 from mld.decide.retrieval import delivery as delivery_module
 from mld.decide.retrieval.delivery import deliver, deliver_rest
 from mld.errors import MalformedData
+from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.retrieval.record import Batch
 from mld.model.retrieval.wire import read_batch
-from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.shard import HashRange
 from tests.fakes.aggregate import aggregate
 

@@ -22,8 +22,13 @@ from mld.decide.retrieval.polling import (
     may_prefetch,
 )
 from mld.errors import InUse, LimitExceeded, MalformedData, ServiceError, Throttled, UnknownOutcome
+from mld.kernel.model.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber as At,
+)
 from mld.model.config.config import RetrievalConfig
-from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 
 
 @pytest.mark.parametrize(

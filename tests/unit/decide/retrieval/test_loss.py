@@ -13,8 +13,8 @@ from mld.decide.retrieval.loss import (
     risk,
     sentence,
 )
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.metrics import PassCause
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 
 HOUR = 3600.0
 DAY = 24 * HOUR

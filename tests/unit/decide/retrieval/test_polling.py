@@ -16,8 +16,13 @@ from mld.decide.retrieval.polling import (
     may_prefetch,
     pause_s,
 )
+from mld.kernel.model.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber as At,
+)
 from mld.model.config.config import RetrievalConfig
-from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 
 
 @pytest.mark.parametrize(

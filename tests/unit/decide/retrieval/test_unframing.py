@@ -10,8 +10,8 @@ import pytest
 
 from mld.decide.retrieval import schema_frame
 from mld.decide.retrieval.delivery import deliver, deliver_rest
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from tests.fakes.aggregate import aggregate
 from tests.fakes.schema_frames import ORDER, ORDER_ID, frame
 from tests.unit.decide.retrieval.test_delivery import VECTORS, batch_of, record

@@ -12,8 +12,8 @@ from mld.decide.shards.audit import (
     is_overdue,
     signs_of_recreation,
 )
+from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease import Lease
-from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
 
 TOP = MAX_HASH_KEY

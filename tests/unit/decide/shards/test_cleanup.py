@@ -10,14 +10,14 @@ from mld.decide.shards.shard_end import (
     listed_children,
     obstacle,
 )
-from mld.model.leases.lease import Lease
-from mld.model.sequence import (
+from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     SHARD_END,
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
+from mld.model.leases.lease import Lease
 from mld.model.streams.shard import HashRange, Shard
 
 

@@ -1,9 +1,9 @@
 """What the row of a new child says of its reading."""
 
 from mld.decide.shards.shardsync import lease_of_child, never_read
+from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease import Lease
 from mld.model.leases.reading import ReadNote
-from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.shard import ChildShard, HashRange
 
 CHILD = ChildShard("c", ("p",), HashRange(0, 9))

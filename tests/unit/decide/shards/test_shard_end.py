@@ -13,8 +13,8 @@ from mld.decide.shards.shard_end import (
     judge_merge,
     merge_parents,
 )
+from mld.kernel.model.sequence import LATEST, SHARD_END
 from mld.model.leases.lease import Lease
-from mld.model.sequence import LATEST, SHARD_END
 from mld.model.streams.shard import ChildShard, HashRange, Shard
 
 ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)

@@ -15,8 +15,7 @@ from mld.decide.shards.shardsync import (
     shard_filter,
     unexpected_children,
 )
-from mld.model.leases.lease import Lease
-from mld.model.sequence import (
+from mld.kernel.model.sequence import (
     LATEST,
     SHARD_END,
     TRIM_HORIZON,
@@ -24,6 +23,7 @@ from mld.model.sequence import (
     InitialPosition,
     Sentinel,
 )
+from mld.model.leases.lease import Lease
 from mld.model.streams.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
 from mld.model.streams.stream import Stream
 

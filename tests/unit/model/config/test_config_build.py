@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import ConfigError
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.build import build_config
 from mld.model.config.config import KEYS, ChildFailurePolicy, FanOutConfig, Kclpy, RetrievalMode
 from mld.model.config.fleet import ClientVersionConfig
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Finding, Severity
-from mld.model.sequence import InitialPosition, Sentinel
 
 BASE = {
     "executableName": "app.py",

@@ -3,10 +3,10 @@
 import pytest
 
 from mld.errors import ConfigError
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.build import build_config
 from mld.model.config.overrides import Overrides, conceal, overrides_of, parse_setting
 from mld.model.findings import Finding, Severity
-from mld.model.sequence import InitialPosition, Sentinel
 
 BASE = b"""executableName = app.py
 applicationName = app

@@ -3,6 +3,7 @@
 import pytest
 
 from mld.errors import ConfigError
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.model.config.config import KEYS
 from mld.model.config.properties import parse
 from mld.model.config.stream_list import (
@@ -16,7 +17,6 @@ from mld.model.config.stream_list import (
 )
 from mld.model.config.streams import named_in
 from mld.model.findings import Severity
-from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.stream import Stream, StreamArn
 from tests.unit.model.config.test_config_build import built, config, errors, warnings
 

@@ -3,6 +3,7 @@
 import pytest
 
 from mld.errors import MalformedData
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.leases.containment import (
     NO_FAILURE,
     FailureNote,
@@ -12,7 +13,6 @@ from mld.model.leases.containment import (
     skipped_behind,
     skipped_of,
 )
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 
 RANGE = PositionRange(At("5", 2), At("9"))
 NOTE = FailureNote(RANGE, 3, 1_000, (7, 8), "too many")

@@ -1,7 +1,7 @@
 """Small questions to a lease."""
 
+from mld.kernel.model.sequence import SHARD_END
 from mld.model.leases.lease import HeldLease
-from mld.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 

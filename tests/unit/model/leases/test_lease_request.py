@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import ConditionFailed
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item, lease_to_item, request_in
 from mld.model.leases.lease_request import (
@@ -25,7 +26,6 @@ from mld.model.leases.steering_writes import (
     withdrawing,
     writing_at_rest,
 )
-from mld.model.sequence import ExtendedSequenceNumber
 from tests.fakes.lease_world import lease, on_table_with
 
 POSITION = ExtendedSequenceNumber("12", 3)

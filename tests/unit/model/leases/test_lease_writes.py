@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import ConditionFailed
+from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import (
@@ -20,7 +21,6 @@ from mld.model.leases.lease_writes import (
     renewal,
     taking,
 )
-from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 from tests.fakes.clock import FakeClock
 from tests.fakes.lease_world import TABLE, World, lease

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import (
@@ -13,7 +14,6 @@ from mld.model.leases.lease_writes import (
     without_newcomer,
 )
 from mld.model.leases.newcomer import NEWCOMER, NewcomerMark, newcomer_mark_of
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 
 MARK = NewcomerMark("i1", "w 1", 1_000)
 ROW = Lease(lease_key="s1", shard_id="s1", checkpoint=TRIM_HORIZON, lease_owner="you")

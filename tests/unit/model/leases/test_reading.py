@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import lease_from_item, lease_to_item
 from mld.model.leases.lease_writes import checkpointing, noting, renewal
@@ -19,7 +20,6 @@ from mld.model.leases.reading import (
     read_note_of,
 )
 from mld.model.metrics import PassCause
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 
 FIVE, NINE = ExtendedSequenceNumber("5"), ExtendedSequenceNumber("9", 3)
 NOTE = ReadNote(1_700_000_000.0, FIVE)

@@ -16,8 +16,8 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.leases.lease import HeldLease, Lease
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.services.consuming.checkpointer import RETRY_S, ShardCheckpointer
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run

@@ -10,10 +10,10 @@ import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
+from mld.kernel.model.sequence import ExtendedSequenceNumber as At
 from mld.model.config.config import ChildFailurePolicy
 from mld.model.config.contain_config import ContainConfig
 from mld.model.leases.containment import NO_FAILURE
-from mld.model.sequence import ExtendedSequenceNumber as At
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate

@@ -11,7 +11,7 @@ import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import ChildFailed
-from mld.model.sequence import TRIM_HORIZON
+from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.services.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run

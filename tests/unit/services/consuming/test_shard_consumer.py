@@ -23,9 +23,9 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.config.config import ChildFailurePolicy
 from mld.model.leases.lease import Lease
-from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.shard import HashRange
 from mld.services.consuming.shard_consumer import EndNotCheckpointed
 from tests.fakes.children import ScriptedChildren, ends_at, polite

@@ -10,10 +10,10 @@ import pytest
 
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.errors import Denied, Throttled
+from mld.kernel.ports import Runtime
 from mld.model.fleet.worker_life import FailedLife
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.reasons import Reason
-from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
 from tests.fakes.clock import CountingIds

@@ -9,11 +9,11 @@ import pytest
 from mld.app.leases import LeaseWiring
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Denied, ResourceMissing, Throttled
+from mld.kernel.ports import Runtime
 from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
 from mld.ports.metrics import AllMetrics
-from mld.ports.runtime import Runtime
 from mld.services.conditions import Conditions
 from mld.services.existence_watch import GIVE_UP_S, WANTED_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.services.leases.held_leases import ThroughputWindow
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run

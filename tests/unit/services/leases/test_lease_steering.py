@@ -6,9 +6,9 @@ import pytest
 
 from mld.decide.leases.steering import SteerStep, SteerWay
 from mld.errors import Throttled, UnknownOutcome
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import LeaseRequest
-from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.leases.lease_steering import SHIELD_S, LeaseSteering
 from tests.fakes.lease_world import lease, on_table_with
 

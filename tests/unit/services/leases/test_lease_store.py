@@ -11,9 +11,9 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_item import lease_from_item
-from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.streams.shard import HashRange
 from mld.services.leases.lease_scan import MAX_SEGMENTS, segments_for
 from tests.fakes.lease_world import TABLE, World, lease, on_table_with

@@ -20,8 +20,13 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
+from mld.kernel.model.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber as At,
+)
 from mld.model.config.config import RetrievalConfig
-from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import SLOW_S
 from mld.services.retrieval.fan_out_publisher import FanOutPublisher

@@ -18,9 +18,14 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
+from mld.kernel.model.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber as At,
+)
 from mld.model.config.config import RetrievalConfig
 from mld.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
-from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import STUCK_S
 from mld.services.retrieval.polling_publisher import PollingPublisher

@@ -8,8 +8,8 @@ from base64 import b64encode
 import pytest
 
 from mld.errors import MalformedData
+from mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.local.kinesis import KinesisModel
-from mld.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.record_peek import MOST_READS, peek
 from tests.fakes.aggregate import aggregate

@@ -20,8 +20,8 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from mld.kernel.ports import Runtime
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.ports.runtime import Runtime
 from mld.services.retrieval import schema_registry
 from mld.services.retrieval.schema_registry import ABSENT_S, CALL_S, SchemaRegistry
 from tests.fakes.clock import CountingIds, LoopClock

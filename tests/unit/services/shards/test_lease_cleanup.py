@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mld.errors import NotFound, Unreachable
-from mld.model.sequence import Sentinel
+from mld.kernel.model.sequence import Sentinel
 from mld.services.shards.lease_cleanup import ASKED_S
 from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mld.errors import BlockedOnParent, InvalidShardEnd
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
 from mld.model.streams.shard import MAX_HASH_KEY, ChildShard, HashRange
 from mld.model.streams.stream import Stream
 from tests.fakes.shard_world import HALF, ShardWorld, position, shard_id, simulated

@@ -14,7 +14,7 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
+from mld.kernel.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream
 from mld.services.shards.shard_syncer import CONFIRMED_S

@@ -17,8 +17,8 @@ from mld.errors import (
     ResourceMissing,
     StreamNotReady,
 )
+from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.local.kinesis import KinesisSettings
-from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.services.existence_watch import GIVE_UP_S
 from mld.services.shards import stream_existence

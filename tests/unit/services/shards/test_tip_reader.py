@@ -7,8 +7,14 @@ import random
 import pytest
 
 from mld.errors import Denied, LimitExceeded, Throttled
+from mld.kernel.model.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    SHARD_END,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber,
+)
 from mld.local.kinesis import KinesisModel
-from mld.model.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
 from mld.services.shards.tip_reader import EVERY_S, THROTTLED_S, TipReader
 from tests.fakes.clock import FakeClock

@@ -6,8 +6,8 @@ from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.worker_sightings import Stamp, WorkerSightings
+from mld.kernel.model.sequence import SHARD_END
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 LIMITS = AssignmentLimits()

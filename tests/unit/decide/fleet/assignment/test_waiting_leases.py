@@ -6,7 +6,7 @@ import pytest
 
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import waiting_for_parents
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber, Sentinel
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber, Sentinel
 from tests.fakes.assigned_fleet import AssignedFleet, row
 
 LATEST = ExtendedSequenceNumber(Sentinel.LATEST)

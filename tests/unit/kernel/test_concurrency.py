@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.services.concurrency import Wakeup, for_each
+from mld.kernel.concurrency import Wakeup, for_each
 from tests.sim.loop import run
 
 

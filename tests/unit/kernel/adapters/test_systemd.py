@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from mld.adapters.systemd import SystemdNotify
+from mld.kernel.adapters.systemd import SystemdNotify
 
 
 @pytest.fixture

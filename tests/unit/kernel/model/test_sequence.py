@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from mld.errors import MalformedData
-from mld.model.sequence import (
+from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     SHARD_END,

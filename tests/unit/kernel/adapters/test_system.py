@@ -11,13 +11,13 @@ import uuid
 
 import pytest
 
-from mld.adapters.system import RandomIds, SystemClock, system_text
+from mld.kernel.adapters.system import RandomIds, SystemClock, system_text
 
 #: Python takes the locale C for one of UTF-8, unless it is told not to.
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 PROGRAM = """
 import json, os, sys
-from mld.adapters.system import system_text
+from mld.kernel.adapters.system import system_text
 texts = json.load(sys.stdin)
 print(json.dumps([os.fsencode(system_text(text)).hex() for text in texts]))
 """

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mld.adapters import allocator
+from mld.kernel.adapters import allocator
 
 
 def run(code: str, **env: str) -> str:

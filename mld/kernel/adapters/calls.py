@@ -176,7 +176,7 @@ class CallPool:
     Threads start when they are needed, are called ``<name>-<n>`` and are daemon threads: neither
     :meth:`close` nor the exit of the interpreter waits for a call that hangs. Of several idle
     threads the one that worked last is woken: its memory is warm, and the others sleep on.
-    Satisfies the port :class:`mld.ports.runtime.Offload`.
+    Satisfies the port :class:`mld.kernel.ports.Offload`.
 
     Args:
         name: shown in thread names and in /proc.

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mld.decide.backoff import backoff_s
+from mld.kernel.rules.backoff import backoff_s
 
 
 @pytest.mark.parametrize(
