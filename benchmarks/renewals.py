@@ -29,9 +29,9 @@ from mld.model.config.config import LeaseConfig
 from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
 from mld.model.leases.lease import Lease
 from mld.model.streams.shard import HashRange
-from mld.ports.metrics import AllMetrics
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
+from mld.signals.ports import AllMetrics
 
 LEASES = 300
 STALL_S = 12.0

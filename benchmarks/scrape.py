@@ -8,13 +8,13 @@ import sys
 import time
 
 from mld.adapters.children.child_process import resident_bytes
-from mld.adapters.prometheus import exposition
 from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import WorkerSnapshot
 from mld.kernel.adapters.system import SystemClock
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.metrics import METRICS
-from mld.services.metric_store import MetricStore
+from mld.signals.adapters.prometheus import exposition
+from mld.signals.metric_store import MetricStore
+from mld.signals.model.metrics import METRICS
 
 ROUNDS = 20
 

@@ -2,7 +2,7 @@
 
 import json
 
-from mld.model.metrics import FAMILIES, METRICS, FamilyKind, Level, Over, Unit
+from mld.signals.model.metrics import FAMILIES, METRICS, FamilyKind, Level, Over, Unit
 
 
 def family_table():

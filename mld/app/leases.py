@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
-from mld.model.reasons import Reason
-from mld.services.conditions import FailingCondition
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
@@ -18,6 +16,8 @@ from mld.services.leases.lease_scan import UnreadableRows, every
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
 from mld.services.leases.newcomer import Newcomer
+from mld.signals.conditions import FailingCondition
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
-    from mld.services.conditions import Conditions
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.fleet.own_process import OwnProcess
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         WorkerMetricsReporter,
     )
     from mld.services.leases.lease_scan import TableScan
+    from mld.signals.conditions import Conditions
 
 
 class LeaseWiring:

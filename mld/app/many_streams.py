@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.model.config.config import Config
     from mld.model.config.stream_list import FormerPolicy, ListedStream, StreamList
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import ContextFactory, Loop, StreamRegistry
     from mld.services.streams.stream_names import StreamNames
+    from mld.signals.conditions import Conditions
+    from mld.signals.ports import Metrics
 
 
 def follow_streams(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from mld.model.config.properties import Entry
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.consuming import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
-    from mld.ports.metrics import MetricSender
     from mld.services.fleet.worker_metrics import FindLoad
+    from mld.signals.ports import MetricSender
 
 
 def _keep_memory() -> None:

@@ -17,13 +17,13 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.children.kclpy_report import KclpyReport
-from mld.adapters.output.background_output import dropped_messages
 from mld.app.ports import Ports, SchemaPorts
 from mld.errors import ConfigError
 from mld.kernel.adapters.allocator import return_free_memory
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
-from mld.ports.metrics import MetricSender
+from mld.signals.adapters.output.background_output import dropped_messages
+from mld.signals.ports import MetricSender
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -137,7 +137,7 @@ class _Opened:
         if not config.metrics.otlp:
             return None
         try:
-            from mld.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
+            from mld.signals.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
         except ImportError as error:
             why = f"needs the OpenTelemetry SDK ({error}): pip install 'kcl-mld[otel]'"
             raise ConfigError(why, key="otlpMetrics") from error

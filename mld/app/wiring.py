@@ -10,13 +10,8 @@ from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
 from mld.kernel.ports import Runtime
 from mld.model.config.config import RetrievalMode
-from mld.ports.metrics import AllMetrics, Metrics
-from mld.services.clock_watch import ClockWatch
-from mld.services.cloudwatch_metrics import CloudWatchMetrics
-from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
-from mld.services.metric_store import MetricPush, MetricStore
 from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.services.retrieval.polling_publisher import PollingPublisher
 from mld.services.retrieval.records_publisher import PublisherParts
@@ -35,8 +30,13 @@ from mld.services.streams.stream_context import (
     metrics_of,
 )
 from mld.services.summary_log import SummaryLog
-from mld.services.watchdog import LoopWatchdog
 from mld.services.worker_start import StartCalls
+from mld.signals.clock_watch import ClockWatch
+from mld.signals.cloudwatch_metrics import CloudWatchMetrics
+from mld.signals.conditions import Conditions
+from mld.signals.metric_store import MetricPush, MetricStore
+from mld.signals.ports import AllMetrics, Metrics
+from mld.signals.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from mld.kernel.model.sequence import InitialPosition
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
-    from mld.model.metric_values import FamilyValues
     from mld.model.streams.stream import Stream
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.retrieval.schema_registry import SchemaRegistry
     from mld.services.streams.stream_context import Loop
+    from mld.signals.model.metric_values import FamilyValues
 
 
 def build(

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.model.children.consumer_status import ConsumerStatus
     from mld.model.config.config import Config
-    from mld.model.metric_values import FamilyValues
-    from mld.services.cloudwatch_metrics import CloudWatchMetrics
-    from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.metric_store import MetricPush, MetricStore
     from mld.services.scheduler import Scheduler
     from mld.services.streams.stream_context import WorkerStreams
-    from mld.services.watchdog import LoopWatchdog
+    from mld.signals.cloudwatch_metrics import CloudWatchMetrics
+    from mld.signals.conditions import Conditions
+    from mld.signals.metric_store import MetricPush, MetricStore
+    from mld.signals.model.metric_values import FamilyValues
+    from mld.signals.watchdog import LoopWatchdog
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import click
 
 from mld.adapters.aws.regions import find_region
 from mld.adapters.machine_limits import machine_limits
-from mld.adapters.output.logs import LogFormat, LogSettings, set_up
 from mld.cli.doctor_facts import AwsExamination, try_child
 from mld.cli.loading import build
 from mld.cli.machine import on_this_machine
@@ -33,6 +32,7 @@ from mld.decide.iam_policy import PolicyScope, Role, least_policy
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.model.masking import mask, printable
 from mld.model.findings import Severity
+from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -64,7 +64,7 @@ _METRICS_S = 2.0
 
 def run(options: RunOptions) -> int:
     """Run the daemon until it is stopped; the exit code, with which the process is to end now."""
-    from mld.adapters.output.background_output import background_output
+    from mld.signals.adapters.output.background_output import background_output
 
     with background_output(), contextlib.ExitStack() as starting:
         starting.enter_context(_no_collections())
@@ -253,7 +253,7 @@ def _max_age_s(query: Query) -> float | None:
 def _metrics_page(worker: Worker) -> Callable[[], Awaitable[tuple[int, str, bytes]]]:
     """What makes ``/metrics``; without prometheus_client it says what to install."""
     try:
-        from mld.adapters.prometheus import MetricsPage
+        from mld.signals.adapters.prometheus import MetricsPage
     except ImportError:
         text = "/metrics needs prometheus_client: pip install 'kcl-mld[prometheus]'"
         log.info("%s", text)

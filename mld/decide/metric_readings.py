@@ -1,6 +1,6 @@
 """Metrics as they are at one moment: what Prometheus and OTLP are shown.
 
-What services counted is collected by :class:`mld.services.metric_store.MetricStore`; what the state
+What services counted is collected by :class:`mld.signals.metric_store.MetricStore`; what the state
 of the worker says is read by :func:`observed`.
 """
 
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.decide.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
-from mld.model import metrics as catalogue
-from mld.model.metric_values import FamilyValues, shard_labels
-from mld.model.metrics import Over
+from mld.signals.model import metrics as catalogue
+from mld.signals.model.metric_values import FamilyValues, shard_labels
+from mld.signals.model.metrics import Over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.children.consumer_status import ConsumerStatus
-    from mld.model.metric_values import Labels
-    from mld.model.metrics import Family
+    from mld.signals.model.metric_values import Labels
+    from mld.signals.model.metrics import Family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.children.lifecycle import ConsumerState
-from mld.model.reasons import Condition, Reason
+from mld.signals.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
     from mld.model.children.consumer_status import ConsumerStatus

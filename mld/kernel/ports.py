@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping
 
-    from mld.ports.metrics import Metrics
+    from mld.signals.ports import Metrics
 
 
 class Clock(Protocol):

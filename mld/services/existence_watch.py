@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.ports import Clock
-    from mld.model.reasons import Reason
-    from mld.services.conditions import Conditions
+    from mld.signals.conditions import Conditions
+    from mld.signals.model.reasons import Reason
 
 log = logging.getLogger(__name__)
 

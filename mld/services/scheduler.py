@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import Conditions
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.streams.stream_context import WorkerStreams
+    from mld.signals.conditions import Conditions
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

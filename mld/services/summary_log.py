@@ -7,15 +7,15 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.decide.summary import summary
-from mld.model.metrics import LOG_MESSAGES_DROPPED
+from mld.signals.model.metrics import LOG_MESSAGES_DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.ports import Clock
-    from mld.ports.metrics import Metrics
     from mld.services.consuming.consumer_parts import Tally
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

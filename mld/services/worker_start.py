@@ -33,8 +33,8 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.metrics import START
-from mld.model.reasons import Reason
+from mld.signals.model.metrics import START
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from mld.kernel.ports import Clock
     from mld.model.config.config import Config
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import WorkerStreams
+    from mld.signals.conditions import Conditions
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,6 @@ from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.table_layout import Layout, index_creation
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import Metrics
-from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
@@ -31,6 +29,8 @@ from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import UnreadableRows
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.signals.conditions import Conditions
+from mld.signals.ports import Metrics
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel

@@ -20,7 +20,7 @@ from tests.process.daemon import (
     wait_until,
 )
 from tests.process.test_daemon_watched import free_address, get
-from tests.unit.adapters.test_otlp import Collector
+from tests.unit.signals.adapters.test_otlp import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,8 @@ from mld.errors import (
 )
 from mld.local.kinesis.model import KinesisModel
 from mld.model.config.build import build_config
-from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
+from mld.signals.model.reasons import Reason
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch

@@ -17,8 +17,8 @@ from mld.local.kinesis.model import OPERATIONS
 from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.config.settings import resolve
 from mld.model.config.stream_list import parse_option
-from mld.model.reasons import Reason
 from mld.model.spark import keys
+from mld.signals.model.reasons import Reason
 from mld.spark import errors
 from mld.spark.batch_context import BatchContext
 from tests.generated_docs import SECTIONS, section

@@ -24,7 +24,7 @@ from mld.kernel.model.sequence import LATEST
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
-from mld.model.reasons import Reason
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

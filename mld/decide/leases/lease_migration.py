@@ -33,7 +33,7 @@ from mld.model.streams.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.model.attributes import Item
+    from mld.signals.model.attributes import Item
 
 
 class MigrationPhase(StrEnum):

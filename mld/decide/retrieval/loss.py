@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from mld.model.leases.reading import LossNote, ReadNote
-from mld.model.metrics import PassCause
+from mld.signals.model.metrics import PassCause
 
 if TYPE_CHECKING:
     from mld.kernel.model.sequence import ExtendedSequenceNumber

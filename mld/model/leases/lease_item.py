@@ -12,15 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.attributes import (
-    decimal,
-    decimal_of,
-    integer,
-    integer_of,
-    required,
-    text_of,
-    texts_of,
-)
 from mld.model.fleet.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.model.leases.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
 from mld.model.leases.lease import Lease
@@ -35,9 +26,18 @@ from mld.model.leases.lease_request import (
 from mld.model.leases.newcomer import NEWCOMER, newcomer_mark_of
 from mld.model.leases.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
 from mld.model.streams.shard import HashRange
+from mld.signals.model.attributes import (
+    decimal,
+    decimal_of,
+    integer,
+    integer_of,
+    required,
+    text_of,
+    texts_of,
+)
 
 if TYPE_CHECKING:
-    from mld.model.attributes import Item
+    from mld.signals.model.attributes import Item
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"

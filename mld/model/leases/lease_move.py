@@ -23,7 +23,7 @@ from mld.model.streams.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.attributes import Item
+    from mld.signals.model.attributes import Item
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"

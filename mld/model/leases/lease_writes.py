@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.model.attributes import decimal, integer, rounded
 from mld.model.leases.containment import FAILURE, SKIP, skipped_behind
 from mld.model.leases.lease_item import (
     LEASE_KEY,
@@ -24,6 +23,7 @@ from mld.model.leases.lease_item import (
 from mld.model.leases.lease_request import HOLDER, REQUEST
 from mld.model.leases.newcomer import NEWCOMER
 from mld.model.leases.reading import COARSE_S, LOSS, READ_UNTIL
+from mld.signals.model.attributes import decimal, integer, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

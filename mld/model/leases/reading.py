@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.metrics import PassCause
+from mld.signals.model.metrics import PassCause
 
 READ_UNTIL, LOSS = "kclMldReadUntil", "kclMldLoss"
 #: A loss is shown for so long.

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.model.attributes import integer
 from mld.model.leases.containment import FAILURE, NO_FAILURE, SKIP
 from mld.model.leases.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
 from mld.model.leases.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
 from mld.model.leases.lease_writes import PENDING, LeaseWrite, own_write, renewal
+from mld.signals.model.attributes import integer
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import Lease

@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING
 from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.children.containment import FailedLine
 from mld.decide.children.lifecycle import TaskOutcome
-from mld.decide.remedies import failed_reading
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.kernel.model.sequence import Sentinel
 from mld.kernel.model.text import counted
 from mld.model.config.config import ChildExceptionPolicy
-from mld.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
 from mld.model.retrieval.wire import first_arrival_s
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
 from mld.services.consuming.loss_watch import LossWatch
+from mld.signals.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
+from mld.signals.rules.remedies import failed_reading
 from protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.remedies import FailedCall
     from mld.decide.retrieval.delivery import Delivery, Missing
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.streams.shard import ChildShard
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.containment import Containment
     from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+    from mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger(__name__)
 

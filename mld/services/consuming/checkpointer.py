@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mld.decide.children.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.metrics import CHECKPOINT, LAST_CHECKPOINT
+from mld.signals.model.metrics import CHECKPOINT, LAST_CHECKPOINT
 from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import HeldLease
-    from mld.ports.metrics import Metrics
     from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

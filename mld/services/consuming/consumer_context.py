@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import ShutdownReason, stronger
-from mld.model.metrics import (
+from mld.services.consuming.checkpointer import ShardCheckpointer
+from mld.signals.model.metrics import (
     ANY_MILLIS_BEHIND_LATEST,
     DATA_BYTES_PROCESSED,
     HANDED_OFF,
@@ -23,7 +24,6 @@ from mld.model.metrics import (
     UNREADABLE_USER_RECORDS,
     USER_RECORDS_OUTSIDE_SHARD,
 )
-from mld.services.consuming.checkpointer import ShardCheckpointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import HeldLease
     from mld.model.leases.lease_request import LeaseRequest
-    from mld.model.metrics import Metric
-    from mld.ports.metrics import Metrics
     from mld.services.consuming.consumer_parts import ConsumerParts
+    from mld.signals.model.metrics import Metric
+    from mld.signals.ports import Metrics
 
 
 class ConsumerShutdown:

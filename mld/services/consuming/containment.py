@@ -35,7 +35,7 @@ from mld.model.leases.containment import (
     PositionRange,
     skipped_behind,
 )
-from mld.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_HELD
+from mld.signals.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -22,8 +22,8 @@ from mld.decide.retrieval.loss import (
 )
 from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
 from mld.model.leases.reading import RowNotes
-from mld.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 from mld.model.retrieval.wire import first_arrival_s, first_sequence_number
+from mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import Lease

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mld.decide.children.lifecycle import ShutdownReason, TaskOutcome
 from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
 from mld.kernel.model.sequence import SHARD_END
-from mld.model.metrics import PASSED_RESET, SHUTDOWN_TIME
+from mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import Lease

@@ -33,11 +33,11 @@ from mld.errors import (
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.ports import logging_with
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.consuming.containment import Containment
 from mld.services.consuming.shard_closing import EndNotCheckpointed, ShardClosing
+from mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease

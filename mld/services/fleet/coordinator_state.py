@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.kernel.ports import IdSource
-    from mld.model.attributes import Item
     from mld.model.fleet.state_history import MigrationState, TableMigrationState
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.table_layout import Layout, Place
     from mld.ports.aws import DynamoDb
+    from mld.signals.model.attributes import Item
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.table_migration import COMPLETE, INIT
-from mld.decide.remedies import failed_on_table
 from mld.errors import Denied, MldError, NotFound
 from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.leases.lease_item import is_moving
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.leader_lock import LockStore
+from mld.signals.rules.remedies import failed_on_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -37,7 +37,7 @@ from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
 from mld.kernel.concurrency import Wakeup
 from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.fleet.state_history import ClientVersion, StateChange, StateItem, migration_from_item
-from mld.model.reasons import Reason
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import MigrationState, TableStatus
     from mld.model.leases.table_layout import Layout
-    from mld.services.conditions import Conditions
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)
 

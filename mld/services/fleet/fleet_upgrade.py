@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import FlipReadiness, Mode, VersionChange, unready
 from mld.decide.fleet.table_migration import TRANSITIONS, MoveFacts, TableStep, next_step, waits_for
-from mld.decide.remedies import table_remedy
 from mld.errors import AwsError, MldError
 from mld.model.fleet.state_history import StateChange, StateItem
 from mld.model.fleet.worker_metrics import metrics_in
+from mld.signals.rules.remedies import table_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

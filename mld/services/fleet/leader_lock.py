@@ -38,8 +38,8 @@ from mld.model.fleet.entities import (
     lock_from_item,
     lock_to_item,
 )
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions, FailingCondition
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

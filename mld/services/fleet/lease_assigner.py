@@ -25,23 +25,23 @@ from mld.decide.fleet.assignment.looks import (
 )
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.fleet.leader_lock import is_standby
-from mld.decide.remedies import table_remedy
 from mld.errors import AwsError, LeaseLost
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.kernel.model.text import counted
 from mld.model.fleet.worker_metrics import metrics_in
-from mld.model.metrics import (
+from mld.services.fleet.pause_watch import PauseWatch
+from mld.services.leases.heartbeat import retry_pause_s
+from mld.services.leases.lease_scan import every
+from mld.signals.conditions import Conditions
+from mld.signals.model.metrics import (
     ASSIGNMENT,
     ASSIGNMENT_LEASES,
     ASSIGNMENT_SPILLOVER,
     ASSIGNMENT_WORKERS,
     FAILED_ASSIGNMENTS,
 )
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions
-from mld.services.fleet.pause_watch import PauseWatch
-from mld.services.leases.heartbeat import retry_pause_s
-from mld.services.leases.lease_scan import every
+from mld.signals.model.reasons import Reason
+from mld.signals.rules.remedies import table_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

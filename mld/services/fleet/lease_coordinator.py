@@ -8,20 +8,20 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.errors import AwsError, Denied, NotFound
-from mld.model.reasons import Reason
 from mld.services.existence_watch import ExistenceWatch
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
 
     from mld.kernel.ports import Clock
-    from mld.services.conditions import Conditions
     from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
     from mld.services.fleet.fleet_state import FleetWatch
     from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)
 

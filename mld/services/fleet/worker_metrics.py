@@ -20,7 +20,6 @@ from mld.errors import AwsError, Denied, NotFound
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.rules.backoff import backoff_s
 from mld.kernel.rules.clock_offset import wrong_by_s
-from mld.model.attributes import rounded
 from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.fleet.worker_metrics import (
     FAILED_SAMPLE,
@@ -28,8 +27,9 @@ from mld.model.fleet.worker_metrics import (
     WorkerMetrics,
     metrics_in,
 )
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions, FailingCondition
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.attributes import rounded
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -19,7 +19,7 @@ from mld.decide.leases.renewal import most_renewable
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
 from mld.kernel.concurrency import for_each
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.metrics import (
+from mld.signals.model.metrics import (
     CURRENT_LEASES,
     LOST_LEASES,
     RENEW_ALL,
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import FailingCondition
     from mld.services.leases.held_leases import HeldLeases, Holding
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import FailingCondition
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

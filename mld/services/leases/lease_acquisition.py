@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mld.errors import AwsError
-    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import FailingCondition
 
 log = logging.getLogger(__name__)
 

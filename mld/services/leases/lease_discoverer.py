@@ -20,9 +20,9 @@ from mld.decide.leases.discovery import (
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.text import counted
-from mld.model.metrics import DISCOVERY, NUM_LEASES
 from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
+from mld.signals.model.metrics import DISCOVERY, NUM_LEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import HeldLease, Lease
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import FailingCondition
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

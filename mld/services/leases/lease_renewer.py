@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.leases.lease_request import LeaseRequest
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import FailingCondition
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

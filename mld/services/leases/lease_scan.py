@@ -16,8 +16,8 @@ from mld.errors import MalformedData
 from mld.kernel.model.masking import printable
 from mld.kernel.pages import all_items
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
-from mld.model.metrics import UNREADABLE_LEASES
-from mld.model.reasons import Reason
+from mld.signals.model.metrics import UNREADABLE_LEASES
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import Conditions
+    from mld.signals.conditions import Conditions
+    from mld.signals.ports import Metrics
 
     #: Why no worker of this application may work with these items; None = it may.
     FindConflict = Callable[[Iterable[Mapping[str, Any]]], str | None]

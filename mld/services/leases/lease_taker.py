@@ -13,7 +13,9 @@ from mld.errors import AwsError, MalformedData, Throttled
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.text import counted
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.metrics import (
+from mld.services.leases.lease_acquisition import LeaseAcquisition
+from mld.services.leases.lease_scan import every
+from mld.signals.model.metrics import (
     EXPIRED_LEASES,
     LEASE_SPILLOVER,
     LEASES_TO_TAKE,
@@ -27,8 +29,6 @@ from mld.model.metrics import (
     UNTAKEN_LEASES,
     VERY_OLD_LEASES,
 )
-from mld.services.leases.lease_acquisition import LeaseAcquisition
-from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
     import random
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
-    from mld.ports.metrics import Metrics
-    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.conditions import FailingCondition
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.remedies import FailedCall, shown_error
 from mld.decide.retrieval.fan_out import ConsumerStep, consumer_step
 from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.reasons import Reason
+from mld.signals.model.reasons import Reason
+from mld.signals.rules.remedies import FailedCall, shown_error
 
 if TYPE_CHECKING:
     import random
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mld.model.config.config import FanOutConfig
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.services.conditions import Conditions
+    from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)
 

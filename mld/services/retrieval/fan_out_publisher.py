@@ -40,13 +40,13 @@ from mld.services.retrieval.records_publisher import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mld.decide.remedies import FailedCall
     from mld.decide.retrieval.polling import IteratorStart, ReadPosition
     from mld.model.retrieval.record import Batch
     from mld.ports.aws import Subscription
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.consumer_registration import ConsumerRegistration
     from mld.services.retrieval.records_publisher import PublisherParts
+    from mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger(__name__)
 

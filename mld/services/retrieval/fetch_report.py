@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.remedies import failed_reading
 from mld.errors import (
     ExpiredIterator,
     InUse,
@@ -15,13 +14,14 @@ from mld.errors import (
     MldError,
     Throttled,
 )
-from mld.model.metrics import EXPIRED_ITERATOR
+from mld.signals.model.metrics import EXPIRED_ITERATOR
+from mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
-    from mld.decide.remedies import FailedCall
     from mld.kernel.ports import Clock
-    from mld.model.metrics import CallMetrics
-    from mld.ports.metrics import Metrics
+    from mld.signals.model.metrics import CallMetrics
+    from mld.signals.ports import Metrics
+    from mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger(__name__)
 

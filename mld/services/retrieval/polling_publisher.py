@@ -21,7 +21,6 @@ from mld.decide.retrieval.polling import (
     pause_s,
 )
 from mld.errors import MldError, NotFound
-from mld.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 from mld.model.retrieval.wire import read_batch
 from mld.services.retrieval.fetch_report import FetchReport
 from mld.services.retrieval.records_publisher import (
@@ -31,6 +30,7 @@ from mld.services.retrieval.records_publisher import (
     Queued,
     RecordsPublisher,
 )
+from mld.signals.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

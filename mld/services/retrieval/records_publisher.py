@@ -30,7 +30,6 @@ from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import first_sequence_number, read_batch
 
 if TYPE_CHECKING:
-    from mld.decide.remedies import FailedCall
     from mld.errors import NotFound
     from mld.kernel.ports import Runtime
     from mld.model.config.config import RetrievalConfig
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.fetch_report import FetchReport, SubscriptionReport
     from mld.services.shards.stream_existence import StreamExistence
+    from mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger(__name__)
 #: From this size on an envelope is read away from the loop.

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
 from mld.kernel.concurrency import for_each
 from mld.kernel.rules.backoff import MissLimit, Outage, backoff_s
-from mld.model.metrics import GET_SCHEMA_VERSION
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from mld.signals.model.metrics import GET_SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

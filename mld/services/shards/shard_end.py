@@ -19,8 +19,12 @@ from mld.decide.shards.shard_end import (
 )
 from mld.decide.shards.shardsync import lease_of_child
 from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
-from mld.model.metrics import CREATE_LEASE_AT_END, MISSING_MERGE_PARENT, MISSING_MERGE_PARENT_LEASE
 from mld.services.shards.stream_sync import create_lease
+from mld.signals.model.metrics import (
+    CREATE_LEASE_AT_END,
+    MISSING_MERGE_PARENT,
+    MISSING_MERGE_PARENT_LEASE,
+)
 
 if TYPE_CHECKING:
     import random
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import ChildShard
-    from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

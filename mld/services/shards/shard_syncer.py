@@ -24,7 +24,8 @@ from mld.decide.shards.audit import (
 )
 from mld.decide.shards.shardsync import is_unused
 from mld.errors import AwsError, MalformedData, MldError, NotFound
-from mld.model.metrics import (
+from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
+from mld.signals.model.metrics import (
     AUDIT,
     SHARD_SYNC,
     SKIPPED_SHARD_SYNC,
@@ -32,7 +33,6 @@ from mld.model.metrics import (
     STREAMS_WITH_PARTIAL_LEASES,
     SYNC_SHARDS,
 )
-from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import HashRange
-    from mld.ports.metrics import Metrics
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource
     from mld.services.shards.stream_sync import MayWrite
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 #: A start with leases in the table waits no longer than this for the list that confirms the stream.

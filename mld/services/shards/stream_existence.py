@@ -35,9 +35,9 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.kernel.concurrency import Wakeup
-from mld.model.reasons import Reason
 from mld.model.streams.stream import StreamArn
 from mld.services.existence_watch import ExistenceWatch
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from mld.model.streams.shard import ChildShard, Shard
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.services.conditions import Conditions
     from mld.services.shards.shard_detector import ShardDetector
+    from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from mld.decide.shards.shardsync import (
 from mld.errors import InconsistentShards, MalformedData
 from mld.kernel.model.sequence import LATEST
 from mld.kernel.model.text import counted
-from mld.model.metrics import CREATE_LEASE_IN_SYNC
+from mld.signals.model.metrics import CREATE_LEASE_IN_SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
-    from mld.model.metrics import CreateLease
     from mld.model.streams.shard import Shard
     from mld.model.streams.stream import Stream
-    from mld.ports.metrics import Metrics
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource
+    from mld.signals.model.metrics import CreateLease
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

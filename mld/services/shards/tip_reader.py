@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.remedies import failed_reading
 from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import Sentinel
 from mld.model.fleet.fleet_snapshot import TipSnapshot
 from mld.model.retrieval.wire import first_arrival_s, read_batch
+from mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -17,22 +17,22 @@ from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_f
 from mld.errors import MalformedData, MldError, NotFound
 from mld.kernel.model.text import counted
 from mld.model.config.stream_list import FormerStrategy, may_be
-from mld.model.metrics import (
+from mld.model.streams.stream import Stream
+from mld.signals.model.metrics import (
     ACTIVE_STREAMS,
     DELETED_STREAMS,
     NON_EXISTING_STREAMS,
     STREAMS_PENDING_DELETION,
 )
-from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.kernel.ports import Clock
     from mld.model.config.stream_list import ListedStream
-    from mld.ports.metrics import Metrics
     from mld.services.streams.stream_context import TrackerParts
     from mld.services.streams.stream_tracker import StreamTracker
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.errors import LeaseLost, ResourceMissing
-from mld.ports.metrics import Metrics
+from mld.signals.ports import Metrics
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from mld.kernel.model.sequence import InitialPosition
     from mld.model.config.stream_list import StreamList
     from mld.model.leases.lease import Lease
-    from mld.model.metrics import Metric
     from mld.model.streams.stream import Stream
-    from mld.services.conditions import Conditions
     from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.shards.shard_syncer import ShardSyncer
     from mld.services.shards.stream_existence import StreamExistence, StreamSource
     from mld.services.streams.stream_names import StreamNames, StreamResolver
+    from mld.signals.conditions import Conditions
+    from mld.signals.model.metrics import Metric
 
     #: Name and coroutine function of a service loop.
     Loop = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
@@ -279,7 +279,7 @@ class StreamMetrics(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`mld.ports.metrics.Metrics`; another ``stream_id`` is kept."""
+        """See :class:`mld.signals.ports.Metrics`; another ``stream_id`` is kept."""
         self._metrics.add(metric, value, shard_id=shard_id, stream_id=stream_id or self._stream_id)
 
 

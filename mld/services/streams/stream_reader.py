@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.remedies import failed_reading
 from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
@@ -19,6 +18,7 @@ from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.streams.stream import Stream
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.streams.stream_names import StreamResolver
+from mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
     import random

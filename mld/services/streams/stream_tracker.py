@@ -22,9 +22,9 @@ from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.model.config.stream_list import may_be
-from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
 from mld.services.streams.stream_context import ContextLoops
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ import pytest
 from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import ShardHealth, WorkerSnapshot
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.metric_values import Distribution
-from mld.model.metrics import BUCKETS, FAMILIES, METRICS
+from mld.signals.model.metric_values import Distribution
+from mld.signals.model.metrics import BUCKETS, FAMILIES, METRICS
 
 S0, S1 = (("stream", "s"), ("shard", "a-0")), (("stream", "s"), ("shard", "a-1"))
 

@@ -8,7 +8,7 @@ import pytest
 
 from mld.decide.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.reasons import Condition, Reason
+from mld.signals.model.reasons import Condition, Reason
 
 DELETED = Condition(Reason.STREAM_DELETED, "stream orders was deleted")
 

@@ -10,7 +10,7 @@ from mld.decide.readiness import WorkerSnapshot
 from mld.decide.summary import summary
 from mld.kernel.model.text import counted
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.reasons import Condition, Reason
+from mld.signals.model.reasons import Condition, Reason
 
 
 def shard(number: int, state: str = "PROCESSING", **facts: Any) -> ConsumerStatus:

@@ -26,8 +26,6 @@ from mld.model.config.config import (
 from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease, Lease
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import Metrics
-from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_renewer import LeaseRenewer
@@ -40,6 +38,8 @@ from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.stream_existence import StreamExistence, StreamSource
 from mld.services.streams.stream_context import StreamContext, StreamRegistry
+from mld.signals.conditions import Conditions
+from mld.signals.ports import Metrics
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -49,8 +49,8 @@ from tests.fakes.fake_kinesis import FakeKinesis
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mld.model.metrics import Metric
     from mld.services.retrieval.schema_registry import SchemaRegistry
+    from mld.signals.model.metrics import Metric
 
 STREAM = Stream(name="orders")
 FIRST = "shardId-000000000000"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mld.ports.metrics import MetricSender
-from mld.services.metric_store import MetricPush
+from mld.signals.metric_store import MetricPush
+from mld.signals.ports import MetricSender
 from tests.sim.loop import run
 
 

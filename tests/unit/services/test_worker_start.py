@@ -22,9 +22,9 @@ from mld.errors import (
 from mld.model.config.config import (
     ShardConfig,
 )
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions
 from mld.services.worker_start import THROTTLED_S, StartCalls
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.shard_world import simulated

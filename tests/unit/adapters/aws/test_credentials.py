@@ -9,9 +9,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from mld.adapters.aws.credentials import AwsSessions, make_session, require_credentials
-from mld.adapters.output.logs import JsonFormatter
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import parse_chain
+from mld.signals.adapters.output.logs import JsonFormatter
 from tests.fakes.http import Replies, served
 
 pytestmark = pytest.mark.usefixtures("machine")

@@ -18,9 +18,9 @@ from mld.decide.leases.renewal import (
     renewal_order,
     throughput_after,
 )
-from mld.model.attributes import decimal
 from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_writes import releasing, renewal
+from mld.signals.model.attributes import decimal
 from tests.fakes.lease_world import lease
 
 

@@ -14,7 +14,7 @@ from mld.decide.retrieval.loss import (
     sentence,
 )
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.metrics import PassCause
+from mld.signals.model.metrics import PassCause
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import MalformedData
-from mld.model.attributes import decimal, decimal_of, rounded, text_of
 from mld.model.fleet.entities import (
     Entity,
     LockItem,
@@ -31,6 +30,7 @@ from mld.model.fleet.worker_metrics import (
     metrics_to_item,
 )
 from mld.model.leases.table_layout import Layout, Place, index_creation, index_status
+from mld.signals.model.attributes import decimal, decimal_of, rounded, text_of
 
 METRICS = WorkerMetrics(
     "w1", 1795252393, {"C": (12.5, -1.0, 0.333333)}, {"C": (100,)}, 1, 1795252390

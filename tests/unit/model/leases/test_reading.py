@@ -19,7 +19,7 @@ from mld.model.leases.reading import (
     loss_note_of,
     read_note_of,
 )
-from mld.model.metrics import PassCause
+from mld.signals.model.metrics import PassCause
 
 FIVE, NINE = ExtendedSequenceNumber("5"), ExtendedSequenceNumber("9", 3)
 NOTE = ReadNote(1_700_000_000.0, FIVE)

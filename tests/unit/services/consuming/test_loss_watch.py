@@ -9,7 +9,7 @@ import pytest
 
 from mld.local.kinesis.shard import next_sequence
 from mld.model.leases.lease_request import LeaseRequest
-from mld.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
+from mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import FIRST, World

@@ -10,9 +10,9 @@ import pytest
 from mld.decide.fleet.leader_lock import REST_S, LockTiming, Phase
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
 from mld.model.leases.table_layout import Layout
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions
 from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

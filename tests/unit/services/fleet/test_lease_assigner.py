@@ -13,9 +13,9 @@ from mld.errors import Denied, Throttled
 from mld.kernel.ports import Runtime
 from mld.model.fleet.worker_life import FailedLife
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import World, lease

@@ -13,8 +13,6 @@ from mld.kernel.ports import Runtime
 from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.credentials import CredentialChain
-from mld.ports.metrics import AllMetrics
-from mld.services.conditions import Conditions
 from mld.services.existence_watch import GIVE_UP_S, WANTED_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.lease_coordinator import (
@@ -23,6 +21,8 @@ from mld.services.fleet.lease_coordinator import (
     LeaseCoordinator,
 )
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.signals.conditions import Conditions
+from mld.signals.ports import AllMetrics
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

@@ -7,11 +7,11 @@ import pytest
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_life import Instance
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions
 from mld.services.fleet.own_process import OwnProcess
 from mld.services.fleet.twin_watch import TwinWatch
 from mld.services.fleet.worker_metrics import WorkerMetricsReporter
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import lease, on_table_with
 
 KEY = lease().lease_key

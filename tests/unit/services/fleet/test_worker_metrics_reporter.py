@@ -7,13 +7,13 @@ import pytest
 from mld.errors import ConfigError, Denied, Throttled
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.model.reasons import Reason
-from mld.services.conditions import Conditions
 from mld.services.fleet.worker_metrics import (
     RETIRE_LIMIT_S,
     WorkerMetricsReader,
     WorkerMetricsReporter,
 )
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, on_table_with
 
 

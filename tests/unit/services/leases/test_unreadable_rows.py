@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from mld.model.reasons import Reason
 from mld.services.leases.lease_scan import REPEAT_S
 from mld.services.leases.lease_store import LeaseStore
+from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.fakes.shard_world import simulated
 

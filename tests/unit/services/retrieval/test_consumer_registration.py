@@ -12,10 +12,10 @@ import pytest
 
 from mld.errors import Denied, InUse, LimitExceeded, NotFound, Throttled, Unreachable
 from mld.model.config.config import FanOutConfig
-from mld.model.reasons import Reason
 from mld.model.streams.stream import Stream
-from mld.services.conditions import Conditions
 from mld.services.retrieval.consumer_registration import ConsumerRegistration
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 

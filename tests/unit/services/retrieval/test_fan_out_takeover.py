@@ -11,11 +11,11 @@ from mld.local.kinesis.model import KinesisModel, KinesisSettings
 from mld.model.config.config import FanOutConfig, RetrievalConfig
 from mld.model.retrieval.wire import decode_records
 from mld.model.streams.stream import Stream
-from mld.services.conditions import Conditions
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.consumer_registration import ConsumerRegistration
 from mld.services.retrieval.fan_out_publisher import FanOutPublisher
 from mld.services.retrieval.records_publisher import PublisherParts
+from mld.signals.conditions import Conditions
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run

@@ -25,11 +25,11 @@ from mld.kernel.model.sequence import (
     ExtendedSequenceNumber as At,
 )
 from mld.model.config.config import RetrievalConfig
-from mld.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import STUCK_S
 from mld.services.retrieval.polling_publisher import PollingPublisher
 from mld.services.retrieval.records_publisher import PublisherParts
+from mld.signals.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
 from tests.unit.services.retrieval.publishing import (

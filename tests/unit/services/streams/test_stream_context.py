@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mld.errors import LeaseLost
-from mld.model.metrics import RECORDS_PROCESSED
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import AllMetrics
 from mld.services.streams.stream_context import StreamContext, StreamRegistry, metrics_of
+from mld.signals.model.metrics import RECORDS_PROCESSED
+from mld.signals.ports import AllMetrics
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import ShardWorld, simulated
 from tests.unit.services.consumer_world import RecordedMetrics

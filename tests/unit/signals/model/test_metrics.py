@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from mld.model import metrics
-from mld.model.metrics import FAMILIES, METRICS, OUTCOME, FamilyKind, Level, Over, Unit
+from mld.signals.model import metrics
+from mld.signals.model.metrics import FAMILIES, METRICS, OUTCOME, FamilyKind, Level, Over, Unit
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 RECORDED = ROOT / "tests/data/cloudwatch.jsonl"
-CATALOGUE = ROOT / "mld/model/metrics.py"
+CATALOGUE = ROOT / "mld/signals/model/metrics.py"
 CODE = {path: path.read_text("utf-8") for path in (ROOT / "mld").rglob("*.py") if path != CATALOGUE}
 
 
 def test_no_metric_is_made_outside_of_the_catalogue():
     makes = re.compile(r"(?<!\w)(?:Metric|Family|CallMetrics)\(")
     # Libraries have types of the same name.
-    sinks = {ROOT / "mld/adapters/prometheus.py", ROOT / "mld/adapters/otlp.py"}
+    sinks = {ROOT / "mld/signals/adapters/prometheus.py", ROOT / "mld/signals/adapters/otlp.py"}
     assert {path for path, text in CODE.items() if makes.search(text)} == sinks
     assert not any(
-        "import Metric" in CODE[path].partition("mld.model.metrics")[2] for path in sinks
+        "import Metric" in CODE[path].partition("mld.signals.model.metrics")[2] for path in sinks
     )
     assert makes.search(CATALOGUE.read_text("utf-8"))
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
-from mld.model.metric_values import Distribution
-from mld.model.metrics import BUCKETS
+from mld.signals.model.metric_values import Distribution
+from mld.signals.model.metrics import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mld.kernel.ports import Clock, Offload
-    from mld.model.metric_values import FamilyValues
+    from mld.signals.model.metric_values import FamilyValues
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: So long a text may be shown again: many who ask cost no more than one.

@@ -38,8 +38,8 @@ from opentelemetry.sdk.resources import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from mld import __version__
-from mld.model.metric_values import Distribution
-from mld.model.metrics import BUCKETS, FamilyKind, Unit
+from mld.signals.model.metric_values import Distribution
+from mld.signals.model.metrics import BUCKETS, FamilyKind, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mld.kernel.adapters.calls import CallPool
     from mld.kernel.ports import Clock
     from mld.model.config.config import Config
-    from mld.model.metric_values import FamilyValues
-    from mld.model.metrics import Family
+    from mld.signals.model.metric_values import FamilyValues
+    from mld.signals.model.metrics import Family
 
 _SCOPE = InstrumentationScope("kcl-mld", __version__)
 _UNITS = {Unit.SECONDS: "s", Unit.BYTES: "By"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mld.model.reasons import Condition, Reason
-from mld.services.conditions import Conditions, FailingCondition
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.reasons import Condition, Reason
 from tests.fakes.clock import FakeClock
 
 

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from mld.services.clock_watch import REPEAT_S, ClockWatch
+from mld.signals.clock_watch import REPEAT_S, ClockWatch
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.model.metrics import (
+from mld.signals.metric_store import KEPT_S, MetricStore
+from mld.signals.model.metrics import (
     CHILD_RESTARTED,
     CURRENT_LEASES,
     PROCESS_RECORDS_TIME,
@@ -12,7 +13,6 @@ from mld.model.metrics import (
     RECORDS_PROCESSED,
     RENEW_LEASE,
 )
-from mld.services.metric_store import KEPT_S, MetricStore
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from mld.adapters.output.log_configuration import apply_python, read_log_configuration
 from mld.errors import ConfigError
+from mld.signals.adapters.output.log_configuration import apply_python, read_log_configuration
 
 LOGBACK = """<configuration scan="true">
   <property name="level" value="${KCL_LEVEL:-warn}"/>

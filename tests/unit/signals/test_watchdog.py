@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.model.metrics import LOOP_LATENESS
-from mld.services.watchdog import LoopWatchdog
+from mld.signals.model.metrics import LOOP_LATENESS
+from mld.signals.watchdog import LoopWatchdog
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import RecordedMetrics
 

@@ -10,17 +10,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.metric_values import Distribution, FamilyValues, shard_labels
-from mld.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
-from mld.ports.metrics import Metrics
+from mld.signals.model.metric_values import Distribution, FamilyValues, shard_labels
+from mld.signals.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
+from mld.signals.ports import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from mld.kernel.ports import Clock
-    from mld.model.metric_values import Labels
-    from mld.model.metrics import Family, Metric
-    from mld.ports.metrics import MetricSender
+    from mld.signals.model.metric_values import Labels
+    from mld.signals.model.metrics import Family, Metric
+    from mld.signals.ports import MetricSender
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class MetricStore(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`mld.ports.metrics.Metrics`; what has no family is not kept."""
+        """See :class:`mld.signals.ports.Metrics`; what has no family is not kept."""
         family = metric.family
         if family is None:
             return

@@ -12,11 +12,11 @@ from mld.decide.metric_readings import WorkerFacts, observed
 from mld.decide.readiness import WorkerSnapshot
 from mld.kernel.adapters.system import SystemClock
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.metric_values import Distribution, FamilyValues
-from mld.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS
-from mld.services.metric_store import MetricStore
+from mld.signals.metric_store import MetricStore
+from mld.signals.model.metric_values import Distribution, FamilyValues
+from mld.signals.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS
 
-prometheus = pytest.importorskip("mld.adapters.prometheus")
+prometheus = pytest.importorskip("mld.signals.adapters.prometheus")
 parser = pytest.importorskip("prometheus_client.parser")
 PROMTOOL = shutil.which("promtool")
 

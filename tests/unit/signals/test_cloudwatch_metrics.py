@@ -12,7 +12,9 @@ import pytest
 
 from mld.errors import Denied, Unreachable
 from mld.model.config.config import MetricsConfig
-from mld.model.metrics import (
+from mld.services.consuming.consumer_parts import ConsumerParts
+from mld.signals.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
+from mld.signals.model.metrics import (
     CHILD_RESTARTED,
     CURRENT_LEASES,
     PROCESS_TASK,
@@ -20,8 +22,6 @@ from mld.model.metrics import (
     Level,
     Metric,
 )
-from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
-from mld.services.consuming.consumer_parts import ConsumerParts
 from tests.fakes.clock import LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.sim.loop import run

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.remedies import shown_error, table_remedy
-from mld.model.reasons import Condition, Reason
+from mld.signals.model.reasons import Condition, Reason
+from mld.signals.rules.remedies import shown_error, table_remedy
 
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock

@@ -12,10 +12,10 @@ import pytest
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import SystemClock
 from mld.model.config.build import build_config
-from mld.model.metric_values import Distribution, FamilyValues
-from mld.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
+from mld.signals.model.metric_values import Distribution, FamilyValues
+from mld.signals.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
 
-otlp = pytest.importorskip("mld.adapters.otlp")
+otlp = pytest.importorskip("mld.signals.adapters.otlp")
 messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
 
 CONFIG = replace(

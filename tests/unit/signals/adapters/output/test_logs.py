@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from mld.adapters.output.logs import (
+from mld.kernel.ports import CHILD_LOGGER, log_facts, logging_with
+from mld.signals.adapters.output.logs import (
     JsonFormatter,
     LogFormat,
     LogSettings,
@@ -17,7 +18,6 @@ from mld.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
-from mld.kernel.ports import CHILD_LOGGER, log_facts, logging_with
 
 
 class Terminal(io.StringIO):

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.model.metrics import LOOP_LATENESS
+from mld.signals.model.metrics import LOOP_LATENESS
 
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
-    from mld.ports.metrics import Metrics
+    from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)
 

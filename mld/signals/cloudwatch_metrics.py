@@ -15,17 +15,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 from mld.errors import MldError
 from mld.kernel.concurrency import Wakeup
-from mld.model.metrics import SHARD, STREAM, WORKER, Level, Unit
-from mld.ports.metrics import Metrics
+from mld.signals.model.metrics import SHARD, STREAM, WORKER, Level, Unit
+from mld.signals.ports import Metrics
+from mld.signals.rules.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.model.config.config import MetricsConfig
-    from mld.model.metrics import Metric
     from mld.ports.aws import CloudWatch
+    from mld.signals.model.metrics import Metric
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _WARN_EVERY_S = 60.0
 
 
 class CloudWatchMetrics(Metrics):
-    """A :class:`mld.ports.metrics.Metrics` over CloudWatch.
+    """A :class:`mld.signals.ports.Metrics` over CloudWatch.
 
     Args:
         config: level, dimensions, period and queue length.
@@ -85,7 +85,7 @@ class CloudWatchMetrics(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`mld.ports.metrics.Metrics`; what has no operation is not sent."""
+        """See :class:`mld.signals.ports.Metrics`; what has no operation is not sent."""
         if metric.level < self._level or self._is_closed or not metric.operation:
             return
         dimensions = dimensions_of(

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.remedies import (
-    SHOWN_CHARACTERS,
-    failed_on_table,
-    failed_reading,
-    shown_error,
-    table_remedy,
-)
 from mld.errors import (
     ConditionFailed,
     CredentialsRefused,
@@ -23,6 +16,13 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
     Unreachable,
+)
+from mld.signals.rules.remedies import (
+    SHOWN_CHARACTERS,
+    failed_on_table,
+    failed_reading,
+    shown_error,
+    table_remedy,
 )
 
 THROTTLED = "ProvisionedThroughputExceededException"
