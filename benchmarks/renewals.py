@@ -20,13 +20,13 @@ from mld.adapters.aws.clients import (
 from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
+from mld.config.config import LeaseConfig
+from mld.config.credentials import CredentialChain, CredentialSource, CredentialStep
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import AwsError
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.model.config.config import LeaseConfig
-from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
 from mld.model.leases.lease import Lease
 from mld.model.streams.shard import HashRange
 from mld.services.leases.lease_renewer import LeaseRenewer

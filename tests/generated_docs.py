@@ -8,12 +8,12 @@ import shlex
 from click.testing import CliRunner
 
 from mld.cli.simulate import simulate
+from mld.config.config import KEYS
+from mld.config.spark import keys
 from mld.decide.children import lifecycle
 from mld.decide.fleet import client_version, leader_lock, table_migration
 from mld.decide.leases import lease_life
-from mld.model.config.config import KEYS
 from mld.model.fleet.verdict import Verdict
-from mld.model.spark import keys
 from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario
 from mld.spark import errors

@@ -22,8 +22,8 @@ from mld.signals.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.config.config import Config
     from mld.kernel.ports import Runtime
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.services.fleet.leader_lock import LeaderLock

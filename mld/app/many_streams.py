@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.config.streams import named_in
+from mld.config.streams import named_in
 from mld.services.streams.former_streams import FormerStreams
 from mld.services.streams.stream_context import TrackerParts
 from mld.services.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.app.ports import Ports
-    from mld.model.config.config import Config
-    from mld.model.config.stream_list import FormerPolicy, ListedStream, StreamList
+    from mld.config.config import Config
+    from mld.config.stream_list import FormerPolicy, ListedStream, StreamList
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import ContextFactory, Loop, StreamRegistry
     from mld.services.streams.stream_names import StreamNames

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from mld.config.properties import Entry
     from mld.kernel.ports import Clock, IdSource, Offload
-    from mld.model.config.properties import Entry
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.consuming import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.services.fleet.worker_metrics import FindLoad

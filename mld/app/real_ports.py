@@ -28,10 +28,10 @@ from mld.signals.ports import MetricSender
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from mld.config.config import Config
+    from mld.config.credentials import CredentialChain
+    from mld.config.properties import Entry
     from mld.kernel.ports import LoadSource
-    from mld.model.config.config import Config
-    from mld.model.config.properties import Entry
-    from mld.model.credentials import CredentialChain
     from mld.ports.consuming import ChildLauncher, LetterStore
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
+from mld.config.config import RetrievalMode
 from mld.kernel.ports import Runtime
-from mld.model.config.config import RetrievalMode
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.app.ports import Ports, SchemaPorts
+    from mld.config.config import Config
+    from mld.config.stream import Stream
     from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.model.sequence import InitialPosition
-    from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
-    from mld.model.streams.stream import Stream
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.retrieval.schema_registry import SchemaRegistry
     from mld.services.streams.stream_context import Loop

@@ -18,8 +18,8 @@ from mld.decide.readiness import (
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports
+    from mld.config.config import Config
     from mld.model.children.consumer_status import ConsumerStatus
-    from mld.model.config.config import Config
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
     from mld.services.streams.stream_context import WorkerStreams

@@ -36,8 +36,8 @@ import click
 from mld import __version__
 from mld.cli.arguments import CUTOFF
 from mld.cli.options import RepeatedOptionError, check_protocol_package, run_command
+from mld.config.findings import nearest
 from mld.errors import Denied, MldError
-from mld.model.findings import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mld.config.findings import nearest
 from mld.errors import ConfigError
 from mld.kernel.model.masking import brief
-from mld.model.findings import nearest
 
 if TYPE_CHECKING:
     from click import Context, Parameter

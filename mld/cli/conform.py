@@ -25,10 +25,10 @@ from mld.cli.arguments import (
     require_writable,
     working_directory,
 )
+from mld.config.config import Kclpy
+from mld.config.findings import Severity
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
-from mld.model.config.config import Kclpy
-from mld.model.findings import Severity
 from protocol.conform import daemon_cases
 from protocol.conform.__main__ import show_stderr
 from protocol.conform.child import MAX_TIMEOUT_S, SHARD, ChildKit
@@ -38,8 +38,8 @@ from protocol.conform.report import baseline_names, load_baseline
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from mld.config.findings import Problem
     from mld.local.embedded import EmbeddedAws
-    from mld.model.findings import Problem
     from protocol.conform.report import Report
 
 _ACTIVE_TIMEOUT_S = 30.0

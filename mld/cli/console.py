@@ -25,9 +25,9 @@ from mld.decide.fleet.lease_list import list_leases
 from mld.errors import MldError
 
 if TYPE_CHECKING:
+    from mld.config.config import Config
     from mld.decide.fleet.fleet_events import FleetEvent
     from mld.decide.fleet.watching import ExplainRules
-    from mld.model.config.config import Config
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion
     from mld.services.fleet.fleet_reader import FleetReader

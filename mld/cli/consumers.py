@@ -21,7 +21,7 @@ from mld.kernel.pages import page_numbers
 
 if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
-    from mld.model.config.config import Config
+    from mld.config.config import Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

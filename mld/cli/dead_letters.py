@@ -22,12 +22,12 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeout
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
+from mld.config.stream import Stream
 from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError, LetterRefused, MalformedData
 from mld.kernel.model.masking import printable
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.model.leases.containment import PositionRange
-from mld.model.streams.stream import Stream
 from mld.services.retrieval.record_peek import read_range
 from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, ShutdownRequested
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.adapters.letters import Letters
-    from mld.model.config.config import Config
+    from mld.config.config import Config
     from protocol.messages import DaemonMessage
 
 _SUFFIX, _OUTCOME_SUFFIX = ".json", ".replay.json"

@@ -15,6 +15,7 @@ from mld.cli.loading import build
 from mld.cli.machine import on_this_machine
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
+from mld.config.findings import Severity
 from mld.decide.doctor import (
     AwsFacts,
     Check,
@@ -31,15 +32,14 @@ from mld.decide.doctor import (
 from mld.decide.iam_policy import PolicyScope, Role, least_policy
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.model.masking import mask, printable
-from mld.model.findings import Severity
 from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mld.config.build import Built
+    from mld.config.config import Config
     from mld.decide.doctor import ChildTrial
-    from mld.model.config.build import Built
-    from mld.model.config.config import Config
 
 _COLORS = {CheckSeverity.ERROR: "red", CheckSeverity.WARNING: "yellow"}
 _OF_FINDINGS = {Severity.ERROR: CheckSeverity.ERROR, Severity.WARNING: CheckSeverity.WARNING}

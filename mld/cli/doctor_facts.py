@@ -17,6 +17,7 @@ from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
 from mld.cli.fleet_access import find_streams
+from mld.config.config import RetrievalMode
 from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.doctor import (
     Attempt,
@@ -32,7 +33,6 @@ from mld.errors import CredentialsMissing, MldError, NotFound
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.model.config.config import RetrievalMode
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.leases.lease_item import LEASE_KEY
 from mld.model.leases.table_layout import index_status, my_leases_query
@@ -42,10 +42,10 @@ from mld.services.fleet.fleet_reader import fleet_items
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from mld.config.config import Config
+    from mld.config.credentials import CredentialChain
+    from mld.config.stream import Stream
     from mld.kernel.adapters.calls import CallPool
-    from mld.model.config.config import Config
-    from mld.model.credentials import CredentialChain
-    from mld.model.streams.stream import Stream
 
 _KEY = "AwsCredentialsProvider"
 #: Streams that are asked for at the same time.

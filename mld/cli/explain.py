@@ -33,7 +33,7 @@ from mld.model.fleet.verdict import Verdict, VerdictSeverity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.model.config.config import Config
+    from mld.config.config import Config
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion, Explanation
 

@@ -35,11 +35,11 @@ from mld.services.streams.stream_reader import StreamReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.model.config.config import Config
-    from mld.model.credentials import CredentialChain
+    from mld.config.config import Config
+    from mld.config.credentials import CredentialChain
+    from mld.config.stream import Stream
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
-    from mld.model.streams.stream import Stream
     from mld.services.streams.stream_names import StreamNames
 
 _THREADS = 8

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mld.cli.fleet_access import FleetAccess
-    from mld.model.config.config import Config
+    from mld.config.config import Config
     from mld.model.leases.lease import Lease
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from mld.cli.arguments import CUTOFF, working_directory
 from mld.cli.machine import on_this_machine
 from mld.cli.overrides import given_overrides
+from mld.config.build import Built, build_config
+from mld.config.findings import Severity, nearest
 from mld.errors import ConfigError
-from mld.model.config.build import Built, build_config
-from mld.model.findings import Severity, nearest
 from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
 
 if TYPE_CHECKING:
     from mld.cli.run_options import RunOptions
-    from mld.model.config.config import Config
+    from mld.config.config import Config
 
 _log = logging.getLogger("mld.config")
 _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING}

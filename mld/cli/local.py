@@ -22,13 +22,13 @@ from mld.cli.arguments import WholeNumber
 from mld.cli.loading import read_properties
 from mld.cli.options import takes_properties_file
 from mld.cli.overrides import given_overrides
+from mld.config.overrides import Overrides
+from mld.config.properties import Entry, last_of_each, parse
+from mld.config.stream_list import parse_streams
 from mld.errors import ConfigError
 from mld.kernel.model.text import counted
 from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
-from mld.model.config.overrides import Overrides
-from mld.model.config.properties import Entry, last_of_each, parse
-from mld.model.config.stream_list import parse_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -22,20 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mld.adapters.children.program import StartPlace, examine_child
 from mld.cli.arguments import ELSEWHERE, GONE, working_directory
-from mld.decide.children.child_environment import ChildFacts
-from mld.errors import ConfigError
-from mld.kernel.adapters.system import system_text
-from mld.kernel.model.masking import mask
-from mld.model.config.child_command import SPARK_PROGRAM, spark_command, split_command
-from mld.model.config.config import CREDENTIAL_KEYS, Kclpy
-from mld.model.config.overrides import overrides_of
-from mld.model.config.properties import last_of_each
-from mld.model.config.stream_list import ListedStream
-from mld.model.credentials import CredentialSource, parse_chain
-from mld.model.findings import Finding, Problem, Severity
-from mld.model.spark.keys import PREFIX, REMOTE, is_known
-from mld.model.spark.needs import SparkFault, file_faults, need_faults
-from mld.model.spark.places import (
+from mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
+from mld.config.config import CREDENTIAL_KEYS, Kclpy
+from mld.config.credentials import CredentialSource, parse_chain
+from mld.config.findings import Finding, Problem, Severity
+from mld.config.overrides import overrides_of
+from mld.config.properties import last_of_each
+from mld.config.spark.keys import PREFIX, REMOTE, is_known
+from mld.config.spark.needs import SparkFault, file_faults, need_faults
+from mld.config.spark.places import (
     JAVA_ADVICE,
     JAVA_HOME,
     PartChecks,
@@ -46,15 +41,20 @@ from mld.model.spark.places import (
     place_faults,
     token_fault,
 )
-from mld.model.spark.settings import problem_of
+from mld.config.spark.settings import problem_of
+from mld.config.stream_list import ListedStream
+from mld.decide.children.child_environment import ChildFacts
+from mld.errors import ConfigError
+from mld.kernel.adapters.system import system_text
+from mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mld.model.config.build import Built
-    from mld.model.config.child_command import SparkCommand
-    from mld.model.config.properties import Entry
-    from mld.model.config.settings import Setting
+    from mld.config.build import Built
+    from mld.config.child_command import SparkCommand
+    from mld.config.properties import Entry
+    from mld.config.settings import Setting
 
 
 _CHECKS = PathChecks(

@@ -22,20 +22,20 @@ from mld.cli.fleet_access import table_region
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
+from mld.config.stream import Stream, StreamArn
 from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.decide.streams.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.model.masking import mask, printable
 from mld.model.leases.lease_move import RowKind
-from mld.model.streams.stream import Stream, StreamArn
 from mld.services.leases.lease_migration import LeaseMigration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mld.config.config import Config
     from mld.decide.leases.lease_migration import MigrationPlan, RowWrite
-    from mld.model.config.config import Config
     from mld.signals.model.attributes import Item
 
 #: Progress is printed after so many writes.

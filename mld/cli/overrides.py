@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.errors import ConfigError
-from mld.kernel.model.masking import mask, mask_value
-from mld.model.config.overrides import (
+from mld.config.overrides import (
     EXPAND_OPTION,
     EXPAND_VARIABLE,
     SET_OPTION,
@@ -17,11 +15,13 @@ from mld.model.config.overrides import (
     overrides_of,
     parse_setting,
 )
+from mld.errors import ConfigError
+from mld.kernel.model.masking import mask, mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config.overrides import Overrides
+    from mld.config.overrides import Overrides
 
 #: Where a command line's context keeps what it says.
 _SETTINGS, _EXPANDS = f"{__name__}.settings", f"{__name__}.expands"

@@ -24,8 +24,8 @@ from mld.services.retrieval.record_peek import Peek, peek
 
 if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
+    from mld.config.config import Config
     from mld.decide.retrieval.peek import PeekedRecord
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
 
 _MOST = 1000

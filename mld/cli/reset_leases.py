@@ -15,13 +15,13 @@ from mld.cli.lease_tables import shown_time
 from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
 from mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
+from mld.config.child_command import spark_command
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lineage import missing_rows, plan_lineage
 from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.config.child_command import spark_command
 from mld.model.leases.lease_request import SteerVerb
 from mld.services.retrieval.position_search import FoundPosition, PositionSearch
 from mld.services.shards.tip_reader import TipReader
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mld.cli.fleet_access import FleetAccess
+    from mld.config.config import Config
+    from mld.config.stream import Stream
     from mld.decide.leases.steering import SteerStep
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
-    from mld.model.streams.stream import Stream
 
 _AT_ONCE = 8
 

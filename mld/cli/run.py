@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from mld.adapters.http_status import Query
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
+    from mld.config.config import Config
+    from mld.config.overrides import Overrides
+    from mld.config.properties import Entry
+    from mld.config.stream import Stream
+    from mld.config.stream_list import StreamList
     from mld.kernel.adapters.systemd import SystemdNotify
-    from mld.model.config.config import Config
-    from mld.model.config.overrides import Overrides
-    from mld.model.config.properties import Entry
-    from mld.model.config.stream_list import StreamList
-    from mld.model.streams.stream import Stream
 
 #: So many names of tasks with one stack are shown.
 _NAMES = 8

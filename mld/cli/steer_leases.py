@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mld.cli.fleet_access import FleetAccess
+    from mld.config.config import Config
     from mld.decide.leases.steering import SteerStep
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
 
 _AT_ONCE = 8

@@ -13,21 +13,21 @@ from mld.cli.loading import build
 from mld.cli.machine import on_any_machine, on_this_machine
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
+from mld.config.config import CREDENTIAL_KEYS, KEYS
+from mld.config.credentials import REGION, parse_chain
+from mld.config.findings import Finding, Severity
+from mld.config.keys import Effect, Key
+from mld.config.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
 from mld.decide.streams.stream_identity import check_regions, stream_to_read
 from mld.errors import ConfigError
 from mld.kernel.model.masking import mask, printable
-from mld.model.config.config import CREDENTIAL_KEYS, KEYS
-from mld.model.config.keys import Effect, Key
-from mld.model.credentials import REGION, parse_chain
-from mld.model.findings import Finding, Severity
-from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.model.config.build import Built
-    from mld.model.config.settings import Setting
-    from mld.model.spark.settings import SparkSetting
+    from mld.config.build import Built
+    from mld.config.settings import Setting
+    from mld.config.spark.settings import SparkSetting
 
 #: Properties that an environment variable stands in for, and the variables in their order.
 _FROM_ENVIRONMENT = {

@@ -30,9 +30,9 @@ from mld.kernel.model.masking import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from mld.config.config import Config
     from mld.decide.fleet.fleet_events import FleetEvent
     from mld.decide.fleet.lease_list import ListedLease
-    from mld.model.config.config import Config
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
 

@@ -12,16 +12,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mld.model.config.config import RetrievalMode
-from mld.model.config.stream_list import is_regular
+from mld.config.config import RetrievalMode
+from mld.config.stream import partition_of
+from mld.config.stream_list import is_regular
 from mld.model.leases.table_layout import LEASE_OWNER_INDEX
-from mld.model.streams.stream import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mld.model.config.config import Config
-    from mld.model.config.stream_list import StreamSelection
+    from mld.config.config import Config
+    from mld.config.stream_list import StreamSelection
 
 _ANY = "*"
 

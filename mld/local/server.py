@@ -21,13 +21,13 @@ import botocore.session
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mld.config.findings import nearest
 from mld.kernel.model.masking import brief
 from mld.local.event_stream import serve_events
 from mld.local.faultplan import FaultRule
 from mld.local.kinesis.fan_out import LocalSubscription
 from mld.local.kinesis.faults import KinesisFault
 from mld.local.kinesis.model import OPERATIONS, KinesisModel, KinesisSettings
-from mld.model.findings import nearest
 
 if TYPE_CHECKING:
     import random

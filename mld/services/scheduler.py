@@ -27,8 +27,8 @@ from mld.services.worker_start import WorkerStart
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from mld.config.config import Config
     from mld.kernel.ports import Clock
-    from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

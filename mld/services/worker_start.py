@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.config.config import Config
     from mld.kernel.ports import Clock
-    from mld.model.config.config import Config
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import WorkerStreams
     from mld.signals.conditions import Conditions

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
+from mld.config.config import LeaseConfig
+from mld.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
 from mld.decide.fleet.assignment import looks
 from mld.decide.fleet.leader_lock import LockTiming
 from mld.decide.leases import discovery
 from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
-from mld.model.config.config import LeaseConfig
-from mld.model.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
 
 if TYPE_CHECKING:
     from mld.simulate.scenario import Scenario

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from mld.model.spark.places import missing_packages
+from mld.config.spark.places import missing_packages
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from mld.config.keys import readers_of
+from mld.config.overrides import overrides_of
+from mld.config.properties import last_of_each
+from mld.config.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
+from mld.config.spark.places import PathChecks, local_path, spark_faults
 from mld.errors import ConfigError as FileError
-from mld.model.config.keys import readers_of
-from mld.model.config.overrides import overrides_of
-from mld.model.config.properties import last_of_each
-from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
-from mld.model.spark.places import PathChecks, local_path, spark_faults
 from mld.spark.errors import SparkConfigError
 from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
 from protocol.additions import SCHEMAS_VARIABLE, capabilities

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.model.spark.addresses import is_local_master
+from mld.config.spark.addresses import is_local_master
 from mld.spark.app_loading import require_packages
 from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.config.config import LeaseConfig
 from mld.decide.leases.steering import SteerStep, SteerWay
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.config.config import LeaseConfig
 from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.lease_request import LeaseRequest

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from mld.config.config import LeaseConfig
+from mld.config.fleet import ClientVersionConfig, FleetConfig
+from mld.config.stream import Stream
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.kernel.ports import Runtime
-from mld.model.config.config import LeaseConfig
-from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.table_layout import Layout, index_creation
 from mld.model.streams.shard import HashRange
-from mld.model.streams.stream import Stream
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.fleet_state import FleetState, FleetWatch

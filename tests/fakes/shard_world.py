@@ -6,9 +6,7 @@ import random
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
-from mld.local.kinesis.model import KinesisModel
-from mld.model.config.config import (
+from mld.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -16,8 +14,10 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.model.credentials import CredentialChain
-from mld.model.streams.stream import Stream
+from mld.config.credentials import CredentialChain
+from mld.config.stream import Stream
+from mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
+from mld.local.kinesis.model import KinesisModel
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd

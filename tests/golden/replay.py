@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mld import app
+from mld.config.build import build_config
+from mld.config.stream import Stream
 from mld.errors import MldError
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config.build import build_config
-from mld.model.streams.stream import Stream
 from protocol import transcripts
 from protocol.transcripts import Direction
 from tests.fakes.aggregate import aggregate
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mld.app import Worker
-    from mld.model.config.config import Config
+    from mld.config.config import Config
 
 DATA = Path(__file__).parents[1] / "data"
 TABLES = [json.loads(line) for line in (DATA / "lease_tables.jsonl").read_text().splitlines()]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mld.config.build import build_config
 from mld.errors import ConfigError
-from mld.model.config.build import build_config
 from mld.model.leases.lease_item import STREAM_MARK
 from mld.model.leases.lease_request import HOLDER
 from mld.model.leases.newcomer import NEWCOMER

@@ -19,7 +19,7 @@ from mld.adapters.children.child_process import (
     raise_descriptor_limit,
 )
 from mld.adapters.children.kclpy_path import SHIM
-from mld.model.config.config import Kclpy
+from mld.config.config import Kclpy
 
 pytestmark = pytest.mark.process
 

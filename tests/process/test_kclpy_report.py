@@ -15,7 +15,7 @@ import pytest
 from mld.adapters.children import kclpy_report
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.kclpy_report import KclpyReport
-from mld.model.config.config import Kclpy
+from mld.config.config import Kclpy
 
 if TYPE_CHECKING:
     from pathlib import Path

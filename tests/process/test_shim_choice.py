@@ -13,7 +13,7 @@ import pytest
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.kclpy_path import SHIM
 from mld.adapters.children.prefork import PreforkLauncher
-from mld.model.config.config import Kclpy
+from mld.config.config import Kclpy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,14 +6,14 @@ import javaproperties
 import pytest
 from hypothesis import given, strategies as st
 
+from mld.config.build import build_config
+from mld.config.config import KEYS
+from mld.config.credentials import parse_chain
+from mld.config.properties import parse
+from mld.config.settings import resolve
+from mld.config.values import convert
 from mld.errors import ConfigError
 from mld.kernel.model.masking import mask
-from mld.model.config.build import build_config
-from mld.model.config.config import KEYS
-from mld.model.config.properties import parse
-from mld.model.config.settings import resolve
-from mld.model.config.values import convert
-from mld.model.credentials import parse_chain
 
 #: Bytes that mean something to the grammar come often.
 _BYTES = st.lists(

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from mld.config.stream import Stream
 from mld.decide.shards.audit import first_hole
 from mld.decide.shards.shardsync import (
     incompleteness,
@@ -18,7 +19,6 @@ from mld.decide.shards.shardsync import (
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
 from mld.model.leases.lease import Lease
 from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
-from mld.model.streams.stream import Stream
 
 STREAM = Stream("s")
 SEEDS = st.integers(0, 2**64)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mld import app
+from mld.config.config import Config
+from mld.config.stream import Stream
 from mld.decide.leases.newcomers import MOST_WAIT_S
 from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
 from mld.kernel.model.sequence import Sentinel
 from mld.local.kinesis import KinesisSettings
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config.config import Config
-from mld.model.streams.stream import Stream
 from mld.services.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners

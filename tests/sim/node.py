@@ -10,9 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld import app
-from mld.errors import LetterRefused, MldError
-from mld.kernel.model.sequence import InitialPosition, Sentinel
-from mld.model.config.config import (
+from mld.config.config import (
     AwsConfig,
     ChildConfig,
     ChildFailurePolicy,
@@ -24,9 +22,11 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.model.config.contain_config import ContainConfig
-from mld.model.config.fleet import ClientVersionConfig, FleetConfig
-from mld.model.config.stream_list import (
+from mld.config.contain_config import ContainConfig
+from mld.config.credentials import CredentialChain
+from mld.config.fleet import ClientVersionConfig, FleetConfig
+from mld.config.stream import Stream
+from mld.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
@@ -34,8 +34,8 @@ from mld.model.config.stream_list import (
     StreamList,
     StreamSelection,
 )
-from mld.model.credentials import CredentialChain
-from mld.model.streams.stream import Stream
+from mld.errors import LetterRefused, MldError
+from mld.kernel.model.sequence import InitialPosition, Sentinel
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.fleet_events import FleetEvent, FleetEventKind, fleet_events
 from mld.decide.fleet.watching import ExplainRules
@@ -20,7 +21,6 @@ from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.leases.table_layout import Layout
-from mld.model.streams.stream import Stream
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader

@@ -14,6 +14,8 @@ import pytest
 from mld import app
 from mld.adapters.aws import clients
 from mld.adapters.aws.clients import BotocoreCloudWatch
+from mld.config.build import build_config
+from mld.config.stream import Stream
 from mld.errors import (
     AwsError,
     ConfigError,
@@ -23,8 +25,6 @@ from mld.errors import (
     Unreachable,
 )
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config.build import build_config
-from mld.model.streams.stream import Stream
 from mld.signals.model.reasons import Reason
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
@@ -36,7 +36,7 @@ from tests.fakes.shard_world import simulated
 from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:
-    from mld.model.config.config import Config
+    from mld.config.config import Config
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 

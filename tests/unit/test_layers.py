@@ -69,7 +69,7 @@ VIOLATIONS = [
         "mld.services.fleet",
     ),
     ("mld.adapters.aws.clients", "mld.app", "mld.adapters", "mld.app"),
-    ("mld.model.spark.settings", "mld.spark.config", "mld.model", "mld.spark"),
+    ("mld.config.spark.settings", "mld.spark.config", "mld.model", "mld.spark"),
     ("mld.model.leases.lease", "protocol.codec", "mld.model", "protocol"),
     ("mld.errors", "mld.model.leases.lease", "mld.errors", "mld.model"),
     ("mld.simulate.fleet", "mld.kernel.concurrency", "mld.simulate", "mld.services"),

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from botocore.session import Session
 
+    from mld.config.config import Config
     from mld.kernel.adapters.calls import CallPool
-    from mld.model.config.config import Config
 
 #: What botocore's parsers raise for a member of another form than they know.
 _UNREADABLE = (

@@ -38,8 +38,8 @@ from botocore.session import Session
 
 from mld.adapters.aws.credential_renewal import renewed, why_failed
 from mld.adapters.aws.service_clock import service_clock_of
+from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 from mld.errors import ConfigError, CredentialsMissing
-from mld.model.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from mld.adapters.children.kclpy_path import PYTHON_PATHS
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
 from mld.adapters.children.spawning import start_program
+from mld.config.config import Kclpy
 from mld.decide.children.child_environment import environment_of_child
 from mld.errors import ThreadRefused
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import limit_advice, system_text
-from mld.model.config.config import Kclpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mld.config.config import Kclpy
 from mld.decide.children.child_environment import PythonPath
-from mld.model.config.config import Kclpy
 
 #: Folder with the stand-in, a namespace package: any regular package on the path precedes it.
 SHIM = Path(__file__).resolve().parents[2] / "shim"

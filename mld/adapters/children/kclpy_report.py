@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from mld.adapters.children.kclpy_path import SHIM
 from mld.adapters.children.program import StartPlace, python_start_of
+from mld.config.child_command import spark_command
 from mld.kernel.adapters.system import system_text
-from mld.model.config.child_command import spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -34,11 +34,11 @@ from mld.adapters.children.child_process import (
 from mld.adapters.children.kclpy_path import PYTHON_PATHS
 from mld.adapters.children.pipes import StderrDrain
 from mld.adapters.children.template_main import UNKNOWN_STATUS
+from mld.config.child_command import SHARD_VARIABLES, PythonCommand, python_command
+from mld.config.config import Kclpy
 from mld.decide.children.child_environment import environment_of_child
 from mld.kernel.adapters.system import system_text
 from mld.kernel.model.masking import mask, printable
-from mld.model.config.child_command import SHARD_VARIABLES, PythonCommand, python_command
-from mld.model.config.config import Kclpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,15 +17,15 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.kernel.adapters.system import system_text
-from mld.model.config.child_command import (
+from mld.config.child_command import (
     SPARK_PROGRAM,
     PythonStart,
     python_start,
     spark_command,
 )
-from mld.model.config.config import Kclpy
-from mld.model.findings import Problem, Severity
+from mld.config.config import Kclpy
+from mld.config.findings import Problem, Severity
+from mld.kernel.adapters.system import system_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.model.config.config import ChildFailurePolicy
+from mld.config.config import ChildFailurePolicy
 from protocol.additions import CAPABILITIES, CAPABILITIES_VARIABLE, FAILURE, SCHEMAS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.model.config.config import ChildConfig
+    from mld.config.config import ChildConfig
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z]+)\}")
 _PATH_SEPARATOR = ":"

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.model.config.config import ChildLogFormat
+from mld.config.config import ChildLogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,8 +24,8 @@ from mld.model.leases.containment import FailureNote, PositionRange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mld.config.contain_config import ContainConfig
     from mld.errors import ChildFailed
-    from mld.model.config.contain_config import ContainConfig
 
 #: Dead letters of a shard are counted for so long, without the time that they were tried: with ten
 #: attempts a record takes minutes, and a shard whose records all fail would never be held.

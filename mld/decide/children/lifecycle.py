@@ -21,16 +21,16 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
+from mld.config.child_command import spark_command
+from mld.config.config import ChildFailurePolicy
 from mld.kernel.model.sequence import Sentinel
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.config.child_command import spark_command
-from mld.model.config.config import ChildFailurePolicy
 
 if TYPE_CHECKING:
     import random
 
+    from mld.config.config import ChildConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.model.config.config import ChildConfig
 
 #: Longest pause between two starts of one shard's child.
 CAP_S = 60.0

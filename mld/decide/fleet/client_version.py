@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mld.model.config.fleet import ClientVersionConfig
+from mld.config.fleet import ClientVersionConfig
 from mld.model.fleet.state_history import ClientVersion
 
 if TYPE_CHECKING:

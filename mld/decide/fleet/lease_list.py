@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.config.stream import Stream
 from mld.decide.fleet.scraped import page_of, records_per_s, shard_on_page
 from mld.decide.fleet.watching import Snapshots
 from mld.decide.leases.lease_life import state_of
 from mld.errors import MalformedData
-from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.config.stream import Stream
 from mld.errors import MalformedData
 from mld.model.leases.lease_item import is_lease_entity, is_moving, item_key, lease_from_item
 from mld.model.leases.lease_move import (
@@ -28,7 +29,6 @@ from mld.model.leases.lease_move import (
     staged,
     valid,
 )
-from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ from zlib import crc32
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.model.config.config import LeaseConfig
+    from mld.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_writes import LeaseWrite
 

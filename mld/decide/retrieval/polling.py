@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mld.kernel.model.sequence import Sentinel, without_leading_zeros
 
 if TYPE_CHECKING:
+    from mld.config.config import RetrievalConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.model.config.config import RetrievalConfig
 
 #: Subtracted from our clock when an expired LATEST iterator is replaced by a timestamp: a clock
 #: that runs ahead of the service by less than this loses nothing, at the price of a few records

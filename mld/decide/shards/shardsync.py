@@ -28,7 +28,7 @@ from mld.model.streams.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shar
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.model.streams.stream import Stream
+    from mld.config.stream import Stream
 
 
 def shard_filter(position: InitialPosition) -> dict[str, Any]:

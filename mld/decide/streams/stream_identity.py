@@ -19,14 +19,14 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import Stream, StreamArn, partition_of
 from mld.errors import ConfigError, MalformedData
-from mld.model.streams.stream import Stream, StreamArn, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.model.config.config import StreamConfig
-    from mld.model.config.stream_list import ListedStream
+    from mld.config.config import StreamConfig
+    from mld.config.stream_list import ListedStream
 
 #: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
 _LEAST_MILLIS = 10**11

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import Stream
 from mld.errors import MalformedData
 from mld.model.leases.lease_item import LEASE_KEY, MOVING, STREAM_MARK, item_key
-from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

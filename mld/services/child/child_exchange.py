@@ -45,8 +45,8 @@ from protocol.errors import INVALID_STATE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from mld.config.config import ChildConfig
     from mld.kernel.ports import Clock
-    from mld.model.config.config import ChildConfig
     from mld.ports.consuming import Child
     from mld.services.child.child_log import ChildLog
     from mld.services.consuming.checkpointer import ShardCheckpointer

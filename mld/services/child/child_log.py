@@ -12,10 +12,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from mld.config.config import ChildLogFormat
 from mld.decide.children.child_record import ChildRecord, StderrTail, Traces, read_record
 from mld.kernel.model.masking import mask, printable
 from mld.kernel.ports import CHILD_LOGGER
-from mld.model.config.config import ChildLogFormat
 from protocol import Action
 
 if TYPE_CHECKING:

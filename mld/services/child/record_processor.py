@@ -38,9 +38,9 @@ from protocol import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from mld.config.config import ChildConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock
-    from mld.model.config.config import ChildConfig
     from mld.ports.consuming import Child, ChildLauncher
     from mld.services.consuming.checkpointer import ShardCheckpointer
     from protocol.messages import Scalar

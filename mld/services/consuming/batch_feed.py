@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mld.config.config import ChildExceptionPolicy
 from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.children.containment import FailedLine
 from mld.decide.children.lifecycle import TaskOutcome
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.kernel.model.sequence import Sentinel
 from mld.kernel.model.text import counted
-from mld.model.config.config import ChildExceptionPolicy
 from mld.model.retrieval.wire import first_arrival_s
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
 from mld.services.consuming.loss_watch import LossWatch

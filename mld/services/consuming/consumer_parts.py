@@ -18,9 +18,9 @@ from mld.model.leases.reading import RowNotes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from mld.config.config import Config
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Offload, Runtime
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_writes import FindNotes
     from mld.model.retrieval.schema import Catalogue

@@ -40,8 +40,8 @@ from mld.signals.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_H
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.config.contain_config import ContainConfig
     from mld.decide.retrieval.delivery import Delivery
-    from mld.model.config.contain_config import ContainConfig
     from mld.ports.consuming import LetterStore
     from mld.services.consuming.consumer_context import ConsumerContext
 

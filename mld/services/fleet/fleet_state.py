@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.config.fleet import FleetConfig
     from mld.decide.fleet.client_version import Behaviour
     from mld.kernel.ports import Clock
-    from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import MigrationState, TableStatus
     from mld.model.leases.table_layout import Layout
     from mld.services.fleet.coordinator_state import CoordinatorStateStore

@@ -22,8 +22,8 @@ from mld.signals.rules.remedies import table_remedy
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.config.fleet import FleetConfig
     from mld.kernel.ports import Clock, Runtime
-    from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.state_history import TableMigrationState, TableStatus
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState

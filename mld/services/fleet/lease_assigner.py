@@ -46,10 +46,10 @@ from mld.signals.rules.remedies import table_remedy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mld.config.fleet import FleetConfig
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
     from mld.kernel.ports import Runtime
-    from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease

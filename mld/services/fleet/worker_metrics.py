@@ -34,8 +34,8 @@ from mld.signals.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.config.fleet import FleetConfig
     from mld.kernel.ports import Clock, LoadSource, Runtime
-    from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_life import FailedLife
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.own_process import OwnProcess

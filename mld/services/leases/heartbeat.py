@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.services.leases.held_leases import HeldLeases, Holding
     from mld.services.leases.lease_store import LeaseStore

@@ -31,8 +31,8 @@ from mld.model.leases.lease import HeldLease
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock, IdSource
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from mld.signals.model.metrics import DISCOVERY, NUM_LEASES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import HeldLease, Lease
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore

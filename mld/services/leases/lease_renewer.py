@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock, IdSource
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import HeldLease, Lease
     from mld.model.leases.lease_request import LeaseRequest

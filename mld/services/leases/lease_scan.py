@@ -22,8 +22,8 @@ from mld.signals.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.signals.conditions import Conditions

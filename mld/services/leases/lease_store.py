@@ -63,9 +63,9 @@ from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.containment import FailureNote, PositionRange
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest

@@ -27,9 +27,9 @@ from mld.model.leases.table_layout import (
 )
 
 if TYPE_CHECKING:
+    from mld.config.config import LeaseConfig
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.ports import Clock
-    from mld.model.config.config import LeaseConfig
     from mld.ports.aws import DynamoDb
 
 log = logging.getLogger(__name__)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock
-    from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.config.config import FanOutConfig
+    from mld.config.stream import Stream
     from mld.kernel.ports import Clock
-    from mld.model.config.config import FanOutConfig
-    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.signals.conditions import Conditions
 

@@ -19,8 +19,8 @@ from mld.model.retrieval.wire import decode_records, read_batch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.config.stream import Stream
     from mld.model.retrieval.record import KinesisRecord
-    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
 
 #: How far before the place a search begins, in seconds; then it begins at the oldest record.

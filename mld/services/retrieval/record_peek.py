@@ -14,10 +14,10 @@ from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.retrieval.wire import decode_records, read_batch
 
 if TYPE_CHECKING:
+    from mld.config.stream import Stream
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.containment import PositionRange
     from mld.model.streams.shard import HashRange
-    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
 
 #: Kinesis answers without records where a shard has few: it looked at a part of it only.

@@ -25,8 +25,8 @@ from mld.decide.shards.shard_end import (
 from mld.errors import MldError, NotFound
 
 if TYPE_CHECKING:
+    from mld.config.config import ShardConfig
     from mld.kernel.ports import Clock
-    from mld.model.config.config import ShardConfig
     from mld.model.leases.lease import Lease
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore

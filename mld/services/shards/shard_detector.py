@@ -31,8 +31,8 @@ from mld.model.streams.shard import ChildShard, Shard
 if TYPE_CHECKING:
     import random
 
-    from mld.model.config.config import ShardConfig
-    from mld.model.streams.stream import Stream
+    from mld.config.config import ShardConfig
+    from mld.config.stream import Stream
     from mld.ports.aws import Kinesis
 
 log = logging.getLogger(__name__)

@@ -37,8 +37,8 @@ from mld.signals.model.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.config.config import Config
     from mld.kernel.ports import Clock
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import HashRange
     from mld.services.fleet.lease_coordinator import LeaseCoordinator

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import StreamArn
 from mld.decide.shards.shard_end import heirs
 from mld.decide.streams.existence import (
     ShardExistence,
@@ -35,7 +36,6 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.kernel.concurrency import Wakeup
-from mld.model.streams.stream import StreamArn
 from mld.services.existence_watch import ExistenceWatch
 from mld.signals.model.reasons import Reason
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.config.stream import Stream
     from mld.kernel.model.sequence import InitialPosition
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import ChildShard, Shard
-    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.services.shards.shard_detector import ShardDetector
     from mld.signals.conditions import Conditions

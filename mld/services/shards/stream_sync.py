@@ -28,11 +28,11 @@ from mld.signals.model.metrics import CREATE_LEASE_IN_SYNC
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
+    from mld.config.config import Config
+    from mld.config.stream import Stream
     from mld.kernel.ports import Clock
-    from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import Shard
-    from mld.model.streams.stream import Stream
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource

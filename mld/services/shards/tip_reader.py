@@ -19,10 +19,10 @@ from mld.signals.rules.remedies import failed_reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.config.stream import Stream
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.retrieval.record import Batch
-    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
 
 #: Between two questions to one shard.

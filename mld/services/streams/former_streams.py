@@ -12,12 +12,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from mld.config.stream import Stream
+from mld.config.stream_list import FormerStrategy, may_be
 from mld.decide.streams.stream_identity import arn_of
 from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 from mld.errors import MalformedData, MldError, NotFound
 from mld.kernel.model.text import counted
-from mld.model.config.stream_list import FormerStrategy, may_be
-from mld.model.streams.stream import Stream
 from mld.signals.model.metrics import (
     ACTIVE_STREAMS,
     DELETED_STREAMS,
@@ -28,8 +28,8 @@ from mld.signals.model.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
-    from mld.model.config.stream_list import ListedStream
     from mld.services.streams.stream_context import TrackerParts
     from mld.services.streams.stream_tracker import StreamTracker
     from mld.signals.ports import Metrics

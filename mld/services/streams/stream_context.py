@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
+    from mld.config.stream import Stream
+    from mld.config.stream_list import StreamList
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.model.sequence import InitialPosition
-    from mld.model.config.stream_list import StreamList
     from mld.model.leases.lease import Lease
-    from mld.model.streams.stream import Stream
     from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.retrieval.records_publisher import PublisherFactory

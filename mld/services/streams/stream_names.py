@@ -11,21 +11,21 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mld.config.stream_list import ListedStream
 from mld.decide.streams.existence import DELETING
 from mld.decide.streams.stream_identity import described_stream, resolved_stream
 from mld.decide.streams.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
 from mld.kernel.pages import page_numbers
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.config.stream_list import ListedStream
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
+    from mld.config.stream import Stream
+    from mld.config.stream_list import StreamSelection
     from mld.kernel.ports import Clock
-    from mld.model.config.stream_list import StreamSelection
-    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mld.config.stream import Stream
+from mld.config.stream_list import may_be
 from mld.decide.streams.existence import missing_stream, recreated_stream
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
 from mld.kernel.concurrency import for_each
-from mld.model.config.stream_list import may_be
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
-from mld.model.streams.stream import Stream
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.streams.stream_names import StreamResolver
 from mld.signals.rules.remedies import failed_reading
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
+    from mld.config.config import Config
+    from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
-    from mld.model.config.config import Config
-    from mld.model.config.stream_list import ListedStream
     from mld.ports.aws import Kinesis
     from mld.services.streams.stream_names import StreamNames
 

@@ -18,18 +18,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import Stream
+from mld.config.stream_list import may_be
 from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
 from mld.kernel.concurrency import Wakeup, for_each
-from mld.model.config.stream_list import may_be
-from mld.model.streams.stream import Stream
 from mld.services.streams.stream_context import ContextLoops
 from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config.stream_list import ListedStream
+    from mld.config.stream_list import ListedStream
     from mld.model.leases.lease import Lease
     from mld.services.streams.stream_context import Loop, StreamContext, TrackerParts
 

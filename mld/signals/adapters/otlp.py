@@ -44,9 +44,9 @@ from mld.signals.model.metrics import BUCKETS, FamilyKind, Unit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mld.config.config import Config
     from mld.kernel.adapters.calls import CallPool
     from mld.kernel.ports import Clock
-    from mld.model.config.config import Config
     from mld.signals.model.metric_values import FamilyValues
     from mld.signals.model.metrics import Family
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mld.model.spark.addresses import is_s3
-from mld.model.spark.places import local_path
+from mld.config.spark.addresses import is_s3
+from mld.config.spark.places import local_path
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import SparkConfigError
 from mld.spark.rows.decode import Decoder, make_decoder

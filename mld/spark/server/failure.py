@@ -10,8 +10,8 @@ import signal
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.config.spark.needs import REPOSITORY_VARIABLE
 from mld.kernel.model.masking import mask
-from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 
 if TYPE_CHECKING:

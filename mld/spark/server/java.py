@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.model.spark.places import JAVA_ADVICE, java_fault
+from mld.config.spark.places import JAVA_ADVICE, java_fault
 from mld.spark.errors import MissingPart
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from mld.model.spark.needs import REPOSITORY_VARIABLE
+from mld.config.spark.needs import REPOSITORY_VARIABLE
 from mld.spark.errors import SparkUnreachable
 from mld.spark.server.failure import Diagnosis, ended
 from mld.spark.server.patience import StartPatience

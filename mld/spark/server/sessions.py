@@ -30,8 +30,8 @@ import urllib.parse
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mld.model.spark import addresses as spark_addresses
-from mld.model.spark.places import token_fault
+from mld.config.spark import addresses as spark_addresses
+from mld.config.spark.places import token_fault
 from mld.spark.calls import CallThread, Overdue, call_within
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name

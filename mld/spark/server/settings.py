@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark.addresses import is_local_master
-from mld.model.spark.needs import option_words, refused_conf
+from mld.config.spark.addresses import is_local_master
+from mld.config.spark.needs import option_words, refused_conf
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def server_properties(
     """What the server is configured with: our defaults, then ``spark.conf.*``.
 
     Args:
-        config: its ``conf`` wins over our defaults, but for :data:`~mld.model.spark.needs.REFUSED_CONF`.
+        config: its ``conf`` wins over our defaults, but for :data:`~mld.config.spark.needs.REFUSED_CONF`.
         files: warehouse and scratch directories.
         app_name: as the cluster's pages show it.
         python: program that runs the Python workers.

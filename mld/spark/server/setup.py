@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.model.spark.addresses import addresses_of, is_local_master
-from mld.model.spark.needs import REPOSITORY_VARIABLE
-from mld.model.spark.places import JARS, jar_fault
+from mld.config.spark.addresses import addresses_of, is_local_master
+from mld.config.spark.needs import REPOSITORY_VARIABLE
+from mld.config.spark.places import JARS, jar_fault
 from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 from mld.spark.server.java import find_java
 from mld.spark.server.settings import (

@@ -13,7 +13,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.model.spark.postgres import libpq_connection
+from mld.config.spark.postgres import libpq_connection
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkConfigError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.model.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY
+from mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome

@@ -19,7 +19,7 @@ import difflib
 import time
 from typing import TYPE_CHECKING
 
-from mld.model.spark.addresses import table_parts
+from mld.config.spark.addresses import table_parts
 from mld.spark.calls import GivenUp, raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused, SparkChildError
 from mld.spark.model import MicroBatch

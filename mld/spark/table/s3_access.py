@@ -14,13 +14,13 @@ import uuid
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mld.model.spark.addresses import is_s3, s3_place
+from mld.config.spark.addresses import is_s3, s3_place
 from mld.spark.errors import SinkRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from mld.model.spark.addresses import S3Place
+    from mld.config.spark.addresses import S3Place
     from mld.spark.config import SparkConfig
 
 T = TypeVar("T")

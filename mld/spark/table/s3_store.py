@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from mld.model.spark.addresses import S3Place
+    from mld.config.spark.addresses import S3Place
     from mld.spark.table.data_files import DataFile, Rows
     from mld.spark.table.parquet import FileLayout, FilePart
     from mld.spark.table.s3_access import ListedObject

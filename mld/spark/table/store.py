@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from mld.model.spark.addresses import is_s3, s3_place
+from mld.config.spark.addresses import is_s3, s3_place
 from mld.spark.errors import SinkRefused
 from mld.spark.table.disk import Directory, local_root
 

@@ -10,8 +10,8 @@ import pytest
 
 import mld.cli.run
 from mld.cli import dispatch
-from mld.model.config.build import build_config
-from mld.model.findings import Severity
+from mld.config.build import build_config
+from mld.config.findings import Severity
 
 BASE = """executableName=app.py
 applicationName=app

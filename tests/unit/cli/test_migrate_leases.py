@@ -8,6 +8,7 @@ import pytest
 
 import mld.cli.migrate_leases as command
 from mld.cli import dispatch
+from mld.config.stream import Stream
 from mld.errors import (
     ConditionFailed,
     Denied,
@@ -18,7 +19,6 @@ from mld.errors import (
     UnknownOutcome,
     WorkersAlive,
 )
-from mld.model.streams.stream import Stream
 from tests.fakes.clock import FakeClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.lease_rows import FULL, LEADER, Rows, multi, single

@@ -6,8 +6,8 @@ import pytest
 
 from mld.decide.iam_policy import PolicyScope, Role, least_policy, policy_document
 from mld.ports import aws
+from tests.unit.config.test_stream_list import many
 from tests.unit.model.config.test_config_build import ARN, config
-from tests.unit.model.config.test_stream_list import many
 
 ACCOUNT = "123456789012"
 SCOPE = PolicyScope(region="eu-central-1", account=ACCOUNT)

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from mld.config.config import LeaseConfig
 from mld.errors import UnknownOutcome
 from mld.kernel import pages
-from mld.model.config.config import LeaseConfig
 from mld.services.leases.lease_scan import TableScanner
 from tests.fakes.clock import LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb

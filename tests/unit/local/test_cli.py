@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from mld.cli import local as cli
+from mld.config.properties import parse
 from mld.errors import ConfigError
-from mld.model.config.properties import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mld.cli.local import Target, overridden, starts_at_latest, target_of, values_of
+from mld.config.properties import parse
 from mld.errors import ConfigError
-from mld.model.config.properties import parse
 
 FILE = b"""# comment
 executableName = python app.py --flag=a\\=b

@@ -10,11 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mld.decide.children.lifecycle import ShutdownReason
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.kernel.ports import Runtime
-from mld.local.kinesis import KinesisModel
-from mld.model.config.config import (
+from mld.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -23,9 +19,13 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.model.credentials import CredentialChain
+from mld.config.credentials import CredentialChain
+from mld.config.stream import Stream
+from mld.decide.children.lifecycle import ShutdownReason
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.kernel.ports import Runtime
+from mld.local.kinesis import KinesisModel
 from mld.model.leases.lease import HeldLease, Lease
-from mld.model.streams.stream import Stream
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_renewer import LeaseRenewer

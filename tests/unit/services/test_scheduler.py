@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.config.config import (
+    AwsConfig,
+    ShardConfig,
+)
+from mld.config.credentials import CredentialChain
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import (
     ChildFailed,
@@ -23,11 +28,6 @@ from mld.errors import (
 )
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.model.sequence import SHARD_END
-from mld.model.config.config import (
-    AwsConfig,
-    ShardConfig,
-)
-from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease
 from mld.model.leases.lease_request import LeaseRequest
 from mld.services.leases.lease_renewer import Releases

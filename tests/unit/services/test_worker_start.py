@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from mld.config.config import (
+    ShardConfig,
+)
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -18,9 +21,6 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
     Unreachable,
-)
-from mld.model.config.config import (
-    ShardConfig,
 )
 from mld.services.worker_start import THROTTLED_S, StartCalls
 from mld.signals.conditions import Conditions

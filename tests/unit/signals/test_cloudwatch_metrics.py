@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mld.config.config import MetricsConfig
 from mld.errors import Denied, Unreachable
-from mld.model.config.config import MetricsConfig
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.signals.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
 from mld.signals.model.metrics import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.config.config import Config
+from mld.config.config import Config
 from mld.spark.shard.session import ShardSession
 
 ROOT = Path(__file__).resolve().parents[3]

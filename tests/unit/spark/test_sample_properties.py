@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.config.properties import last_of_each, parse
-from mld.model.spark import keys
+from mld.config.properties import last_of_each, parse
+from mld.config.spark import keys
 from mld.spark import config
 
 SAMPLE = Path(__file__).resolve().parents[3] / "properties" / "spark.properties"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.model.config.config import Config
+    from mld.config.config import Config
     from mld.model.leases.lease import Lease
 
 #: Metrics older than so many periods of the leader's own reports are of no use.

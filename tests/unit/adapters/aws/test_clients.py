@@ -28,8 +28,7 @@ from mld.adapters.aws.clients import (
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.errors import client_error, not_sent
 from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.kernel.adapters.calls import CallPool
-from mld.model.config.config import (
+from mld.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -37,7 +36,8 @@ from mld.model.config.config import (
     RetrievalConfig,
     StreamConfig,
 )
-from mld.model.credentials import CredentialChain
+from mld.config.credentials import CredentialChain
+from mld.kernel.adapters.calls import CallPool
 from mld.services.retrieval.schema_registry import CALL_S, CALLS
 from tests.fakes.http import Replies, served
 

@@ -21,8 +21,8 @@ from mld import errors
 from mld.adapters.aws import credential_renewal, credentials as provided
 from mld.adapters.aws.clients import Caller, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
+from mld.config.credentials import parse_chain
 from mld.kernel.adapters.calls import CallPool
-from mld.model.credentials import parse_chain
 from tests.unit.adapters.aws.sessions import NOWHERE, PATIENCE_S
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def test_a_process_ends_while_a_program_still_makes_keys(program: Program) -> No
     child = """
 import sys
 from mld.adapters.aws.credentials import make_session
-from mld.model.credentials import parse_chain
+from mld.config.credentials import parse_chain
 from tests.unit.adapters.aws.sessions import PATIENCE_S
 session = make_session(parse_chain("DefaultCredentialsProvider")[0], "us-east-1")
 credentials = session.get_credentials()

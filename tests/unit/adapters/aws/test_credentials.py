@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from mld.adapters.aws.credentials import AwsSessions, make_session, require_credentials
+from mld.config.credentials import parse_chain
 from mld.errors import ConfigError, CredentialsMissing
-from mld.model.credentials import parse_chain
 from mld.signals.adapters.output.logs import JsonFormatter
 from tests.fakes.http import Replies, served
 

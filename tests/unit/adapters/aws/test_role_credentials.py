@@ -18,8 +18,8 @@ from mld.adapters.aws import credential_renewal
 from mld.adapters.aws.clients import make_client
 from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.config.credentials import parse_chain
 from mld.kernel.adapters.calls import CallPool
-from mld.model.credentials import parse_chain
 from mld.signals.rules.remedies import table_remedy
 from tests.fakes.http import Replies, served
 from tests.unit.adapters.aws.sessions import NOWHERE, renewals_end

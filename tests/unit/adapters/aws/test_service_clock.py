@@ -21,9 +21,9 @@ from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.kinesis import ShardSubscription, watch_subscriptions
 from mld.adapters.aws.service_clock import SKEW_S, ServiceClock, service_clock_of
+from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 from mld.errors import CredentialsRefused
 from mld.kernel.adapters.calls import CallPool
-from mld.model.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mld.adapters.children.program import (
     examine_child,
     python_start_of,
 )
-from mld.model.config.config import Kclpy
+from mld.config.config import Kclpy
 
 PYTHON = f"#!{sys.executable}\n"
 

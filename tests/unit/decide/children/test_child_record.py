@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from mld.config.config import ChildLogFormat
 from mld.decide.children.child_record import Traces, read_record
-from mld.model.config.config import ChildLogFormat
 
 AUTO, TEXT, JSON = ChildLogFormat.AUTO, ChildLogFormat.TEXT, ChildLogFormat.JSON
 

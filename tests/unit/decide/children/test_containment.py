@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.contain_config import ContainConfig
 from mld.decide.children.containment import (
     LIMIT_WINDOW_MS,
     FailedLine,
@@ -21,7 +22,6 @@ from mld.decide.children.containment import (
 )
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut, ProcessorRaised
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.config.contain_config import ContainConfig
 from mld.model.leases.containment import (
     NO_FAILURE,
     FailureNote,

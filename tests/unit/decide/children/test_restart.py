@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.config import ChildConfig, ChildFailurePolicy
 from mld.decide.children.lifecycle import CAP_S, SHARD_END_ATTEMPTS, RestartCount, restart_pause_s
-from mld.model.config.config import ChildConfig, ChildFailurePolicy
 
 EXIT = ChildConfig(argv=("x",))
 RESTART = ChildConfig(

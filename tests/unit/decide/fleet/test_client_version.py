@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from mld.config.fleet import ClientVersionConfig
 from mld.decide.fleet import client_version
 from mld.decide.fleet.client_version import (
     BEHAVIOUR,
@@ -17,7 +18,6 @@ from mld.decide.fleet.client_version import (
     unready,
 )
 from mld.kernel.model.sequence import SHARD_END
-from mld.model.config.fleet import ClientVersionConfig
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from tests.fakes.lease_world import lease

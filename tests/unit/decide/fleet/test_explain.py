@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.stream_list import STRATEGY_KEY
 from mld.decide.fleet.explain import Awaited, explain, missing
 from mld.decide.fleet.watching import ExplainRules
 from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
-from mld.model.config.stream_list import STRATEGY_KEY
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
 from mld.model.fleet.state_history import ClientVersion, TableStatus

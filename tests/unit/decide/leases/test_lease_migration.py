@@ -2,6 +2,7 @@
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.decide.leases.lease_migration import (
     MigrationPhase,
     identifiers_of,
@@ -19,7 +20,6 @@ from mld.model.leases.lease_move import (
     unchanged_condition,
     valid,
 )
-from mld.model.streams.stream import Stream
 from tests.fakes.lease_rows import FULL, LEADER, METRICS, ORDERS, Rows, multi, single
 
 TO_MULTI = (RowKind.MULTI, ORDERS.identifier)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mld.config.config import LeaseConfig
 from mld.decide.leases.renewal import (
     RowVerdict,
     are_late,
@@ -18,7 +19,6 @@ from mld.decide.leases.renewal import (
     renewal_order,
     throughput_after,
 )
-from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_writes import releasing, renewal
 from mld.signals.model.attributes import decimal
 from tests.fakes.lease_world import lease

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from mld.config.config import RetrievalConfig
 from mld.decide.retrieval.fan_out import (
     LARGEST_EVENT_BYTES,
     MOST_EVENTS,
@@ -28,7 +29,6 @@ from mld.kernel.model.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.model.config.config import RetrievalConfig
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mld.config.config import RetrievalConfig
 from mld.decide.retrieval.polling import (
     LARGEST_ANSWER_BYTES,
     LATEST_MARGIN_S,
@@ -22,7 +23,6 @@ from mld.kernel.model.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.model.config.config import RetrievalConfig
 
 
 @pytest.mark.parametrize(

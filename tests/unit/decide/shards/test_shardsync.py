@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.decide.shards.shardsync import (
     incompleteness,
     is_unused,
@@ -25,7 +26,6 @@ from mld.kernel.model.sequence import (
 )
 from mld.model.leases.lease import Lease
 from mld.model.streams.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
-from mld.model.streams.stream import Stream
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "shard_sync.json").read_text())
 STREAM = Stream("s")

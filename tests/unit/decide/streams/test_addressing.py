@@ -2,10 +2,10 @@
 
 import pytest
 
+from mld.config.config import StreamConfig
+from mld.config.stream import Stream
 from mld.decide.streams.stream_identity import stream_to_read
 from mld.errors import ConfigError
-from mld.model.config.config import StreamConfig
-from mld.model.streams.stream import Stream
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

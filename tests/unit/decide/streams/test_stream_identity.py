@@ -4,6 +4,8 @@ import datetime as dt
 
 import pytest
 
+from mld.config.stream import Stream, StreamArn
+from mld.config.stream_list import ListedStream
 from mld.decide.streams.stream_identity import (
     arn_of,
     check_regions,
@@ -15,8 +17,6 @@ from mld.decide.streams.stream_identity import (
     resolved_stream,
 )
 from mld.errors import ConfigError, MalformedData
-from mld.model.config.stream_list import ListedStream
-from mld.model.streams.stream import Stream, StreamArn
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/s"

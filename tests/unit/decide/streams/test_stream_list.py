@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from mld.config.stream_list import FormerStrategy, StreamSelection
 from mld.decide.streams import stream_list
 from mld.decide.streams.stream_list import (
     LOOK_S,
@@ -15,7 +16,6 @@ from mld.decide.streams.stream_list import (
     judge_former,
     tags_to_ask,
 )
-from mld.model.config.stream_list import FormerStrategy, StreamSelection
 
 ALL = frozenset("abcdefy")
 NAMES = st.sets(st.sampled_from("abcdef"))

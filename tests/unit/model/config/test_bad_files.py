@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.config.build import build_config
-from mld.model.findings import Severity
+from mld.config.build import build_config
+from mld.config.findings import Severity
 
 FILES = Path(__file__).parents[3] / "data" / "badconfig"
 

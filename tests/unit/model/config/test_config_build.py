@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.build import build_config
+from mld.config.config import KEYS, ChildFailurePolicy, FanOutConfig, Kclpy, RetrievalMode
+from mld.config.credentials import CredentialSource
+from mld.config.findings import Finding, Severity
+from mld.config.fleet import ClientVersionConfig
 from mld.errors import ConfigError
 from mld.kernel.model.sequence import InitialPosition, Sentinel
-from mld.model.config.build import build_config
-from mld.model.config.config import KEYS, ChildFailurePolicy, FanOutConfig, Kclpy, RetrievalMode
-from mld.model.config.fleet import ClientVersionConfig
-from mld.model.credentials import CredentialSource
-from mld.model.findings import Finding, Severity
 
 BASE = {
     "executableName": "app.py",

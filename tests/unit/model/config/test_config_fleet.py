@@ -2,10 +2,10 @@
 
 import pytest
 
+from mld.config.build import build_config
+from mld.config.findings import Severity
+from mld.config.fleet import AssignmentConfig
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.model.config.build import build_config
-from mld.model.config.fleet import AssignmentConfig
-from mld.model.findings import Severity
 
 FILE = """applicationName = app
 streamName = stream

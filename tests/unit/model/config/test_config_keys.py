@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.model.config.config import KEYS
-from mld.model.config.keys import Effect, Kind
-from mld.model.config.settings import resolve
-from mld.model.findings import Severity
+from mld.config.config import KEYS
+from mld.config.findings import Severity
+from mld.config.keys import Effect, Kind
+from mld.config.settings import resolve
 from tests.unit.model.config.test_config_build import built
 
 #: Every name of the reference table, copied by hand.

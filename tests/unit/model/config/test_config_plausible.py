@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.config.build import build_config
+from mld.config.build import build_config
 from tests.unit.model.config.test_config_build import BASE as ENOUGH
 
 BASE = {**ENOUGH, "retrievalMode": "POLLING"}

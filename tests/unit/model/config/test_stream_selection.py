@@ -2,8 +2,8 @@
 
 import pytest
 
+from mld.config.stream_list import NamePattern, StreamSelection, parse_tags
 from mld.errors import MalformedData
-from mld.model.config.stream_list import NamePattern, StreamSelection, parse_tags
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.spark.needs import need_faults
+from mld.config.spark.needs import need_faults
 
 JDBC = {
     "spark.sink": "jdbc",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mld.model.spark.addresses import connect_address
-from mld.model.spark.keys import check
-from mld.model.spark.places import PathChecks, local_path, spark_faults
+from mld.config.spark.addresses import connect_address
+from mld.config.spark.keys import check
+from mld.config.spark.places import PathChecks, local_path, spark_faults
 
 DIRECTORIES = {"/", "/data", "/data/ours", "/data/theirs", "/srv/app", "/closed"}
 FILES = {"/data/file"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mld.model.config.build import build_config
-from mld.model.findings import Severity
-from mld.model.spark.keys import KEYS
+from mld.config.build import build_config
+from mld.config.findings import Severity
+from mld.config.spark.keys import KEYS
 from tests.unit.model.config.test_config_build import BASE
 
 

@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
+from mld.config.config import ChildConfig
 from mld.errors import ChildFailed, ChildTimedOut
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.model.config.config import ChildConfig
 from mld.services.child.child_log import BURST_LINES, MAX_LINE_BYTES
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
 from tests.fakes.children import ScriptedChildren, polite

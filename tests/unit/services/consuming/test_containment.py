@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.config import ChildFailurePolicy
+from mld.config.contain_config import ContainConfig
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
 from mld.kernel.model.sequence import ExtendedSequenceNumber as At
-from mld.model.config.config import ChildFailurePolicy
-from mld.model.config.contain_config import ContainConfig
 from mld.model.leases.containment import NO_FAILURE
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run

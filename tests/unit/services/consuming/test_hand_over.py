@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from mld.config.config import ChildFailurePolicy
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
-from mld.model.config.config import ChildFailurePolicy
 from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import FIRST, World

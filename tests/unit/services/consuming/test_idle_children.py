@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from mld.config.config import ChildFailurePolicy
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, Unreachable
-from mld.model.config.config import ChildFailurePolicy
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import STREAM, World

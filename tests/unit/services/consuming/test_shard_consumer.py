@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mld.config.config import ChildFailurePolicy
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import (
     BlockedOnParent,
@@ -24,7 +25,6 @@ from mld.errors import (
     Unreachable,
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.config.config import ChildFailurePolicy
 from mld.model.leases.lease import Lease
 from mld.model.streams.shard import HashRange
 from mld.services.consuming.shard_consumer import EndNotCheckpointed

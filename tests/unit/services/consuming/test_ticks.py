@@ -8,10 +8,10 @@ import logging
 
 import pytest
 
+from mld.config.config import ChildFailurePolicy
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.model.config.config import ChildFailurePolicy
 from tests.fakes.children import ScriptedChildren
 from tests.unit.services.child.test_record_processor import answering, talking
 from tests.unit.services.consumer_world import FIRST

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from mld.config.config import ChildFailurePolicy
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
-from mld.model.config.config import ChildFailurePolicy
 from tests.fakes.children import ScriptedChildren, ends_at
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import STREAM, World

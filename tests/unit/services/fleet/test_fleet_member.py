@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.decide.fleet.client_version import READY_S, Mode
 from mld.errors import ConfigError
 from mld.kernel.model.sequence import SHARD_END
-from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.decide.fleet.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
-from mld.model.config.fleet import ClientVersionConfig, FleetConfig
 from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet import fleet_state
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S

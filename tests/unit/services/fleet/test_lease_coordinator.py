@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from mld.app.leases import LeaseWiring
+from mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
+from mld.config.credentials import CredentialChain
+from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Denied, ResourceMissing, Throttled
 from mld.kernel.ports import Runtime
-from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
-from mld.model.config.fleet import ClientVersionConfig, FleetConfig
-from mld.model.credentials import CredentialChain
 from mld.services.existence_watch import GIVE_UP_S, WANTED_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.lease_coordinator import (

@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import replace
 
+from mld.config.fleet import FleetConfig
 from mld.errors import ChildFailed, Denied, UnservableFleet
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.state_history import TableStatus
 from mld.model.fleet.worker_life import failed_lives_in
 from mld.model.leases.lease import Lease

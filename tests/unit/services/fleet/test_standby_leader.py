@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mld.model.config.fleet import FleetConfig
+from mld.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.fleet.lease_assigner import StandbyLeader
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration

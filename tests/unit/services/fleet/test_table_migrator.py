@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mld.config.fleet import FleetConfig
 from mld.decide.fleet.leader_lock import LockTiming
 from mld.decide.fleet.table_migration import TableStep
 from mld.errors import TransactionCanceled
-from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
 from mld.services.fleet.leader_lock import LeaderLock, LockStore

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.model.config.fleet import FleetConfig
+from mld.config.fleet import FleetConfig
 from mld.model.fleet.worker_life import Instance
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.fleet.own_process import OwnProcess

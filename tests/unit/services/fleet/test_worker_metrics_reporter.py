@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from mld.config.fleet import FleetConfig
 from mld.errors import ConfigError, Denied, Throttled
-from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.fleet.worker_metrics import (
     RETIRE_LIMIT_S,

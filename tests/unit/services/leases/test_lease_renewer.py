@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mld.config.config import LeaseConfig
 from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.leases.steering_writes import requesting

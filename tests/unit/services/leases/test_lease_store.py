@@ -2,6 +2,7 @@
 
 import pytest
 
+from mld.config.config import LeaseConfig
 from mld.errors import (
     ConditionFailed,
     LeaseLost,
@@ -12,7 +13,6 @@ from mld.errors import (
     Unreachable,
 )
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.model.config.config import LeaseConfig
 from mld.model.leases.lease_item import lease_from_item
 from mld.model.streams.shard import HashRange
 from mld.services.leases.lease_scan import MAX_SEGMENTS, segments_for

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from mld.config.config import LeaseConfig
 from mld.errors import (
     Denied,
     InUse,
@@ -14,7 +15,6 @@ from mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
-from mld.model.config.config import LeaseConfig
 from tests.fakes.lease_world import TABLE, World, create_table
 from tests.sim.loop import run
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.model.config.config import LeaseConfig
+from mld.config.config import LeaseConfig
 from mld.model.leases.lease_item import lease_from_item
 from mld.services.leases.lease_renewer import RELEASE_TRIES
 from tests.fakes.lease_world import TABLE, lease, on_table_with

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mld.model.config.config import RetrievalMode
+from mld.config.config import RetrievalMode
+from tests.unit.config.test_stream_list import ARN, many
 from tests.unit.model.config.test_config_build import config
-from tests.unit.model.config.test_stream_list import ARN, many
 
 FANOUT, POLLING = RetrievalMode.FANOUT, RetrievalMode.POLLING
 CONSUMER = f"{ARN}/consumer/c:1"

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
+from mld.config.config import FanOutConfig
+from mld.config.stream import Stream
 from mld.errors import Denied, InUse, LimitExceeded, NotFound, Throttled, Unreachable
-from mld.model.config.config import FanOutConfig
-from mld.model.streams.stream import Stream
 from mld.services.retrieval.consumer_registration import ConsumerRegistration
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason

@@ -10,6 +10,8 @@ from itertools import pairwise
 
 import pytest
 
+from mld.config.config import RetrievalConfig
+from mld.config.stream import Stream
 from mld.decide.retrieval.fan_out import MOST_EVENTS
 from mld.errors import (
     InUse,
@@ -26,8 +28,6 @@ from mld.kernel.model.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.model.config.config import RetrievalConfig
-from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import SLOW_S
 from mld.services.retrieval.fan_out_publisher import FanOutPublisher
 from mld.services.retrieval.records_publisher import PublisherParts

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 
+from mld.config.config import FanOutConfig, RetrievalConfig
+from mld.config.stream import Stream
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.kernel.ports import Runtime
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
-from mld.model.config.config import FanOutConfig, RetrievalConfig
 from mld.model.retrieval.wire import decode_records
-from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.consumer_registration import ConsumerRegistration
 from mld.services.retrieval.fan_out_publisher import FanOutPublisher

@@ -9,6 +9,8 @@ from collections import deque
 
 import pytest
 
+from mld.config.config import RetrievalConfig
+from mld.config.stream import Stream
 from mld.errors import (
     ExpiredIterator,
     InvalidArgument,
@@ -24,8 +26,6 @@ from mld.kernel.model.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.model.config.config import RetrievalConfig
-from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import STUCK_S
 from mld.services.retrieval.polling_publisher import PollingPublisher
 from mld.services.retrieval.records_publisher import PublisherParts

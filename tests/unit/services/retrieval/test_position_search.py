@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import MalformedData, MoveRefused, Throttled
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.streams.stream import Stream
 from mld.services.retrieval import position_search
 from mld.services.retrieval.position_search import PositionSearch
 from tests.fakes.aggregate import aggregate

@@ -7,10 +7,10 @@ from base64 import b64encode
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.local.kinesis import KinesisModel
-from mld.model.streams.stream import Stream
 from mld.services.retrieval.record_peek import MOST_READS, peek
 from tests.fakes.aggregate import aggregate
 from tests.fakes.clock import FakeClock

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import (
     Denied,
     InUse,
@@ -14,7 +15,6 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.streams.stream import Stream
 from tests.fakes.shard_world import ShardWorld, shard_id, simulated
 
 LIMIT = LimitExceeded("ListShards", "LimitExceededException")

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import (
     Denied,
     InconsistentShards,
@@ -16,7 +17,6 @@ from mld.errors import (
 )
 from mld.kernel.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
 from mld.model.streams.shard import HashRange
-from mld.model.streams.stream import Stream
 from mld.services.shards.shard_syncer import CONFIRMED_S
 from mld.services.shards.stream_sync import OUTDATED_S
 from tests.fakes.lease_world import lease

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -19,7 +20,6 @@ from mld.errors import (
 )
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.local.kinesis import KinesisSettings
-from mld.model.streams.stream import Stream
 from mld.services.existence_watch import GIVE_UP_S
 from mld.services.shards import stream_existence
 from mld.services.shards.stream_existence import FRESH_S

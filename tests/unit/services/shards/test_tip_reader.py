@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import Denied, LimitExceeded, Throttled
 from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
@@ -15,7 +16,6 @@ from mld.kernel.model.sequence import (
     ExtendedSequenceNumber,
 )
 from mld.local.kinesis import KinesisModel
-from mld.model.streams.stream import Stream
 from mld.services.shards.tip_reader import EVERY_S, THROTTLED_S, TipReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fake_kinesis import FakeKinesis

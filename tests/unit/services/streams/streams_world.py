@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from mld import app
+from mld.config.build import build_config
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config.build import build_config
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -22,7 +22,7 @@ from tests.unit.services.consumer_world import Inline
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mld.model.config.properties import Entry
+    from mld.config.properties import Entry
 
 ACCOUNT = "123456789012"
 FIRST = "shardId-000000000000"

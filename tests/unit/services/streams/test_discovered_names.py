@@ -7,10 +7,10 @@ import random
 
 import pytest
 
+from mld.config.stream_list import ListedStream, NamePattern, StreamSelection
 from mld.decide.streams.stream_list import FoundStreams
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
-from mld.model.config.stream_list import ListedStream, NamePattern, StreamSelection
 from mld.services.streams import stream_names
 from mld.services.streams.stream_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock

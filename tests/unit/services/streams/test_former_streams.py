@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.properties import parse
+from mld.config.stream import Stream
+from mld.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
 from mld.errors import Denied, Throttled, UnknownOutcome
-from mld.model.config.properties import parse
-from mld.model.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
-from mld.model.streams.stream import Stream
 from mld.services.streams.former_streams import FormerStreams
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics

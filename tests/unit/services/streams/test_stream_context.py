@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mld.config.stream import Stream
 from mld.errors import LeaseLost
-from mld.model.streams.stream import Stream
 from mld.services.streams.stream_context import StreamContext, StreamRegistry, metrics_of
 from mld.signals.model.metrics import RECORDS_PROCESSED
 from mld.signals.ports import AllMetrics

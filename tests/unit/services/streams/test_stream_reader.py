@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from mld.config.stream import Stream
+from mld.config.stream_list import ListedStream, StreamList
 from mld.errors import Denied, Throttled
 from mld.local.kinesis import KinesisModel
-from mld.model.config.stream_list import ListedStream, StreamList
-from mld.model.streams.stream import Stream
 from mld.services.streams.stream_names import StaticNames
 from mld.services.streams.stream_reader import GOOD_S, StreamReader
 from tests.fakes.clock import FakeClock

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.build import build_config
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import SystemClock
-from mld.model.config.build import build_config
 from mld.signals.model.metric_values import Distribution, FamilyValues
 from mld.signals.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
 

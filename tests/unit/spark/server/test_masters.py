@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from mld.model.spark.addresses import addresses_of
+from mld.config.spark.addresses import addresses_of
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.server.setup import require_master
 

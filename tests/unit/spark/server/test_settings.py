@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.spark.needs import REFUSED_CONF
+from mld.config.spark.needs import REFUSED_CONF
 from mld.spark.config import read_properties
 from mld.spark.errors import SparkConfigError
 from mld.spark.server.settings import (

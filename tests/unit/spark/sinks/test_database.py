@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from mld.model.spark.addresses import table_parts
-from mld.model.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY, SINK_OPTIONS
-from mld.model.spark.postgres import libpq_parameters
+from mld.config.spark.addresses import table_parts
+from mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY, SINK_OPTIONS
+from mld.config.spark.postgres import libpq_parameters
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError
 from mld.spark.sinks import database
