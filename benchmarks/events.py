@@ -16,8 +16,8 @@ import zlib
 
 import botocore.session
 
-from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.kinesis import ShardSubscription, watch_subscriptions
+from mld.aws.clients import ClientSettings, make_client
+from mld.aws.kinesis import ShardSubscription, watch_subscriptions
 from mld.model.retrieval.wire import decode_records, read_event
 
 #: Payload of one event.

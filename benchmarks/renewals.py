@@ -11,15 +11,15 @@ import itertools
 import os
 import random
 
-from mld.adapters.aws.clients import (
+from mld.aws.clients import (
     CONTROL_THREADS,
     RETRIEVAL_THREADS,
     ClientSettings,
     make_client,
 )
-from mld.adapters.aws.credentials import make_session
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.kinesis import BotocoreKinesis
+from mld.aws.credentials import make_session
+from mld.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.kinesis import BotocoreKinesis
 from mld.config.config import LeaseConfig
 from mld.config.credentials import CredentialChain, CredentialSource, CredentialStep
 from mld.decide.leases.renewal import calm_periods_s

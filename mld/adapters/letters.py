@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from mld.adapters.aws.clients import ClientSettings
-from mld.adapters.aws.whole_answers import BrokenAnswer
+from mld.aws.clients import ClientSettings
+from mld.aws.whole_answers import BrokenAnswer
 from mld.errors import ConfigError, LetterRefused
 
 if TYPE_CHECKING:

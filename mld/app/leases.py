@@ -22,10 +22,10 @@ from mld.signals.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.aws.ports import DynamoDb
     from mld.config.config import Config
     from mld.kernel.ports import Runtime
     from mld.model.leases.lease import Lease
-    from mld.ports.aws import DynamoDb
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.fleet.own_process import OwnProcess

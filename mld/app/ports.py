@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from mld.aws.ports import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.config.properties import Entry
     from mld.kernel.ports import Clock, IdSource, Offload
-    from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.consuming import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.services.fleet.worker_metrics import FindLoad
     from mld.signals.ports import MetricSender

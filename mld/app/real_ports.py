@@ -8,16 +8,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.aws import clients
-from mld.adapters.aws.clients import BotocoreCloudWatch, BotocoreGlue
-from mld.adapters.aws.credentials import AwsSessions, require_credentials
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.adapters.aws.regions import resolve_region
 from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.children.kclpy_report import KclpyReport
 from mld.app.ports import Ports, SchemaPorts
+from mld.aws import clients
+from mld.aws.clients import BotocoreCloudWatch, BotocoreGlue
+from mld.aws.credentials import AwsSessions, require_credentials
+from mld.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.regions import resolve_region
 from mld.errors import ConfigError
 from mld.kernel.adapters.allocator import return_free_memory
 from mld.kernel.adapters.calls import CallPool

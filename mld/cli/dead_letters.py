@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.aws import clients
-from mld.adapters.aws.credentials import AwsSessions, require_credentials
-from mld.adapters.aws.regions import resolve_region
 from mld.adapters.letters import find_letters
+from mld.aws import clients
+from mld.aws.credentials import AwsSessions, require_credentials
+from mld.aws.regions import resolve_region
 from mld.cli.arguments import SuggestingGroup
 from mld.cli.fleet_access import open_access
 from mld.cli.loading import read_config

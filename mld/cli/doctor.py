@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.aws.regions import find_region
 from mld.adapters.machine_limits import machine_limits
+from mld.aws.regions import find_region
 from mld.cli.doctor_facts import AwsExamination, try_child
 from mld.cli.loading import build
 from mld.cli.machine import on_this_machine

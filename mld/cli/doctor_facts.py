@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.aws import clients
-from mld.adapters.aws.credentials import AwsSessions, new_session, require_credentials
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
+from mld.aws import clients
+from mld.aws.credentials import AwsSessions, new_session, require_credentials
+from mld.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.kinesis import BotocoreKinesis
 from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
 from mld.decide.children.child_environment import ChildFacts, announced_to

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from mld.adapters.aws import clients
-from mld.adapters.aws.credentials import AwsSessions, require_credentials
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.adapters.aws.regions import resolve_region
 from mld.adapters.worker_pages import WorkerPages
+from mld.aws import clients
+from mld.aws.credentials import AwsSessions, require_credentials
+from mld.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules

@@ -7,7 +7,7 @@ import re
 
 import click
 
-from mld.adapters.aws.regions import resolve_region
+from mld.aws.regions import resolve_region
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json

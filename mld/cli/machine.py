@@ -154,7 +154,7 @@ def _profiles(built: Built, file: str) -> Iterator[Finding]:
     ]
     if not named:
         return
-    from mld.adapters.aws.credentials import profiles
+    from mld.aws.credentials import profiles
 
     try:
         known = profiles()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.aws import clients
-from mld.adapters.aws.credentials import make_session, require_credentials
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.kinesis import BotocoreKinesis
-from mld.adapters.aws.regions import resolve_region
+from mld.aws import clients
+from mld.aws.credentials import make_session, require_credentials
+from mld.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.regions import resolve_region
 from mld.cli.arguments import WholeNumber
 from mld.cli.fleet_access import table_region
 from mld.cli.loading import read_config

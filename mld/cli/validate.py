@@ -150,7 +150,7 @@ def _unknown_region(file: str, built: Built, region: str) -> list[Finding]:
     endpoint, _ = _effective(built.setting("kinesisEndpoint"), os.environ)
     if not REGION.match(region) or endpoint:
         return []
-    from mld.adapters.aws.regions import known_regions
+    from mld.aws.regions import known_regions
 
     known = known_regions()
     if region in known:

@@ -27,7 +27,7 @@ SKEW_WARNING_S = 60.0
 FILES_OF_WORKER = 200
 #: A child has three pipes and a process descriptor; its shard may have a connection of its own.
 FILES_A_SHARD = 5
-#: Threads of the pools and the guardian, rounded up; see ``mld.adapters.aws.clients``.
+#: Threads of the pools and the guardian, rounded up; see ``mld.aws.clients``.
 THREADS_OF_WORKER = 100
 _GRANT = "grant it: kcl-mld iam FILE --role worker prints the policy"
 _MIB = 2**20

@@ -22,9 +22,9 @@ from mld.signals.ports import Metrics
 from mld.signals.rules.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 
 if TYPE_CHECKING:
+    from mld.aws.ports import CloudWatch
     from mld.config.config import MetricsConfig
     from mld.kernel.ports import Clock
-    from mld.ports.aws import CloudWatch
     from mld.signals.model.metrics import Metric
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.config.config import LeaseConfig
 from mld.decide.leases.steering import SteerStep, SteerWay
 from mld.kernel.adapters.calls import CallPool

@@ -13,7 +13,7 @@ _MAX_DATA = 1000
 
 
 class FakeCloudWatch:
-    """:class:`mld.ports.aws.CloudWatch` that keeps every request.
+    """:class:`mld.aws.ports.CloudWatch` that keeps every request.
 
     Args:
         before: awaited first; raise to refuse the request.

@@ -20,7 +20,7 @@ Hook = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
 
 
 class FakeDynamoDb:
-    """:class:`mld.ports.aws.DynamoDb` over a :class:`DynamoDbModel`.
+    """:class:`mld.aws.ports.DynamoDb` over a :class:`DynamoDbModel`.
 
     Args:
         model: shared by all workers of a test.

@@ -23,9 +23,9 @@ from mld.local.kinesis.faults import KinesisFault
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from mld.aws.ports import Subscription
     from mld.local.kinesis.fan_out import LocalSubscription
     from mld.local.kinesis.model import KinesisModel
-    from mld.ports.aws import Subscription
 
     #: Called with service, operation and request; may wait or raise an error of ``mld.errors``.
     Hook = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
@@ -54,7 +54,7 @@ def raise_as_port_error(operation: str, fault: KinesisFault) -> NoReturn:
 
 
 class FakeKinesis:
-    """:class:`mld.ports.aws.Kinesis` over a :class:`KinesisModel`.
+    """:class:`mld.aws.ports.Kinesis` over a :class:`KinesisModel`.
 
     Args:
         model: shared by all workers of a test.
@@ -145,7 +145,7 @@ class FakeKinesis:
 
 
 class FakeSubscription:
-    """:class:`mld.ports.aws.Subscription` over one of the model.
+    """:class:`mld.aws.ports.Subscription` over one of the model.
 
     It waits on the clock of the running loop, and makes no event before it is asked for one.
 

@@ -16,7 +16,7 @@ from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings, Write
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.ports.aws import CloudWatch, DynamoDb
+    from mld.aws.ports import CloudWatch, DynamoDb
 
 KEY = {"leaseKey": {"S": "a"}}
 TABLE: dict[str, Any] = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
-    from mld.ports.aws import Subscription
+    from mld.aws.ports import Subscription
     from tests.sim.gate import Gate
 
 #: Wall-clock time at virtual second 0.

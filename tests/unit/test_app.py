@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld import app
-from mld.adapters.aws import clients
-from mld.adapters.aws.clients import BotocoreCloudWatch
+from mld.aws import clients
+from mld.aws.clients import BotocoreCloudWatch
 from mld.config.build import build_config
 from mld.config.stream import Stream
 from mld.errors import (

@@ -48,12 +48,12 @@ from mld.model.leases.table_layout import change, condition, creation, deletion,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from mld.aws.ports import DynamoDb
     from mld.kernel.ports import IdSource
     from mld.model.fleet.state_history import MigrationState, TableMigrationState
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.table_layout import Layout, Place
-    from mld.ports.aws import DynamoDb
     from mld.signals.model.attributes import Item
 
 log = logging.getLogger(__name__)

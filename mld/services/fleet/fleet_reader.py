@@ -21,10 +21,10 @@ from mld.signals.rules.remedies import failed_on_table
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.aws.ports import DynamoDb
     from mld.kernel.ports import Clock, IdSource
     from mld.model.fleet.worker_page import WorkerPage
     from mld.model.leases.table_layout import Layout
-    from mld.ports.aws import DynamoDb
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.tip_reader import TipReader
     from mld.services.streams.stream_reader import StreamReader

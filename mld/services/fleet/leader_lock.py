@@ -44,10 +44,10 @@ from mld.signals.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from mld.aws.ports import DynamoDb
     from mld.decide.fleet.leader_lock import LockSighting, LockTiming
     from mld.kernel.ports import Runtime
     from mld.model.leases.table_layout import Place
-    from mld.ports.aws import DynamoDb
     from mld.services.leases.lease_scan import TableScan
 
 log = logging.getLogger(__name__)

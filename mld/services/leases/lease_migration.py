@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.aws.ports import DynamoDb
     from mld.decide.leases.lease_migration import RowWrite
-    from mld.ports.aws import DynamoDb
     from mld.signals.model.attributes import Item
 
 #: Tries of one request; the pauses between them add up to about 40 s, enough for a throttled table.

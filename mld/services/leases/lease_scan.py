@@ -22,10 +22,10 @@ from mld.signals.model.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.aws.ports import DynamoDb
     from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.ports.aws import DynamoDb
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
 

@@ -20,11 +20,11 @@ from mld.model.leases.steering_writes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
+    from mld.aws.ports import DynamoDb
     from mld.decide.leases.steering import SteerStep
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest
-    from mld.ports.aws import DynamoDb
     from mld.services.leases.lease_store import LeaseStore
 
 #: Between two looks at a row whose holder was asked.

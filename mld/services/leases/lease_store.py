@@ -63,6 +63,7 @@ from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from mld.aws.ports import DynamoDb
     from mld.config.config import LeaseConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.leases.lease_writes import FindNotes, LeaseWrite
     from mld.model.streams.shard import HashRange
-    from mld.ports.aws import DynamoDb
     from mld.services.leases.lease_scan import UnreadableRows
     from mld.services.leases.newcomer import Newcomer
 

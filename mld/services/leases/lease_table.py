@@ -27,10 +27,10 @@ from mld.model.leases.table_layout import (
 )
 
 if TYPE_CHECKING:
+    from mld.aws.ports import DynamoDb
     from mld.config.config import LeaseConfig
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.ports import Clock
-    from mld.ports.aws import DynamoDb
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.aws.ports import Kinesis
     from mld.config.config import FanOutConfig
     from mld.config.stream import Stream
     from mld.kernel.ports import Clock
-    from mld.ports.aws import Kinesis
     from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)

@@ -40,9 +40,9 @@ from mld.services.retrieval.records_publisher import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mld.aws.ports import Subscription
     from mld.decide.retrieval.polling import IteratorStart, ReadPosition
     from mld.model.retrieval.record import Batch
-    from mld.ports.aws import Subscription
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.consumer_registration import ConsumerRegistration
     from mld.services.retrieval.records_publisher import PublisherParts

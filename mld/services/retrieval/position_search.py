@@ -19,9 +19,9 @@ from mld.model.retrieval.wire import decode_records, read_batch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.model.retrieval.record import KinesisRecord
-    from mld.ports.aws import Kinesis
 
 #: How far before the place a search begins, in seconds; then it begins at the oldest record.
 WINDOWS_S = (10.0, 120.0, 1800.0, 6 * 3600.0, 86_400.0, 7 * 86_400.0)

@@ -14,11 +14,11 @@ from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.retrieval.wire import decode_records, read_batch
 
 if TYPE_CHECKING:
+    from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.containment import PositionRange
     from mld.model.streams.shard import HashRange
-    from mld.ports.aws import Kinesis
 
 #: Kinesis answers without records where a shard has few: it looked at a part of it only.
 MOST_READS = 10

@@ -30,12 +30,12 @@ from mld.model.retrieval.record import vanished
 from mld.model.retrieval.wire import first_sequence_number, read_batch
 
 if TYPE_CHECKING:
+    from mld.aws.ports import Kinesis
     from mld.config.config import RetrievalConfig
     from mld.config.stream import Stream
     from mld.errors import NotFound
     from mld.kernel.ports import Runtime
     from mld.model.retrieval.record import Batch
-    from mld.ports.aws import Kinesis
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.fetch_report import FetchReport, SubscriptionReport
     from mld.services.shards.stream_existence import StreamExistence

@@ -22,10 +22,10 @@ from mld.signals.model.metrics import GET_SCHEMA_VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mld.aws.ports import Glue
     from mld.decide.retrieval.schema_frame import FailureCount, FailureKey
     from mld.kernel.ports import Runtime
     from mld.model.retrieval.schema import Catalogue
-    from mld.ports.aws import Glue
     from mld.ports.consuming import DecoderFactory, DefinitionFiles
 
 log = logging.getLogger(__name__)

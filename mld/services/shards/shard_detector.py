@@ -31,9 +31,9 @@ from mld.model.streams.shard import ChildShard, Shard
 if TYPE_CHECKING:
     import random
 
+    from mld.aws.ports import Kinesis
     from mld.config.config import ShardConfig
     from mld.config.stream import Stream
-    from mld.ports.aws import Kinesis
 
 log = logging.getLogger(__name__)
 

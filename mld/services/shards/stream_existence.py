@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import InitialPosition
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.streams.shard import ChildShard, Shard
-    from mld.ports.aws import Kinesis
     from mld.services.shards.shard_detector import ShardDetector
     from mld.signals.conditions import Conditions
 

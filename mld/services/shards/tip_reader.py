@@ -19,11 +19,11 @@ from mld.signals.rules.remedies import failed_reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
     from mld.model.retrieval.record import Batch
-    from mld.ports.aws import Kinesis
 
 #: Between two questions to one shard.
 EVERY_S = 60.0

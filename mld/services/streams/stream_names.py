@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
+    from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.config.stream_list import StreamSelection
     from mld.kernel.ports import Clock
-    from mld.ports.aws import Kinesis
 
 log = logging.getLogger(__name__)
 

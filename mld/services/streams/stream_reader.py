@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
+    from mld.aws.ports import Kinesis
     from mld.config.config import Config
     from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
-    from mld.ports.aws import Kinesis
     from mld.services.streams.stream_names import StreamNames
 
 #: A look at the streams is good for so long, unless a fresh one is asked for; of more streams for a

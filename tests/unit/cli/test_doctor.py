@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mld.adapters.aws.regions import find_region
+from mld.aws.regions import find_region
 from mld.cli import dispatch
 from mld.cli.doctor_facts import endpoint_origin
 from tests.unit.model.config.test_config_build import BASE

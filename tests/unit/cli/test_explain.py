@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mld.cli.explain
-from mld.adapters.aws import clients
-from mld.adapters.aws.credentials import AwsSessions
+from mld.aws import clients
+from mld.aws.credentials import AwsSessions
 from mld.cli import dispatch
 from mld.cli.fleet_access import pause_with_progress, table_region
 from mld.cli.loading import read_config

@@ -6,7 +6,7 @@ import time
 
 import botocore.session
 
-from mld.adapters.aws.clients import ClientSettings
+from mld.aws.clients import ClientSettings
 
 PATIENCE_S = 300.0
 #: Of a client whose service is on a port where nobody listens.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from mld.adapters.aws import clients, whole_answers
-from mld.adapters.aws.clients import Caller, ClientSettings, make_client
-from mld.adapters.aws.prepared import PreparedOperation
-from mld.adapters.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
+from mld.aws import clients, whole_answers
+from mld.aws.clients import Caller, ClientSettings, make_client
+from mld.aws.prepared import PreparedOperation
+from mld.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
 from mld.errors import UnknownOutcome
 from mld.kernel.adapters.calls import CallPool
 from tests.unit.adapters.aws.sessions import quick_session

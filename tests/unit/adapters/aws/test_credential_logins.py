@@ -15,8 +15,8 @@ from botocore.exceptions import CredentialRetrievalError
 from botocore.tokens import SSOTokenProvider
 
 from mld import errors
-from mld.adapters.aws import credential_renewal
-from mld.adapters.aws.credentials import make_session, require_credentials
+from mld.aws import credential_renewal
+from mld.aws.credentials import make_session, require_credentials
 from mld.config.credentials import parse_chain
 from tests.fakes.http import Replies, served
 from tests.unit.adapters.aws.sessions import renewals_end

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld import errors
-from mld.adapters.aws import credential_renewal
-from mld.adapters.aws.clients import make_client
-from mld.adapters.aws.credentials import make_session, require_credentials
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.aws import credential_renewal
+from mld.aws.clients import make_client
+from mld.aws.credentials import make_session, require_credentials
+from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.config.credentials import parse_chain
 from mld.kernel.adapters.calls import CallPool
 from tests.unit.adapters.aws.sessions import NOWHERE, renewals_end

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import UnknownServiceError
 from botocore.loaders import JSONFileLoader
 
-from mld.adapters.aws.credentials import PlainJsonFiles, new_session
+from mld.aws.credentials import PlainJsonFiles, new_session
 
 DATA = Path(botocore.__file__).parent / "data"
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld import errors
-from mld.adapters.aws import credential_renewal
-from mld.adapters.aws.clients import make_client
-from mld.adapters.aws.credentials import make_session
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.aws import credential_renewal
+from mld.aws.clients import make_client
+from mld.aws.credentials import make_session
+from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.config.credentials import parse_chain
 from mld.kernel.adapters.calls import CallPool
 from mld.signals.rules.remedies import table_remedy

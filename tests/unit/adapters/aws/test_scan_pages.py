@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld import errors
-from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.clients import ClientSettings, make_client
+from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.kernel.adapters.calls import CallPool
 from tests.unit.adapters.aws.sessions import quick_session
 

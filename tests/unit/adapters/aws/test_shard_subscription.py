@@ -15,12 +15,12 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, strategies as st
 
 from mld import errors
-from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.kinesis import BotocoreKinesis, BrokenFrame, next_payload, read_frame
+from mld.aws.clients import ClientSettings, make_client
+from mld.aws.kinesis import BotocoreKinesis, BrokenFrame, next_payload, read_frame
 from mld.kernel.adapters.calls import CallPool
 from tests.fakes.event_stream import INITIAL, EventStreamServer, event, exception, frame
 from tests.unit.adapters.aws.sessions import quick_session
-from tests.unit.adapters.aws.test_prepared import certificate
+from tests.unit.aws.test_prepared import certificate
 
 REQUEST = {
     "ConsumerARN": "arn:aws:kinesis:us-east-1:123456789012:stream/s/consumer/c:1",

@@ -25,7 +25,7 @@ from tests.sim.loop import run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.ports.aws import Kinesis, Subscription
+    from mld.aws.ports import Kinesis, Subscription
 
 NOW_S = 1_700_000_000.0
 

@@ -26,8 +26,8 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
-from mld.adapters.aws.errors import service_error
-from mld.adapters.aws.whole_answers import waiting
+from mld.aws.errors import service_error
+from mld.aws.whole_answers import waiting
 from mld.errors import CredentialsRefused, Denied, ThreadRefused
 from mld.kernel.adapters.calls import start_thread
 

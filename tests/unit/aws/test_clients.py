@@ -17,17 +17,17 @@ import pytest
 from botocore import exceptions as boto
 
 from mld import errors
-from mld.adapters.aws import clients
-from mld.adapters.aws.clients import (
+from mld.aws import clients
+from mld.aws.clients import (
     BotocoreCloudWatch,
     BotocoreGlue,
     ClientSettings,
     caller_identity,
     make_client,
 )
-from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.errors import client_error, not_sent
-from mld.adapters.aws.kinesis import BotocoreKinesis
+from mld.aws.dynamodb import BotocoreDynamoDb
+from mld.aws.errors import client_error, not_sent
+from mld.aws.kinesis import BotocoreKinesis
 from mld.config.config import (
     AwsConfig,
     ChildConfig,

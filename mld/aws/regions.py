@@ -10,7 +10,7 @@ from botocore.loaders import create_loader
 from botocore.regions import EndpointResolver
 from botocore.utils import BadIMDSRequestError, IMDSRegionProvider
 
-from mld.adapters.aws.credentials import new_session
+from mld.aws.credentials import new_session
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:

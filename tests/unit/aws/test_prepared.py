@@ -32,16 +32,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from mld.adapters.aws import http_exchange
-from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.http_exchange import KeptConnections
-from mld.adapters.aws.prepared import (
+from mld.aws import http_exchange
+from mld.aws.clients import ClientSettings, make_client
+from mld.aws.http_exchange import KeptConnections
+from mld.aws.prepared import (
     TEMPLATE_AGE_S,
     PreparedOperation,
     RequestTemplate,
     request_ids,
 )
-from mld.adapters.aws.whole_answers import BrokenAnswer, limit_answers
+from mld.aws.whole_answers import BrokenAnswer, limit_answers
 from tests.unit.adapters.aws.sessions import quick_session
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The port :class:`mld.ports.aws.DynamoDb`, by botocore in the pool ``leases``.
+"""The port :class:`mld.aws.ports.DynamoDb`, by botocore in the pool ``leases``.
 
 A page of a scan is read as the JSON that it is: botocore's parser walks every attribute of every
 row by its shape, to the same values, and 300 rows are looked at each few seconds. So is the row that
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mld.adapters.aws.clients import Caller
-from mld.adapters.aws.service_clock import service_clock_of
-from mld.adapters.aws.whole_answers import check_whole
+from mld.aws.clients import Caller
+from mld.aws.service_clock import service_clock_of
+from mld.aws.whole_answers import check_whole
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -34,7 +34,7 @@ class BotocoreDynamoDb:
     """Operations on tables and items; each raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a DynamoDB client, see :func:`mld.adapters.aws.clients.make_client`; a hook is added
+        client: a DynamoDB client, see :func:`mld.aws.clients.make_client`; a hook is added
             to it.
         pool: its threads serve leases and nothing else, so that nothing can delay a renewal.
     """

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from botocore import exceptions as boto
 
 from mld import errors
-from mld.adapters.aws.whole_answers import is_item
+from mld.aws.whole_answers import is_item
 from mld.kernel.adapters.system import limit_advice
 from mld.kernel.model.masking import printable
 

@@ -15,7 +15,7 @@ from botocore.config import Config as ClientConfig
 from botocore.parsers import ResponseParserError
 
 from mld import __version__, errors
-from mld.adapters.aws.errors import (
+from mld.aws.errors import (
     ca_file_of,
     client_error,
     not_sent,
@@ -23,9 +23,9 @@ from mld.adapters.aws.errors import (
     service_error,
     was_not_sent,
 )
-from mld.adapters.aws.prepared import PreparedOperation
-from mld.adapters.aws.service_clock import service_clock_of
-from mld.adapters.aws.whole_answers import (
+from mld.aws.prepared import PreparedOperation
+from mld.aws.service_clock import service_clock_of
+from mld.aws.whole_answers import (
     SILENCES,
     AnswerLimit,
     BrokenAnswer,
@@ -135,7 +135,7 @@ class Caller:
     Args:
         client: as from :func:`make_client`.
         frequent: operations that are called all the time, e.g. ``("get_records",)``; see
-            :mod:`mld.adapters.aws.prepared`.
+            :mod:`mld.aws.prepared`.
     """
 
     def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:
@@ -307,7 +307,7 @@ class BotocoreCloudWatch:
     """Publishing metrics; raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a CloudWatch client, see :func:`mld.adapters.aws.clients.make_client`.
+        client: a CloudWatch client, see :func:`mld.aws.clients.make_client`.
         pool: any but the one of the leases: CloudWatch may hang.
     """
 
@@ -323,7 +323,7 @@ class BotocoreGlue:
     """Reading schemas; raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a Glue client, see :func:`mld.adapters.aws.clients.make_client`.
+        client: a Glue client, see :func:`mld.aws.clients.make_client`.
         pool: of its own: Glue may hang.
     """
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.adapters.aws.clients import Caller, ClientSettings, make_client
-from mld.adapters.aws.credentials import make_session
-from mld.adapters.aws.kinesis import ShardSubscription, watch_subscriptions
-from mld.adapters.aws.service_clock import SKEW_S, ServiceClock, service_clock_of
+from mld.aws.clients import Caller, ClientSettings, make_client
+from mld.aws.credentials import make_session
+from mld.aws.kinesis import ShardSubscription, watch_subscriptions
+from mld.aws.service_clock import SKEW_S, ServiceClock, service_clock_of
 from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 from mld.errors import CredentialsRefused
 from mld.kernel.adapters.calls import CallPool

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.adapters.aws.credentials import AwsSessions, make_session, require_credentials
+from mld.aws.credentials import AwsSessions, make_session, require_credentials
 from mld.config.credentials import parse_chain
 from mld.errors import ConfigError, CredentialsMissing
 from mld.signals.adapters.output.logs import JsonFormatter

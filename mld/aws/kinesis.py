@@ -31,10 +31,10 @@ from botocore.eventstream import EventStreamHeaderParser, ParserError
 from botocore.exceptions import ClientError
 from urllib3.exceptions import HTTPError
 
-from mld.adapters.aws.clients import Caller
-from mld.adapters.aws.errors import ca_file_of, client_error, not_sent, service_error
-from mld.adapters.aws.service_clock import service_clock_of
-from mld.adapters.aws.whole_answers import BrokenAnswer, check_whole, shut_down
+from mld.aws.clients import Caller
+from mld.aws.errors import ca_file_of, client_error, not_sent, service_error
+from mld.aws.service_clock import service_clock_of
+from mld.aws.whole_answers import BrokenAnswer, check_whole, shut_down
 from mld.errors import AwsError, ThreadRefused, UnknownOutcome
 from mld.kernel.adapters.calls import start_thread
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from urllib3.response import HTTPResponse
 
+    from mld.aws.ports import Subscription
     from mld.kernel.adapters.calls import CallPool
-    from mld.ports.aws import Subscription
 
 _PRELUDE = struct.Struct(">III")
 _CHECKSUM_BYTES = 4
@@ -309,7 +309,7 @@ class BotocoreKinesis:
     """Operations on streams and shards; each raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a Kinesis client, see :func:`mld.adapters.aws.clients.make_client`; the hook is added to it.
+        client: a Kinesis client, see :func:`mld.aws.clients.make_client`; the hook is added to it.
         control: pool of everything but records.
         retrieval: pool of GetRecords and GetShardIterator.
         subscribing: a client for subscriptions, whose read time-out is how long one may be silent;

@@ -9,7 +9,7 @@ import pytest
 from botocore.credentials import Credentials, DeferredRefreshableCredentials
 from botocore.exceptions import ClientError, CredentialRetrievalError, EndpointConnectionError
 
-from mld.adapters.aws.credential_renewal import PAUSE_S, renewed
+from mld.aws.credential_renewal import PAUSE_S, renewed
 from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:

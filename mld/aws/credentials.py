@@ -36,8 +36,8 @@ from botocore.exceptions import (
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.session import Session
 
-from mld.adapters.aws.credential_renewal import renewed, why_failed
-from mld.adapters.aws.service_clock import service_clock_of
+from mld.aws.credential_renewal import renewed, why_failed
+from mld.aws.service_clock import service_clock_of
 from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 from mld.errors import ConfigError, CredentialsMissing
 
