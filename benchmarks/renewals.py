@@ -28,10 +28,10 @@ from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import HashRange
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.signals.ports import AllMetrics
+from mld.streams.model.shard import HashRange
 
 LEASES = 300
 STALL_S = 12.0

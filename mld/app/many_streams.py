@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.config.streams import named_in
-from mld.services.streams.former_streams import FormerStreams
-from mld.services.streams.stream_context import TrackerParts
-from mld.services.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
-from mld.services.streams.stream_tracker import StreamTracker
+from mld.streams.former_streams import FormerStreams
+from mld.streams.stream_context import TrackerParts
+from mld.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
+from mld.streams.stream_tracker import StreamTracker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.config.stream_list import FormerPolicy, ListedStream, StreamList
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.streams.stream_context import ContextFactory, Loop, StreamRegistry
-    from mld.services.streams.stream_names import StreamNames
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
+    from mld.streams.stream_context import ContextFactory, Loop, StreamRegistry
+    from mld.streams.stream_names import StreamNames
 
 
 def follow_streams(

@@ -22,13 +22,6 @@ from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_existence import StreamExistence, StreamSource
 from mld.services.shards.stream_sync import rows_of
-from mld.services.streams.stream_context import (
-    SingleStream,
-    StreamContext,
-    StreamRegistry,
-    WorkerStreams,
-    metrics_of,
-)
 from mld.services.summary_log import SummaryLog
 from mld.services.worker_start import StartCalls
 from mld.signals.clock_watch import ClockWatch
@@ -37,6 +30,13 @@ from mld.signals.conditions import Conditions
 from mld.signals.metric_store import MetricPush, MetricStore
 from mld.signals.ports import AllMetrics, Metrics
 from mld.signals.watchdog import LoopWatchdog
+from mld.streams.stream_context import (
+    SingleStream,
+    StreamContext,
+    StreamRegistry,
+    WorkerStreams,
+    metrics_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease, Lease
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.retrieval.schema_registry import SchemaRegistry
-    from mld.services.streams.stream_context import Loop
     from mld.signals.model.metric_values import FamilyValues
+    from mld.streams.stream_context import Loop
 
 
 def build(

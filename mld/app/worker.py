@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mld.model.children.consumer_status import ConsumerStatus
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
-    from mld.services.streams.stream_context import WorkerStreams
     from mld.signals.cloudwatch_metrics import CloudWatchMetrics
     from mld.signals.conditions import Conditions
     from mld.signals.metric_store import MetricPush, MetricStore
     from mld.signals.model.metric_values import FamilyValues
     from mld.signals.watchdog import LoopWatchdog
+    from mld.streams.stream_context import WorkerStreams
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from mld.cli.lease_tables import shown_time
 from mld.cli.loading import read_config
 from mld.cli.options import takes_execute, takes_file_and_names, takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.kernel.pages import page_numbers
+from mld.streams.rules.stream_identity import created_at_s
 
 if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess

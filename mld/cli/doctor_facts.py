@@ -28,7 +28,6 @@ from mld.decide.doctor import (
     StreamFacts,
     TableFacts,
 )
-from mld.decide.streams.stream_identity import described_stream
 from mld.errors import CredentialsMissing, MldError, NotFound
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.concurrency import for_each
@@ -38,6 +37,7 @@ from mld.model.leases.lease_item import LEASE_KEY
 from mld.model.leases.table_layout import index_status, my_leases_query
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.fleet.fleet_reader import fleet_items
+from mld.streams.rules.stream_identity import described_stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

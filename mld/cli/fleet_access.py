@@ -21,7 +21,6 @@ from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules
-from mld.decide.streams.stream_identity import stream_to_read
 from mld.errors import NotFound, ResourceMissing
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
@@ -29,8 +28,9 @@ from mld.kernel.model.masking import brief
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
-from mld.services.streams.stream_names import DiscoveredNames, StaticNames
-from mld.services.streams.stream_reader import StreamReader
+from mld.streams.rules.stream_identity import stream_to_read
+from mld.streams.stream_names import DiscoveredNames, StaticNames
+from mld.streams.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
-    from mld.services.streams.stream_names import StreamNames
+    from mld.streams.stream_names import StreamNames
 
 _THREADS = 8
 #: Looks in one failover time.

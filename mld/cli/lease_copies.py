@@ -18,9 +18,9 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.steer_leases import position_as_json
 from mld.cli.tables import print_json
-from mld.decide.streams.stream_identity import created_at_s
 from mld.errors import ConfigError, MalformedData, MoveRefused, NotFound
 from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from mld.streams.rules.stream_identity import created_at_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

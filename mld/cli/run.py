@@ -211,7 +211,7 @@ async def _stream(config: Config, world: RealWorld) -> Stream | None:
     Raises:
         ConfigError: a stream is not one that the Kinesis client could read.
     """
-    from mld.decide.streams.stream_identity import check_regions, stream_to_read
+    from mld.streams.rules.stream_identity import check_regions, stream_to_read
 
     if config.streams is not None:
         check_regions(config.streams.streams, world.region)

@@ -18,9 +18,9 @@ from mld.config.credentials import REGION, parse_chain
 from mld.config.findings import Finding, Severity
 from mld.config.keys import Effect, Key
 from mld.config.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
-from mld.decide.streams.stream_identity import check_regions, stream_to_read
 from mld.errors import ConfigError
 from mld.kernel.model.masking import mask, printable
+from mld.streams.rules.stream_identity import check_regions, stream_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

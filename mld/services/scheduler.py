@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
-    from mld.services.streams.stream_context import WorkerStreams
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
+    from mld.streams.stream_context import WorkerStreams
 
 log = logging.getLogger(__name__)
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.kernel.ports import Clock
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.streams.stream_context import WorkerStreams
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
+    from mld.streams.stream_context import WorkerStreams
 
 log = logging.getLogger(__name__)
 

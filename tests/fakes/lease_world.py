@@ -18,7 +18,6 @@ from mld.kernel.ports import Runtime
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import lease_to_item
 from mld.model.leases.table_layout import Layout, index_creation
-from mld.model.streams.shard import HashRange
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
@@ -31,6 +30,7 @@ from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
+from mld.streams.model.shard import HashRange
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel

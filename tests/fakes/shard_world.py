@@ -23,7 +23,7 @@ from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_existence import StreamExistence, StreamSource
-from mld.services.streams.stream_context import StreamContext, StreamRegistry
+from mld.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run

@@ -12,7 +12,7 @@ from mld.model.fleet.worker_metrics import metrics_from_item, metrics_to_item
 from mld.model.leases.lease_item import is_lease_item, lease_from_item, lease_to_item
 from mld.model.leases.lease_request import HOLDER
 from mld.model.leases.newcomer import NEWCOMER
-from mld.model.streams.shard import HashRange
+from mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 

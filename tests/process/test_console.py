@@ -24,7 +24,7 @@ from mld.cli.console import ConsoleWatch
 from mld.decide.fleet.watching import ExplainRules
 from mld.local.embedded import EmbeddedAws
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
-from mld.model.streams.shard import HashRange, Shard
+from mld.streams.model.shard import HashRange, Shard
 from tests import chromium
 from tests.fakes.lease_world import lease
 from tests.process.daemon import STATUS, Application, shard_id, wait_until

@@ -13,7 +13,7 @@ from mld.decide.retrieval.deaggregate import (
     deaggregate,
     is_aggregated_base64,
 )
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange
 
 RANGES = st.none() | st.tuples(st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY)).map(
     lambda ends: HashRange(min(ends), max(ends))

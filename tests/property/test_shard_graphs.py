@@ -18,7 +18,7 @@ from mld.decide.shards.shardsync import (
 )
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 STREAM = Stream("s")
 SEEDS = st.integers(0, 2**64)

@@ -21,7 +21,7 @@ from mld.errors import MldError, UnservableFleet
 from mld.kernel.model.sequence import Sentinel
 from mld.local.kinesis import KinesisSettings
 from mld.local.kinesis.model import KinesisModel
-from mld.services.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
+from mld.streams.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation

@@ -16,10 +16,10 @@ from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
 from mld.model.leases.table_layout import Layout
-from mld.model.streams.shard import HashRange, Shard
 from mld.services.fleet.fleet_reader import fleet_items
 from mld.services.leases.lease_steering import LeaseSteering
 from mld.services.leases.lease_store import LeaseStore
+from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.court import OPERATOR

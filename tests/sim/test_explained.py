@@ -24,7 +24,7 @@ from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
-from mld.services.streams.stream_reader import StreamReader
+from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.model.fleet.verdict import Explanation
-    from mld.model.streams.shard import Shard
+    from mld.streams.model.shard import Shard
 
 pytestmark = pytest.mark.sim
 

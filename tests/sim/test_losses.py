@@ -9,10 +9,10 @@ import dataclasses
 import pytest
 
 from mld.kernel.model.sequence import Sentinel
-from mld.services.existence_watch import ExistenceWatch
 from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_existence import StreamExistence
+from mld.streams.existence_watch import ExistenceWatch
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import LOSSES, Plan

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion, Explanation
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import HashRange
+    from mld.streams.model.shard import HashRange
 
 #: Of the fleet; half of them at least, once there were so many.
 POINTS = 480

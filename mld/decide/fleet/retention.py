@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mld.decide.fleet.scraped import shard_on_page
 from mld.decide.retrieval.loss import RISK, sentence
-from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
+from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from mld.decide.fleet.scraped import cure_of, has_raised, is_failing, owner_says
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.leases.pausing import paused_by
 from mld.decide.shards.audit import signs_of_recreation
-from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.kernel.model.sequence import Sentinel
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

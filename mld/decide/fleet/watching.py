@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import HashRange, Shard
+    from mld.streams.model.shard import HashRange, Shard
 
 #: Failover times that a window should span, so that gaps and trends are more than a moment's.
 WINDOW_FAILOVERS = 3

@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from mld.decide.leases.pausing import FRESH_S, judge_pause
-from mld.decide.streams.existence import ShardExistence, shard_existence
 from mld.kernel.model.sequence import Sentinel
 from mld.model.leases.containment import NO_FAILURE
 from mld.model.leases.lease_request import SteerVerb
+from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -32,7 +32,7 @@ from hashlib import md5
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.errors import MalformedData
-from mld.model.streams.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
+from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

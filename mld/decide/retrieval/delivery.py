@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.decide.retrieval.schema_frame import FailureCount, FailureKey
     from mld.model.retrieval.record import Batch, KinesisRecord
     from mld.model.retrieval.schema import Catalogue
-    from mld.model.streams.shard import HashRange
+    from mld.streams.model.shard import HashRange
 
 #: Base64 of the first 30 bits of the KPL magic; the sixth character is one of ``g`` to ``v``.
 AGGREGATE_PREFIX = "84maw"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mld.model.retrieval.record import KinesisRecord
-    from mld.model.streams.shard import HashRange
+    from mld.streams.model.shard import HashRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

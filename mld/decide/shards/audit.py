@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.model.streams.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
+from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import Shard
+    from mld.streams.model.shard import Shard
 
 
 def active(leases: Iterable[Lease]) -> tuple[Lease, ...]:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from mld.kernel.model.sequence import Sentinel
 from mld.kernel.model.text import counted
-from mld.model.streams.shard import ChildShard
+from mld.streams.model.shard import ChildShard
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping, Sequence
 
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import Shard
+    from mld.streams.model.shard import Shard
 
 #: One in this many attempts of a worker that may hold no more leases gives this one up when a merge
 #: parent is missing.

@@ -23,7 +23,7 @@ from mld.kernel.model.sequence import (
 )
 from mld.model.leases.lease import Lease
 from mld.model.leases.reading import ReadNote
-from mld.model.streams.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.fleet.worker_page import WorkerPage
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import Shard
+    from mld.streams.model.shard import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.leases.newcomer import NewcomerMark
     from mld.model.leases.reading import LossNote, ReadNote
-    from mld.model.streams.shard import HashRange
+    from mld.streams.model.shard import HashRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

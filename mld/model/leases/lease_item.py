@@ -25,7 +25,6 @@ from mld.model.leases.lease_request import (
 )
 from mld.model.leases.newcomer import NEWCOMER, newcomer_mark_of
 from mld.model.leases.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
-from mld.model.streams.shard import HashRange
 from mld.signals.model.attributes import (
     decimal,
     decimal_of,
@@ -35,6 +34,7 @@ from mld.signals.model.attributes import (
     text_of,
     texts_of,
 )
+from mld.streams.model.shard import HashRange
 
 if TYPE_CHECKING:
     from mld.signals.model.attributes import Item

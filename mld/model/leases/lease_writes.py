@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.model.leases.newcomer import NewcomerMark
     from mld.model.leases.reading import RowNotes
-    from mld.model.streams.shard import HashRange
+    from mld.streams.model.shard import HashRange
 
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from mld.model.streams.shard import ChildShard
+    from mld.streams.model.shard import ChildShard
 
 #: No record of Kinesis is shorter in JSON: the field names and a 56-digit sequence number alone.
 MIN_RECORD_BYTES = 170

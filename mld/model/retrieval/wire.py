@@ -17,7 +17,7 @@ import msgspec
 
 from mld.errors import MalformedData
 from mld.model.retrieval.record import Batch, KinesisRecord
-from mld.model.streams.shard import ChildShard, HashRange
+from mld.streams.model.shard import ChildShard, HashRange
 
 
 class _HashKeyRange(msgspec.Struct, gc=False, rename="pascal"):

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from mld.decide.retrieval.delivery import Delivery, Missing
     from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.model.streams.shard import ChildShard
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.containment import Containment
     from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
     from mld.signals.rules.remedies import FailedCall
+    from mld.streams.model.shard import ChildShard
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_writes import FindNotes
     from mld.model.retrieval.schema import Catalogue
-    from mld.model.streams.shard import HashRange
     from mld.ports.consuming import ChildLauncher, LetterStore
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from mld.services.retrieval.schema_registry import SchemaRegistry
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
-    from mld.services.streams.stream_context import StreamRegistry
+    from mld.streams.model.shard import HashRange
+    from mld.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mld.model.leases.table_layout import Layout
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.tip_reader import TipReader
-    from mld.services.streams.stream_reader import StreamReader
+    from mld.streams.stream_reader import StreamReader
 
 
 async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> FleetItems:

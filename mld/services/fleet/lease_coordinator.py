@@ -8,8 +8,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.errors import AwsError, Denied, NotFound
-from mld.services.existence_watch import ExistenceWatch
 from mld.signals.model.reasons import Reason
+from mld.streams.existence_watch import ExistenceWatch
 
 if TYPE_CHECKING:
     import random

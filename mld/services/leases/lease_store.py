@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.model.leases.lease_request import LeaseRequest
     from mld.model.leases.lease_writes import FindNotes, LeaseWrite
-    from mld.model.streams.shard import HashRange
     from mld.services.leases.lease_scan import UnreadableRows
     from mld.services.leases.newcomer import Newcomer
+    from mld.streams.model.shard import HashRange
 
 log = logging.getLogger(__name__)
 

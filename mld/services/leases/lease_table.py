@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.streams.existence import missing_table, table_identity
 from mld.errors import (
     AwsError,
     InUse,
@@ -25,6 +24,7 @@ from mld.model.leases.table_layout import (
     index_status,
     my_leases_query,
 )
+from mld.streams.rules.existence import missing_table, table_identity
 
 if TYPE_CHECKING:
     from mld.aws.ports import DynamoDb

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.model.leases.containment import PositionRange
-    from mld.model.streams.shard import HashRange
+    from mld.streams.model.shard import HashRange
 
 #: Kinesis answers without records where a shard has few: it looked at a part of it only.
 MOST_READS = 10

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource
-    from mld.services.streams.stream_context import StreamRegistry
+    from mld.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import ChildShard
     from mld.services.leases.lease_store import LeaseStore
     from mld.signals.ports import Metrics
+    from mld.streams.model.shard import ChildShard
 
 log = logging.getLogger(__name__)
 

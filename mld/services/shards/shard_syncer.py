@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import HashRange
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource
     from mld.services.shards.stream_sync import MayWrite
     from mld.signals.ports import Metrics
+    from mld.streams.model.shard import HashRange
 
 log = logging.getLogger(__name__)
 #: A start with leases in the table waits no longer than this for the list that confirms the stream.

@@ -17,15 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld.config.stream import StreamArn
 from mld.decide.shards.shard_end import heirs
-from mld.decide.streams.existence import (
-    ShardExistence,
-    beginnings,
-    has_row_of,
-    is_another_stream,
-    missing_stream,
-    recreated_stream,
-    shard_existence,
-)
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -36,8 +27,17 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.kernel.concurrency import Wakeup
-from mld.services.existence_watch import ExistenceWatch
 from mld.signals.model.reasons import Reason
+from mld.streams.existence_watch import ExistenceWatch
+from mld.streams.rules.existence import (
+    ShardExistence,
+    beginnings,
+    has_row_of,
+    is_another_stream,
+    missing_stream,
+    recreated_stream,
+    shard_existence,
+)
 
 if TYPE_CHECKING:
     import random
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from mld.kernel.model.sequence import InitialPosition
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import ChildShard, Shard
     from mld.services.shards.shard_detector import ShardDetector
     from mld.signals.conditions import Conditions
+    from mld.streams.model.shard import ChildShard, Shard
 
 log = logging.getLogger(__name__)
 

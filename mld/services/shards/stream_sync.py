@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.kernel.ports import Clock
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import Shard
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource
     from mld.signals.model.metrics import CreateLease
     from mld.signals.ports import Metrics
+    from mld.streams.model.shard import Shard
 
 log = logging.getLogger(__name__)
 

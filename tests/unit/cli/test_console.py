@@ -15,7 +15,7 @@ from mld.decide.fleet.watching import ExplainRules
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
-from mld.model.streams.shard import HashRange, Shard
+from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

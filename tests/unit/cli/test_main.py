@@ -670,7 +670,7 @@ def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
         "mld.services.fleet.lease_assigner",
         "mld.services.retrieval.fan_out_publisher",
         "mld.services.retrieval.schema_registry",
-        "mld.services.streams.stream_tracker",
+        "mld.streams.stream_tracker",
     )
     program = f"import sys, mld.cli.run, mld.app; print([m for m in {others} if m in sys.modules])"
     done = subprocess.run(

@@ -37,9 +37,9 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.stream_existence import StreamExistence, StreamSource
-from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
+from mld.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb

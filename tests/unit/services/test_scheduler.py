@@ -32,9 +32,9 @@ from mld.model.leases.lease import HeldLease
 from mld.model.leases.lease_request import LeaseRequest
 from mld.services.leases.lease_renewer import Releases
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
-from mld.services.streams.stream_context import SingleStream
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
+from mld.streams.stream_context import SingleStream
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.lease_world import CountingMetrics, lease

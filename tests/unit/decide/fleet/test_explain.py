@@ -19,7 +19,7 @@ from mld.model.fleet.worker_page import WorkerPage
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest
 from mld.model.leases.newcomer import NewcomerMark
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 from tests.markdown_pages import page

@@ -9,7 +9,7 @@ from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 

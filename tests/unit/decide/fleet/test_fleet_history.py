@@ -7,7 +7,7 @@ from mld.decide.fleet.fleet_history import CHANGES, FORMER_SHARDS, POINTS, SAMPL
 from mld.decide.fleet.watching import ExplainRules
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

@@ -9,8 +9,8 @@ from mld.model.fleet.fleet_snapshot import TipSnapshot
 from mld.model.fleet.verdict import Verdict
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from mld.model.leases.reading import LossNote, ReadNote
-from mld.model.streams.shard import HashRange
 from mld.signals.model.metrics import PassCause
+from mld.streams.model.shard import HashRange
 from tests.fakes.fleet_looks import snapshot as look
 from tests.unit.decide.fleet.test_explain import (
     CRITICAL,

@@ -10,7 +10,7 @@ from mld.decide.leases.steering import SteerWay
 from mld.errors import MoveRefused
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
-from mld.model.streams.shard import HashRange, Shard
+from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease

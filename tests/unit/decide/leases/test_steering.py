@@ -19,7 +19,7 @@ from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedS
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.model.leases.containment import FailureNote, PositionRange
 from mld.model.leases.lease_request import LeaseRequest, SteerVerb
-from mld.model.streams.shard import HashRange, Shard
+from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

@@ -13,7 +13,7 @@ from mld.decide.retrieval.deaggregate import (
     deaggregate,
     is_aggregated_base64,
 )
-from mld.model.streams.shard import HashRange
+from mld.streams.model.shard import HashRange
 
 DATA = Path(__file__).parents[3] / "data"
 VECTORS = json.loads((DATA / "kpl.json").read_text())["deaggregation"]

@@ -14,7 +14,7 @@ from mld.errors import MalformedData
 from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.retrieval.record import Batch
 from mld.model.retrieval.wire import read_batch
-from mld.model.streams.shard import HashRange
+from mld.streams.model.shard import HashRange
 from tests.fakes.aggregate import aggregate
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "kpl.json").read_text())

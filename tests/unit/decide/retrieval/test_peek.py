@@ -5,7 +5,7 @@ from base64 import b64encode
 from mld.decide.retrieval.peek import records_behind
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.retrieval.record import KinesisRecord
-from mld.model.streams.shard import HashRange
+from mld.streams.model.shard import HashRange
 from tests.fakes.aggregate import aggregate
 
 

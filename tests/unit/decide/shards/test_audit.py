@@ -14,7 +14,7 @@ from mld.decide.shards.audit import (
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 TOP = MAX_HASH_KEY
 

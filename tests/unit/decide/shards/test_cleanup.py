@@ -18,7 +18,7 @@ from mld.kernel.model.sequence import (
     ExtendedSequenceNumber,
 )
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import HashRange, Shard
+from mld.streams.model.shard import HashRange, Shard
 
 
 def lease(checkpoint):

@@ -15,7 +15,7 @@ from mld.decide.shards.shard_end import (
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import ChildShard, HashRange, Shard
+from mld.streams.model.shard import ChildShard, HashRange, Shard
 
 ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)
 

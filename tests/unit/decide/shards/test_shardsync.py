@@ -25,7 +25,7 @@ from mld.kernel.model.sequence import (
     Sentinel,
 )
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "shard_sync.json").read_text())
 STREAM = Stream("s")

@@ -4,8 +4,8 @@ import pytest
 
 from mld.config.config import StreamConfig
 from mld.config.stream import Stream
-from mld.decide.streams.stream_identity import stream_to_read
 from mld.errors import ConfigError
+from mld.streams.rules.stream_identity import stream_to_read
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

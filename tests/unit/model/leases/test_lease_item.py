@@ -6,7 +6,7 @@ from mld.errors import MalformedData
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.leases.lease import Lease
 from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item, lease_to_item
-from mld.model.streams.shard import HashRange
+from mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import lease
 
 MINIMAL = {

@@ -21,7 +21,7 @@ from mld.model.leases.lease_writes import (
     renewal,
     taking,
 )
-from mld.model.streams.shard import HashRange
+from mld.streams.model.shard import HashRange
 from tests.fakes.clock import FakeClock
 from tests.fakes.lease_world import TABLE, World, lease
 

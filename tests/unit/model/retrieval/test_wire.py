@@ -16,7 +16,7 @@ from mld.model.retrieval.wire import (
     read_batch,
     read_event,
 )
-from mld.model.streams.shard import ChildShard, HashRange
+from mld.streams.model.shard import ChildShard, HashRange
 
 CHILD = {
     "ShardId": "shardId-2",

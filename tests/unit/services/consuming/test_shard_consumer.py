@@ -26,8 +26,8 @@ from mld.errors import (
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.leases.lease import Lease
-from mld.model.streams.shard import HashRange
 from mld.services.consuming.shard_consumer import EndNotCheckpointed
+from mld.streams.model.shard import HashRange
 from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate

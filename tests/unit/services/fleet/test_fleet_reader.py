@@ -13,7 +13,7 @@ from mld.model.leases.lease_move import staged
 from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.shards.tip_reader import TipReader
-from mld.services.streams.stream_reader import StreamReader
+from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import legacy, migration, status
 from tests.fakes.lease_rows import single

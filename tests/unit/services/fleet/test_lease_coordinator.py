@@ -13,7 +13,6 @@ from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Denied, ResourceMissing, Throttled
 from mld.kernel.ports import Runtime
-from mld.services.existence_watch import GIVE_UP_S, WANTED_S
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.lease_coordinator import (
     LAST_LOOK_PAUSE_S,
@@ -23,6 +22,7 @@ from mld.services.fleet.lease_coordinator import (
 from mld.services.leases.lease_taker import LeaseTaker
 from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics
+from mld.streams.existence_watch import GIVE_UP_S, WANTED_S
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

@@ -14,8 +14,8 @@ from mld.errors import (
 )
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.model.leases.lease_item import lease_from_item
-from mld.model.streams.shard import HashRange
 from mld.services.leases.lease_scan import MAX_SEGMENTS, segments_for
+from mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import TABLE, World, lease, on_table_with
 from tests.sim.loop import run
 

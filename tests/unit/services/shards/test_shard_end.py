@@ -5,7 +5,7 @@ import pytest
 from mld.config.stream import Stream
 from mld.errors import BlockedOnParent, InvalidShardEnd
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
-from mld.model.streams.shard import MAX_HASH_KEY, ChildShard, HashRange
+from mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange
 from tests.fakes.shard_world import HALF, ShardWorld, position, shard_id, simulated
 
 LOWER = ChildShard(shard_id(1), (shard_id(0),), HashRange(0, HALF - 1))

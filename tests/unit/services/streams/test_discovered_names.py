@@ -8,11 +8,11 @@ import random
 import pytest
 
 from mld.config.stream_list import ListedStream, NamePattern, StreamSelection
-from mld.decide.streams.stream_list import FoundStreams
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
-from mld.services.streams import stream_names
-from mld.services.streams.stream_names import ATTEMPTS, DiscoveredNames
+from mld.streams import stream_names
+from mld.streams.rules.stream_list import FoundStreams
+from mld.streams.stream_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.config.stream_list import ListedStream
-from mld.decide.streams.existence import DELETING
-from mld.decide.streams.stream_identity import described_stream, resolved_stream
-from mld.decide.streams.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
 from mld.kernel.pages import page_numbers
 from mld.kernel.rules.backoff import backoff_s
+from mld.streams.rules.existence import DELETING
+from mld.streams.rules.stream_identity import described_stream, resolved_stream
+from mld.streams.rules.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 
 if TYPE_CHECKING:
     import random
@@ -72,7 +72,7 @@ class DiscoveredNames:
     """A source of streams, see ``StreamNames``: those of the file, and those that meet its rule.
 
     A worker asks for the whole list at each look. Tags are remembered, and asked for again as
-    :func:`mld.decide.streams.stream_list.tags_to_ask` says.
+    :func:`mld.streams.rules.stream_list.tags_to_ask` says.
 
     Args:
         fixed: always there; a stream that has the name of one of them is not added again.

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from mld.config.stream import Stream
 from mld.config.stream_list import may_be
-from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
 from mld.kernel.concurrency import Wakeup, for_each
-from mld.services.streams.stream_context import ContextLoops
 from mld.signals.model.reasons import Reason
+from mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
+from mld.streams.stream_context import ContextLoops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.config.stream_list import ListedStream
     from mld.model.leases.lease import Lease
-    from mld.services.streams.stream_context import Loop, StreamContext, TrackerParts
+    from mld.streams.stream_context import Loop, StreamContext, TrackerParts
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import pytest
 
 from mld.config.stream import Stream
 from mld.errors import LeaseLost
-from mld.services.streams.stream_context import StreamContext, StreamRegistry, metrics_of
 from mld.signals.model.metrics import RECORDS_PROCESSED
 from mld.signals.ports import AllMetrics
+from mld.streams.stream_context import StreamContext, StreamRegistry, metrics_of
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import ShardWorld, simulated
 from tests.unit.services.consumer_world import RecordedMetrics

@@ -12,9 +12,9 @@ import pytest
 
 from mld.errors import LimitExceeded, MalformedData, ResourceMissing
 from mld.kernel.concurrency import Wakeup
-from mld.services.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
+from mld.streams.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated
 

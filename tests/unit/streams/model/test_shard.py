@@ -3,7 +3,7 @@
 import pytest
 
 from mld.errors import MalformedData
-from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 ENTRY = {
     "ShardId": "shardId-000000000003",

@@ -11,7 +11,7 @@ from mld.config.properties import parse
 from mld.config.stream import Stream
 from mld.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
 from mld.errors import Denied, Throttled, UnknownOutcome
-from mld.services.streams.former_streams import FormerStreams
+from mld.streams.former_streams import FormerStreams
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics
 from tests.fakes.shard_world import simulated

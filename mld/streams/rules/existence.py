@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.model.leases.lease import Lease
-    from mld.model.streams.shard import Shard
+    from mld.streams.model.shard import Shard
 
 #: Status of a stream or table that is being deleted.
 DELETING = "DELETING"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.streams.existence import (
+from mld.streams.model.shard import HashRange, Shard
+from mld.streams.rules.existence import (
     ShardExistence,
     beginnings,
     is_another_stream,
@@ -13,7 +14,6 @@ from mld.decide.streams.existence import (
     recreated_stream,
     shard_existence,
 )
-from mld.model.streams.shard import HashRange, Shard
 
 
 def shard(number, start="100"):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from mld.config.stream import Stream
 from mld.config.stream_list import may_be
-from mld.decide.streams.existence import missing_stream, recreated_stream
-from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream
 from mld.errors import MalformedData, MldError, NotFound
 from mld.kernel.concurrency import for_each
 from mld.model.fleet.fleet_snapshot import StreamSnapshot
 from mld.services.shards.shard_detector import ShardDetector
-from mld.services.streams.stream_names import StreamResolver
 from mld.signals.rules.remedies import failed_reading
+from mld.streams.rules.existence import missing_stream, recreated_stream
+from mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream
+from mld.streams.stream_names import StreamResolver
 
 if TYPE_CHECKING:
     import random
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
-    from mld.services.streams.stream_names import StreamNames
+    from mld.streams.stream_names import StreamNames
 
 #: A look at the streams is good for so long, unless a fresh one is asked for; of more streams for a
 #: second each, since DescribeStreamSummary has twenty calls a second in an account.

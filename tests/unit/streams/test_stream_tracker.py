@@ -18,8 +18,8 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.local.kinesis.faults import KinesisFault
-from mld.services.streams import stream_names
 from mld.signals.model.reasons import Reason
+from mld.streams import stream_names
 from tests.fakes.shard_world import simulated
 from tests.unit.services.streams.streams_world import (
     ACCOUNT,

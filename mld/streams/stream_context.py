@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.model.sequence import InitialPosition
     from mld.model.leases.lease import Lease
-    from mld.services.existence_watch import ExistenceWatch
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.shards.shard_syncer import ShardSyncer
     from mld.services.shards.stream_existence import StreamExistence, StreamSource
-    from mld.services.streams.stream_names import StreamNames, StreamResolver
     from mld.signals.conditions import Conditions
     from mld.signals.model.metrics import Metric
+    from mld.streams.existence_watch import ExistenceWatch
+    from mld.streams.stream_names import StreamNames, StreamResolver
 
     #: Name and coroutine function of a service loop.
     Loop = tuple[str, Callable[[], Coroutine[Any, Any, None]]]

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from mld.config.stream import Stream
 from mld.config.stream_list import FormerStrategy, may_be
-from mld.decide.streams.stream_identity import arn_of
-from mld.decide.streams.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 from mld.errors import MalformedData, MldError, NotFound
 from mld.kernel.model.text import counted
 from mld.signals.model.metrics import (
@@ -24,15 +22,17 @@ from mld.signals.model.metrics import (
     NON_EXISTING_STREAMS,
     STREAMS_PENDING_DELETION,
 )
+from mld.streams.rules.stream_identity import arn_of
+from mld.streams.rules.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
-    from mld.services.streams.stream_context import TrackerParts
-    from mld.services.streams.stream_tracker import StreamTracker
     from mld.signals.ports import Metrics
+    from mld.streams.stream_context import TrackerParts
+    from mld.streams.stream_tracker import StreamTracker
 
 log = logging.getLogger(__name__)
 

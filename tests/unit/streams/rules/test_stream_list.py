@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mld.config.stream_list import FormerStrategy, StreamSelection
-from mld.decide.streams import stream_list
-from mld.decide.streams.stream_list import (
+from mld.streams.rules import stream_list
+from mld.streams.rules.stream_list import (
     LOOK_S,
     FoundStreams,
     KnownTags,

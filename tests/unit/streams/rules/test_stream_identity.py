@@ -6,7 +6,8 @@ import pytest
 
 from mld.config.stream import Stream, StreamArn
 from mld.config.stream_list import ListedStream
-from mld.decide.streams.stream_identity import (
+from mld.errors import ConfigError, MalformedData
+from mld.streams.rules.stream_identity import (
     arn_of,
     check_regions,
     created_at_s,
@@ -16,7 +17,6 @@ from mld.decide.streams.stream_identity import (
     is_of_later_stream,
     resolved_stream,
 )
-from mld.errors import ConfigError, MalformedData
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/s"
