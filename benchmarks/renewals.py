@@ -22,14 +22,14 @@ from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.aws.kinesis import BotocoreKinesis
 from mld.config.config import LeaseConfig
 from mld.config.credentials import CredentialChain, CredentialSource, CredentialStep
-from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import AwsError
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.model.leases.lease import Lease
-from mld.services.leases.lease_renewer import LeaseRenewer
-from mld.services.leases.lease_store import LeaseStore
+from mld.leases.lease_renewer import LeaseRenewer
+from mld.leases.lease_store import LeaseStore
+from mld.leases.model.lease import Lease
+from mld.leases.rules.renewal import calm_periods_s
 from mld.signals.ports import AllMetrics
 from mld.streams.model.shard import HashRange
 

@@ -12,7 +12,7 @@ from mld.config.config import KEYS
 from mld.config.spark import keys
 from mld.decide.children import lifecycle
 from mld.decide.fleet import client_version, leader_lock, table_migration
-from mld.decide.leases import lease_life
+from mld.leases.rules import lease_life
 from mld.model.fleet.verdict import Verdict
 from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
+from mld.leases.lease_discoverer import LeaseDiscoverer
+from mld.leases.lease_renewer import LeaseRenewer
+from mld.leases.lease_scan import UnreadableRows, every
+from mld.leases.lease_store import LeaseStore
+from mld.leases.lease_taker import LeaseTaker
+from mld.leases.newcomer import Newcomer
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
 from mld.services.fleet.leader_elector import LeaderElector
 from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
-from mld.services.leases.lease_discoverer import LeaseDiscoverer
-from mld.services.leases.lease_renewer import LeaseRenewer
-from mld.services.leases.lease_scan import UnreadableRows, every
-from mld.services.leases.lease_store import LeaseStore
-from mld.services.leases.lease_taker import LeaseTaker
-from mld.services.leases.newcomer import Newcomer
 from mld.signals.conditions import FailingCondition
 from mld.signals.model.reasons import Reason
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mld.aws.ports import DynamoDb
     from mld.config.config import Config
     from mld.kernel.ports import Runtime
-    from mld.model.leases.lease import Lease
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.model.lease import Lease
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.fleet.own_process import OwnProcess
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         WorkerMetricsReader,
         WorkerMetricsReporter,
     )
-    from mld.services.leases.lease_scan import TableScan
     from mld.signals.conditions import Conditions
 
 

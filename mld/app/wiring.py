@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.model.sequence import InitialPosition
-    from mld.model.leases.lease import HeldLease, Lease
+    from mld.leases.model.lease import HeldLease, Lease
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.retrieval.schema_registry import SchemaRegistry
     from mld.signals.model.metric_values import FamilyValues

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld import __version__
-from mld.decide.leases.deleted_row import creating_command
-from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import (
     TABLE_SILENT_INTERVALS,
@@ -15,6 +13,8 @@ from mld.decide.readiness import (
     WorkerSnapshot,
     readiness,
 )
+from mld.leases.rules.deleted_row import creating_command
+from mld.leases.rules.lease_report import left_free, told_free
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports

@@ -27,7 +27,7 @@ from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError, LetterRefused, MalformedData
 from mld.kernel.model.masking import printable
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.leases.containment import PositionRange
+from mld.leases.model.containment import PositionRange
 from mld.services.retrieval.record_peek import read_range
 from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, ShutdownRequested
 

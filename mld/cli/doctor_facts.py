@@ -32,9 +32,9 @@ from mld.errors import CredentialsMissing, MldError, NotFound
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON
+from mld.leases.model.lease_item import LEASE_KEY
+from mld.leases.model.table_layout import index_status, my_leases_query
 from mld.model.fleet.state_history import ClientVersion
-from mld.model.leases.lease_item import LEASE_KEY
-from mld.model.leases.table_layout import index_status, my_leases_query
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.fleet.fleet_reader import fleet_items
 from mld.streams.rules.stream_identity import described_stream

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from mld.decide.fleet.fleet_events import FleetEvent
     from mld.decide.fleet.fleet_workers import WorkerState
     from mld.decide.fleet.lease_list import ListedLease
+    from mld.leases.model.lease_request import LeaseRequest
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion, Explanation
     from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
-    from mld.model.leases.lease_request import LeaseRequest
 
 #: Of the JSON: a key never changes its meaning within one, others may be added.
 VERSION = 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 
 @click.command("export")

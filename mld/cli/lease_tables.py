@@ -11,21 +11,21 @@ import click
 
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.decide.fleet.lease_list import matches
-from mld.decide.leases.lease_report import group_leases, left_free, told_free
 from mld.kernel.model.masking import printable
+from mld.leases.model.containment import skipped_behind
+from mld.leases.model.lease_request import SteerVerb
+from mld.leases.rules.lease_report import group_leases, left_free, told_free
 from mld.model.fleet.verdict import VerdictSeverity
-from mld.model.leases.containment import skipped_behind
-from mld.model.leases.lease_request import SteerVerb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mld.decide.fleet.fleet_events import FleetEvent
     from mld.decide.fleet.lease_list import ListedLease
-    from mld.decide.leases.lease_report import Grouping
+    from mld.leases.model.lease_request import LeaseRequest
+    from mld.leases.rules.lease_report import Grouping
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Explanation
-    from mld.model.leases.lease_request import LeaseRequest
 
 COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 

@@ -22,8 +22,8 @@ from mld.cli.tables import print_json
 from mld.cli.watch_leases import watch
 from mld.cli.withdraw_leases import withdraw
 from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
-from mld.decide.leases.lease_report import Grouping
 from mld.kernel.model.masking import printable
+from mld.leases.rules.lease_report import Grouping
 
 
 @click.group("leases", cls=SuggestingGroup)

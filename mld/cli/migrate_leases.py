@@ -27,7 +27,7 @@ from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, mo
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.model.masking import mask, printable
-from mld.model.leases.lease_move import RowKind
+from mld.leases.model.lease_move import RowKind
 from mld.services.leases.lease_migration import LeaseMigration
 from mld.streams.rules.stream_identity import created_at_s, epoch_of
 

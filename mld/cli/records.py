@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
     from mld.decide.retrieval.peek import PeekedRecord
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 _MOST = 1000
 

@@ -17,12 +17,12 @@ from mld.cli.options import takes_file_and_names
 from mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
 from mld.config.child_command import spark_command
 from mld.decide.fleet.watching import Snapshots
-from mld.decide.leases.lineage import missing_rows, plan_lineage
-from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.leases.lease_request import SteerVerb
+from mld.leases.model.lease_request import SteerVerb
+from mld.leases.rules.lineage import missing_rows, plan_lineage
+from mld.leases.rules.steering import SteerWay, plan_step
 from mld.services.retrieval.position_search import FoundPosition, PositionSearch
 from mld.services.shards.tip_reader import TipReader
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
     from mld.config.stream import Stream
-    from mld.decide.leases.steering import SteerStep
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
+    from mld.leases.rules.steering import SteerStep
 
 _AT_ONCE = 8
 

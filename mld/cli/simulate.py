@@ -16,9 +16,9 @@ import click
 
 from mld.cli.arguments import Finite, WholeNumber, require_writable
 from mld.config.config import LeaseConfig
-from mld.decide.leases.renewal import most_renewable
 from mld.errors import ConfigError
 from mld.kernel.model.masking import brief
+from mld.leases.rules.renewal import most_renewable
 from mld.simulate.fleet import SimulatedFleet, outcome_of
 from mld.simulate.profile import ProfileName
 from mld.simulate.scenario import (

@@ -21,22 +21,22 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_execute, takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.decide.fleet.watching import Snapshots
-from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import ConfigError, MldError, MoveRefused
 from mld.kernel.adapters.system import RandomIds
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.masking import printable
 from mld.kernel.model.text import counted
-from mld.model.leases.lease_request import LeaseRequest, SteerVerb
-from mld.services.leases.lease_steering import SHIELD_S, LeaseSteering
+from mld.leases.lease_steering import SHIELD_S, LeaseSteering
+from mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from mld.leases.rules.steering import SteerWay, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
-    from mld.decide.leases.steering import SteerStep
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
+    from mld.leases.rules.steering import SteerStep
 
 _AT_ONCE = 8
 #: A request is void after so long, if its command could not take it back.

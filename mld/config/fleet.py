@@ -23,7 +23,7 @@ from mld.config.keys import (
     text,
 )
 from mld.config.values import parse_duration
-from mld.model.leases.table_layout import Layout
+from mld.leases.model.table_layout import Layout
 
 #: Share of the failover time after which others may take the leader lock, unless the file says
 #: otherwise. Followers look as often as a leader sends heartbeats, so a dead leader is replaced

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from mld.config.config import RetrievalMode
 from mld.config.stream import partition_of
 from mld.config.stream_list import is_regular
-from mld.model.leases.table_layout import LEASE_OWNER_INDEX
+from mld.leases.model.table_layout import LEASE_OWNER_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

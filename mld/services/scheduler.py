@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.decide.fleet.assignment.leaving import notice_s
-from mld.decide.leases.pausing import is_paused
-from mld.decide.leases.steering import due_request
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.kernel.model.text import counted
+from mld.leases.rules.pausing import is_paused
+from mld.leases.rules.steering import due_request
 from mld.services.worker_start import WorkerStart
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mld.config.config import Config
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import HeldLease
+    from mld.leases.model.lease import HeldLease
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from mld.decide.fleet.assignment.planning import MoveKind
-from mld.decide.leases.taking import Sighting, look
+from mld.leases.rules.taking import Sighting, look
 from mld.simulate.profile import METRICS_EXPIRY_S
 from mld.simulate.worker import AssignedWorker, JavaMove
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 
 #: reBalanceThresholdPercentage and dampeningPercentage, and a utilization that is too much.

@@ -11,9 +11,9 @@ from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
 from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.assignment.planning import plan_assignment
-from mld.decide.leases import discovery
-from mld.decide.leases.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
-from mld.decide.leases.taking import NEVER, Sighting
+from mld.leases.rules import discovery
+from mld.leases.rules.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
+from mld.leases.rules.taking import NEVER, Sighting
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.simulate.worker import AssignedWorker
 

@@ -15,8 +15,8 @@ from mld.config.config import LeaseConfig
 from mld.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
 from mld.decide.fleet.assignment import looks
 from mld.decide.fleet.leader_lock import LockTiming
-from mld.decide.leases import discovery
-from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
+from mld.leases.rules import discovery
+from mld.leases.rules.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 
 if TYPE_CHECKING:
     from mld.simulate.scenario import Scenario

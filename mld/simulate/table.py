@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from mld.leases.model.lease import Lease
 from mld.model.fleet.entities import LockItem
-from mld.model.leases.lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

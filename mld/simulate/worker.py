@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mld.decide.fleet.assignment.planning import MoveKind
 from mld.decide.fleet.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
-from mld.decide.leases.taking import Sighting, TakeLimits, look, plan_taking
+from mld.leases.rules.taking import Sighting, TakeLimits, look, plan_taking
 from mld.simulate.profile import JAVA_ELECTION_S
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mld.decide.fleet.assignment.planning import LeaseMove
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.simulate.profile import Profile
     from mld.simulate.readings import Events, Reading, Readings
     from mld.simulate.scenario import Scenario

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mld.config.stream_list import StreamList
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.model.sequence import InitialPosition
-    from mld.model.leases.lease import Lease
-    from mld.services.leases.lease_store import LeaseStore
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.shards.shard_syncer import ShardSyncer
     from mld.services.shards.stream_existence import StreamExistence, StreamSource

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.config.stream_list import ListedStream
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.streams.stream_context import Loop, StreamContext, TrackerParts
 
 log = logging.getLogger(__name__)

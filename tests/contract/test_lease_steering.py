@@ -11,22 +11,22 @@ import pytest
 
 from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.config.config import LeaseConfig
-from mld.decide.leases.steering import SteerStep, SteerWay
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.leases.containment import NO_FAILURE, FailureNote, PositionRange
-from mld.model.leases.lease_item import lease_to_item
-from mld.model.leases.lease_request import LeaseRequest
-from mld.services.leases.lease_steering import LeaseSteering
-from mld.services.leases.lease_store import LeaseStore
+from mld.leases.lease_steering import LeaseSteering
+from mld.leases.lease_store import LeaseStore
+from mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
+from mld.leases.model.lease_item import lease_to_item
+from mld.leases.model.lease_request import LeaseRequest
+from mld.leases.rules.steering import SteerStep, SteerWay
 from tests.contract.targets import client_for
 from tests.fakes.lease_world import lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
     Test = Callable[["Table"], Coroutine[Any, Any, None]]
     OnTable = Callable[[Test], None]

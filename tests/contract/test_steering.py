@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.leases.containment import FailureNote, PositionRange
-from mld.model.leases.lease import Lease
-from mld.model.leases.lease_item import LEASE_KEY, lease_from_item, lease_to_item
-from mld.model.leases.lease_request import LeaseRequest, SteerVerb
-from mld.model.leases.lease_writes import containing, renewal
-from mld.model.leases.steering_writes import (
+from mld.leases.model.containment import FailureNote, PositionRange
+from mld.leases.model.lease import Lease
+from mld.leases.model.lease_item import LEASE_KEY, lease_from_item, lease_to_item
+from mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from mld.leases.model.lease_writes import containing, renewal
+from mld.leases.model.steering_writes import (
     carrying_out,
     creating_at_rest,
     deleting_at_rest,

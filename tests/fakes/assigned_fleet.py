@@ -20,9 +20,9 @@ from mld.decide.fleet.assignment.planning import (
     plan_assignment,
 )
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
+from mld.leases.model.lease import Lease
 from mld.model.fleet.worker_life import FailedLife, Instance
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.leases.lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,7 @@ from mld.model.fleet.fleet_snapshot import FleetSnapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 PROPERTIES = """executableName=app.py
 applicationName=app

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.leases.lease_item import item_key, lease_to_item
-from mld.model.leases.lease_move import comparable
+from mld.leases.model.lease_item import item_key, lease_to_item
+from mld.leases.model.lease_move import comparable
 from tests.fakes.lease_world import lease
 
 if TYPE_CHECKING:

@@ -15,19 +15,19 @@ from mld.decide.fleet.client_version import Mode
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.kernel.ports import Runtime
-from mld.model.leases.lease import Lease
-from mld.model.leases.lease_item import lease_to_item
-from mld.model.leases.table_layout import Layout, index_creation
+from mld.leases.lease_renewer import LeaseRenewer
+from mld.leases.lease_scan import UnreadableRows
+from mld.leases.lease_store import LeaseStore
+from mld.leases.lease_taker import LeaseTaker
+from mld.leases.model.lease import Lease
+from mld.leases.model.lease_item import lease_to_item
+from mld.leases.model.table_layout import Layout, index_creation
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
 from mld.services.fleet.leader_elector import LeaderElector
 from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
 from mld.services.fleet.own_process import OwnProcess
-from mld.services.leases.lease_renewer import LeaseRenewer
-from mld.services.leases.lease_scan import UnreadableRows
-from mld.services.leases.lease_store import LeaseStore
-from mld.services.leases.lease_taker import LeaseTaker
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
 from mld.streams.model.shard import HashRange

@@ -31,7 +31,7 @@ from tests.sim.loop import run
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 HALF = 2**127
 #: A checkpoint of a shard that is being read.

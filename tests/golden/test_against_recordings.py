@@ -9,10 +9,10 @@ import pytest
 
 from mld.config.build import build_config
 from mld.errors import ConfigError
-from mld.model.leases.lease_item import STREAM_MARK
-from mld.model.leases.lease_request import HOLDER
-from mld.model.leases.newcomer import NEWCOMER
-from mld.model.leases.reading import READ_UNTIL
+from mld.leases.model.lease_item import STREAM_MARK
+from mld.leases.model.lease_request import HOLDER
+from mld.leases.model.newcomer import NEWCOMER
+from mld.leases.model.reading import READ_UNTIL
 from protocol import transcripts
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.golden.replay import DATA, ONLY_3X, TABLES, Recording, ReplayWorld

@@ -10,18 +10,16 @@ from pathlib import Path
 
 from mld.errors import ConditionFailed
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.fleet.entities import heartbeat_attributes, lock_from_item
-from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
-from mld.model.leases.lease_item import lease_from_item
-from mld.model.leases.lease_request import HOLDER
-from mld.model.leases.lease_writes import (
+from mld.leases.model.lease_item import lease_from_item
+from mld.leases.model.lease_request import HOLDER
+from mld.leases.model.lease_writes import (
     assigning,
     checkpointing,
     children_update,
     hand_off_start,
     renewal,
 )
-from mld.model.leases.table_layout import (
+from mld.leases.model.table_layout import (
     Place,
     change,
     creation,
@@ -30,6 +28,8 @@ from mld.model.leases.table_layout import (
     my_leases_query,
     upsert,
 )
+from mld.model.fleet.entities import heartbeat_attributes, lock_from_item
+from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.golden.test_lease_items import written_by_us
 

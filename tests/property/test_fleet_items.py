@@ -3,6 +3,15 @@
 from hypothesis import given, strategies as st
 
 from mld.kernel.model.sequence import ExtendedSequenceNumber
+from mld.leases.model.lease_item import lease_from_item, lease_to_item
+from mld.leases.model.lease_writes import (
+    assigning,
+    checkpointing,
+    hand_off_start,
+    releasing,
+    renewal,
+    taking,
+)
 from mld.model.fleet.entities import LockItem, lock_from_item, lock_to_item
 from mld.model.fleet.state_history import (
     ClientVersion,
@@ -12,15 +21,6 @@ from mld.model.fleet.state_history import (
     migration_to_item,
 )
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
-from mld.model.leases.lease_item import lease_from_item, lease_to_item
-from mld.model.leases.lease_writes import (
-    assigning,
-    checkpointing,
-    hand_off_start,
-    releasing,
-    renewal,
-    taking,
-)
 from tests.fakes.clock import FakeClock
 from tests.fakes.items import checked_item
 from tests.fakes.lease_world import TABLE, World, lease

@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 
 from mld.decide.fleet.foreign_rows import foreign_rows
 from mld.decide.leases.lease_migration import plan_move
-from mld.model.leases.lease_item import is_lease_item, item_key
-from mld.model.leases.lease_move import RowKind, RowName, contents
+from mld.leases.model.lease_item import is_lease_item, item_key
+from mld.leases.model.lease_move import RowKind, RowName, contents
 from tests.fakes.lease_rows import FULL, LEADER, METRICS, ORDERS, Rows, multi, single
 
 OPTIONAL = sorted(FULL.keys() - {"leaseCounter", "ownerSwitchesSinceCheckpoint"})

@@ -17,7 +17,7 @@ from mld.decide.shards.shardsync import (
     unexpected_children,
 )
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 STREAM = Stream("s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.model.leases.lease_request import PAUSED_UNTIL
+from mld.leases.model.lease_request import PAUSED_UNTIL
 from protocol.messages import (
     CheckpointResult,
     Initialize,

@@ -15,10 +15,10 @@ from typing import Any
 from mld import app
 from mld.config.config import Config
 from mld.config.stream import Stream
-from mld.decide.leases.newcomers import MOST_WAIT_S
-from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
 from mld.kernel.model.sequence import Sentinel
+from mld.leases.rules.newcomers import MOST_WAIT_S
+from mld.leases.rules.renewal import calm_periods_s
 from mld.local.kinesis import KinesisSettings
 from mld.local.kinesis.model import KinesisModel
 from mld.streams.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet.watching import Snapshots
-from mld.decide.leases.lineage import missing_rows, plan_lineage
-from mld.decide.leases.steering import SteerWay, plan_step
 from mld.errors import AwsError, MalformedData
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.leases.lease_steering import LeaseSteering
+from mld.leases.lease_store import LeaseStore
+from mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from mld.leases.model.table_layout import Layout
+from mld.leases.rules.lineage import missing_rows, plan_lineage
+from mld.leases.rules.steering import SteerWay, plan_step
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
-from mld.model.leases.lease_request import LeaseRequest, SteerVerb
-from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import fleet_items
-from mld.services.leases.lease_steering import LeaseSteering
-from mld.services.leases.lease_store import LeaseStore
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -29,8 +29,8 @@ from tests.sim.ports import SimClock, ThroughGate
 from tests.sim.rows import short
 
 if TYPE_CHECKING:
-    from mld.decide.leases.steering import SteerStep
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
+    from mld.leases.rules.steering import SteerStep
     from tests.sim.fleet import Fleet
     from tests.sim.stream import SimStream
 

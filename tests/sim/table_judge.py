@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.leases.lease_request import STEERED
+from mld.leases.model.lease_request import STEERED
 from tests.sim.court import OPERATOR, Handover
 from tests.sim.request_judge import RequestJudge
 from tests.sim.rows import (

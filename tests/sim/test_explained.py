@@ -16,13 +16,13 @@ from mld.decide.fleet.explain import explain
 from mld.decide.fleet.fleet_events import FleetEvent, FleetEventKind, fleet_events
 from mld.decide.fleet.watching import ExplainRules
 from mld.errors import MldError
+from mld.leases.lease_store import LeaseStore
+from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
+from mld.leases.model.table_layout import Layout
 from mld.model.fleet.entities import FAILED_LIFE
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
-from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
-from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import FleetReader
-from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.tip_reader import TipReader
 from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds

@@ -13,19 +13,19 @@ from mld.decide.fleet.assignment.looks import FleetMemory
 from mld.decide.fleet.crash_loop import CrashLoop
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
-from mld.decide.leases.lineage import plan_lineage
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.leases import lease_store
+from mld.leases.lease_steering import LeaseSteering
+from mld.leases.lease_store import LeaseStore
+from mld.leases.model.lease_request import SteerVerb
+from mld.leases.model.lease_writes import taking
+from mld.leases.rules.lineage import plan_lineage
 from mld.model.fleet.worker_life import FailedLife, failed_life_to_item
-from mld.model.leases.lease_request import SteerVerb
-from mld.model.leases.lease_writes import taking
 from mld.services import scheduler
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
-from mld.services.leases import lease_store
-from mld.services.leases.lease_steering import LeaseSteering
-from mld.services.leases.lease_store import LeaseStore
 from mld.services.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim import steering

@@ -58,20 +58,20 @@ def test_the_layers_hold(copy):
 
 #: Module, import that is planted in it, who must not import what.
 VIOLATIONS = [
-    ("mld.model.leases.lease", "mld.kernel.ports", "mld.model", "mld.ports"),
-    ("mld.decide.leases.taking", "asyncio", "mld.decide", "asyncio"),
-    ("mld.decide.leases.taking", "mld.kernel.concurrency", "mld.decide", "mld.services"),
-    ("mld.services.leases.lease_taker", "mld.aws.clients", "mld.services", "mld.adapters"),
+    ("mld.leases.model.lease", "mld.kernel.ports", "mld.model", "mld.ports"),
+    ("mld.leases.rules.taking", "asyncio", "mld.decide", "asyncio"),
+    ("mld.leases.rules.taking", "mld.kernel.concurrency", "mld.decide", "mld.services"),
+    ("mld.leases.lease_taker", "mld.aws.clients", "mld.services", "mld.adapters"),
     (
-        "mld.services.leases.lease_scan",
+        "mld.leases.lease_scan",
         "mld.services.fleet.fleet_state",
         "mld.services.leases",
         "mld.services.fleet",
     ),
     ("mld.aws.clients", "mld.app", "mld.adapters", "mld.app"),
     ("mld.config.spark.settings", "mld.spark.config", "mld.model", "mld.spark"),
-    ("mld.model.leases.lease", "protocol.codec", "mld.model", "protocol"),
-    ("mld.errors", "mld.model.leases.lease", "mld.errors", "mld.model"),
+    ("mld.leases.model.lease", "protocol.codec", "mld.model", "protocol"),
+    ("mld.errors", "mld.leases.model.lease", "mld.errors", "mld.model"),
     ("mld.simulate.fleet", "mld.kernel.concurrency", "mld.simulate", "mld.services"),
     ("mld.simulate.fleet", "time", "mld.simulate", "time"),
     ("mld.app.wiring", "mld.spark.host", "mld.app", "mld.spark"),
@@ -132,7 +132,7 @@ def imported():
 
 def test_no_imports_run_in_a_circle(imported):
     order = list(graphlib.TopologicalSorter(imported).static_order())
-    assert order.index("mld.services.leases.lease_store") < order.index("mld.app.leases")
+    assert order.index("mld.leases.lease_store") < order.index("mld.app.leases")
 
 
 def test_leases_name_nothing_of_the_fleet_for_type_checkers_either(imported):
@@ -153,8 +153,8 @@ def test_no_more_imports_run_upward_between_rooms():
 
 
 def test_an_import_upward_is_seen():
-    planted = ("mld.model.leases.lease", "mld.services.scheduler")
-    edges = {planted, ("mld.services.scheduler", "mld.model.leases.lease")}
+    planted = ("mld.leases.model.lease", "mld.services.scheduler")
+    edges = {planted, ("mld.services.scheduler", "mld.leases.model.lease")}
     assert rooms.upward(edges) == [planted]
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from mld.errors import ChildReported, ChildTimedOut, ProcessorRaised
 from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.model.leases.containment import FailureNote, PositionRange
+from mld.leases.model.containment import FailureNote, PositionRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ from mld.model.fleet.state_history import ClientVersion
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.worker_metrics import WorkerMetrics
-    from mld.model.leases.lease import Lease
 
 #: All owners of leases have to report for so long before a fleet is flipped (Scheduler.java:376).
 READY_S = 600.0

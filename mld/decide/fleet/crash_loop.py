@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.decide.leases.newcomers import MOST_WAIT_S, QUIET_S, SOON_S
+from mld.leases.rules.newcomers import MOST_WAIT_S, QUIET_S, SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -18,10 +18,10 @@ from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.decide.fleet.table_migration import COMPLETE
 from mld.decide.fleet.watching import ExplainRules, Snapshots
-from mld.decide.leases.newcomers import MOST_WAIT_S, SOON_S, failed_marks
-from mld.decide.leases.steering import asked_facts
 from mld.kernel.model.sequence import LATEST
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
+from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
+from mld.leases.rules.steering import asked_facts
 from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 from mld.signals.model.reasons import Reason

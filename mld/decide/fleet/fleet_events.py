@@ -17,8 +17,8 @@ from mld.decide.fleet.watching import Snapshots
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.leases.lease import Lease
 
 
 class FleetEventKind(StrEnum):

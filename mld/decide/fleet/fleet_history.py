@@ -16,9 +16,9 @@ from mld.model.fleet.verdict import VerdictSeverity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion, Explanation
-    from mld.model.leases.lease import Lease
     from mld.streams.model.shard import HashRange
 
 #: Of the fleet; half of them at least, once there were so many.

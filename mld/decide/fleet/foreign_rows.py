@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mld.errors import UnservableFleet
 from mld.kernel.model.text import counted
-from mld.model.leases.lease_item import (
+from mld.leases.model.lease_item import (
     STREAM_MARK,
     is_lease_entity,
     is_moving,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mld.decide.fleet.watching import Snapshots
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 
 class RetentionFinding(NamedTuple):

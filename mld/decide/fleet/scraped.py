@@ -9,9 +9,9 @@ from mld.decide.readiness import CHILD_SILENT_S, CRASH_LOOP_FAILURES, READING_FA
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
-    from mld.model.leases.lease import Lease
 
 #: An exception of a processor is a warning for so long.
 EXCEPTION_SHOWN_S = 600.0

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.retention import losses, retention
 from mld.decide.fleet.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
-from mld.decide.leases.lease_report import left_free, told_free
-from mld.decide.leases.pausing import paused_by
 from mld.decide.shards.audit import signs_of_recreation
 from mld.kernel.model.sequence import Sentinel
+from mld.leases.rules.lease_report import left_free, told_free
+from mld.leases.rules.pausing import paused_by
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mld.decide.fleet.watching import ExplainRules, Snapshots
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.fleet_snapshot import TipSnapshot
-    from mld.model.leases.lease import Lease
 
 #: Part of what to do where workers are missing.
 EXITS = "if workers exit, the last line of their logs says why"

@@ -16,8 +16,8 @@ from mld.decide.shards.audit import active, fill_hash_ranges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
-    from mld.model.leases.lease import Lease
     from mld.streams.model.shard import HashRange, Shard
 
 #: Failover times that a window should span, so that gaps and trends are more than a moment's.

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from mld.config.stream import Stream
 from mld.errors import MalformedData
-from mld.model.leases.lease_item import is_lease_entity, is_moving, item_key, lease_from_item
-from mld.model.leases.lease_move import (
+from mld.leases.model.lease_item import is_lease_entity, is_moving, item_key, lease_from_item
+from mld.leases.model.lease_move import (
     RowKind,
     RowName,
     comparable,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.model.leases.reading import LossNote, ReadNote
+from mld.leases.model.reading import LossNote, ReadNote
 from mld.signals.model.metrics import PassCause
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.streams.model.shard import Shard
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.streams.model.shard import Shard
 
 #: One in this many attempts of a worker that may hold no more leases gives this one up when a merge

@@ -21,8 +21,8 @@ from mld.kernel.model.sequence import (
     InitialPosition,
     Sentinel,
 )
-from mld.model.leases.lease import Lease
-from mld.model.leases.reading import ReadNote
+from mld.leases.model.lease import Lease
+from mld.leases.model.reading import ReadNote
 from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shard
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.entities import LockItem
     from mld.model.fleet.state_history import ClientVersion, TableStatus
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.fleet.worker_page import WorkerPage
-    from mld.model.leases.lease import Lease
     from mld.streams.model.shard import Shard
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import HeldLease
-    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.model.lease import HeldLease
     from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import HeldLease
-    from mld.model.leases.lease_request import LeaseRequest
+    from mld.leases.model.lease import HeldLease
+    from mld.leases.model.lease_request import LeaseRequest
     from mld.services.consuming.consumer_parts import ConsumerParts
     from mld.signals.model.metrics import Metric
     from mld.signals.ports import Metrics

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import start_order
 from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
-from mld.model.leases.reading import RowNotes
+from mld.leases.model.reading import RowNotes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Offload, Runtime
-    from mld.model.leases.lease import Lease
-    from mld.model.leases.lease_writes import FindNotes
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.model.lease import Lease
+    from mld.leases.model.lease_writes import FindNotes
     from mld.model.retrieval.schema import Catalogue
     from mld.ports.consuming import ChildLauncher, LetterStore
-    from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch
     from mld.services.retrieval.schema_registry import SchemaRegistry

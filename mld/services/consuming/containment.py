@@ -29,7 +29,7 @@ from mld.decide.children.lifecycle import CAP_S
 from mld.errors import AwsError, LeaseLost, LetterRefused, ThreadRefused
 from mld.kernel.model.text import counted
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.leases.containment import (
+from mld.leases.model.containment import (
     MOST_SKIPPED,
     FailureNote,
     PositionRange,

@@ -21,13 +21,13 @@ from mld.decide.retrieval.loss import (
     sentence,
 )
 from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.model.leases.reading import RowNotes
+from mld.leases.model.reading import RowNotes
 from mld.model.retrieval.wire import first_arrival_s, first_sequence_number
 from mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 
 if TYPE_CHECKING:
-    from mld.model.leases.lease import Lease
-    from mld.model.leases.reading import LossNote, ReadNote
+    from mld.leases.model.lease import Lease
+    from mld.leases.model.reading import LossNote, ReadNote
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 

@@ -15,7 +15,7 @@ from mld.kernel.model.sequence import SHARD_END
 from mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
 
 if TYPE_CHECKING:
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.services.consuming.batch_feed import BatchFeed
     from mld.services.consuming.consumer_context import ConsumerContext
 

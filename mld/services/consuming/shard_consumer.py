@@ -40,8 +40,8 @@ from mld.services.consuming.shard_closing import EndNotCheckpointed, ShardClosin
 from mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 
 if TYPE_CHECKING:
-    from mld.model.leases.lease import HeldLease
-    from mld.model.leases.lease_request import LeaseRequest
+    from mld.leases.model.lease import HeldLease
+    from mld.leases.model.lease_request import LeaseRequest
     from mld.services.consuming.consumer_parts import ConsumerParts
 
 log = logging.getLogger(__name__)

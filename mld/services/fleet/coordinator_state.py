@@ -21,6 +21,7 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.kernel.pages import all_items
+from mld.leases.model.table_layout import change, condition, creation, deletion, key_of, upsert
 from mld.model.fleet.entities import (
     ENTITY_TYPE,
     LEADER_KEY,
@@ -43,17 +44,16 @@ from mld.model.fleet.state_history import (
 )
 from mld.model.fleet.worker_life import failed_life_to_item
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
-from mld.model.leases.table_layout import change, condition, creation, deletion, key_of, upsert
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.aws.ports import DynamoDb
     from mld.kernel.ports import IdSource
+    from mld.leases.model.table_layout import Layout, Place
     from mld.model.fleet.state_history import MigrationState, TableMigrationState
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
-    from mld.model.leases.table_layout import Layout, Place
     from mld.signals.model.attributes import Item
 
 log = logging.getLogger(__name__)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.lease_acquisition import LeaseAcquisition
+    from mld.leases.model.lease import Lease
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.fleet.own_process import OwnProcess
     from mld.services.fleet.twin_watch import TwinWatch
-    from mld.services.leases.lease_acquisition import LeaseAcquisition
 
     #: Runs until cancelled.
     FleetLoop = Callable[[], Coroutine[Any, Any, None]]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.errors import Denied, MldError, NotFound
+from mld.leases.model.lease_item import is_moving
 from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.model.fleet.worker_life import failed_lives_in
-from mld.model.leases.lease_item import is_moving
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.leader_lock import LockStore
 from mld.signals.rules.remedies import failed_on_table
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from mld.aws.ports import DynamoDb
     from mld.kernel.ports import Clock, IdSource
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.table_layout import Layout
     from mld.model.fleet.worker_page import WorkerPage
-    from mld.model.leases.table_layout import Layout
-    from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.tip_reader import TipReader
     from mld.streams.stream_reader import StreamReader
 

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from mld.config.fleet import FleetConfig
     from mld.decide.fleet.client_version import Behaviour
     from mld.kernel.ports import Clock
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.table_layout import Layout
     from mld.model.fleet.state_history import MigrationState, TableStatus
-    from mld.model.leases.table_layout import Layout
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
-    from mld.services.leases.lease_scan import TableScan
-    from mld.services.leases.lease_store import LeaseStore
     from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)

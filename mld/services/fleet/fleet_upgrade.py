@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from mld.config.fleet import FleetConfig
     from mld.kernel.ports import Clock, Runtime
+    from mld.leases.lease_store import LeaseStore
     from mld.model.fleet.state_history import TableMigrationState, TableStatus
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
-    from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)
 

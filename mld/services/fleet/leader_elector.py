@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.leader_election import leader_of
 from mld.errors import AwsError
-from mld.services.leases.lease_scan import every
+from mld.leases.lease_scan import every
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
-    from mld.services.leases.lease_scan import TableScan
-    from mld.services.leases.lease_store import LeaseStore
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
 
 log = logging.getLogger(__name__)
 

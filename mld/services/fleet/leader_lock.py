@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mld.aws.ports import DynamoDb
     from mld.decide.fleet.leader_lock import LockSighting, LockTiming
     from mld.kernel.ports import Runtime
-    from mld.model.leases.table_layout import Place
-    from mld.services.leases.lease_scan import TableScan
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.model.table_layout import Place
 
 log = logging.getLogger(__name__)
 

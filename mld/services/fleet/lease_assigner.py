@@ -28,10 +28,10 @@ from mld.decide.fleet.leader_lock import is_standby
 from mld.errors import AwsError, LeaseLost
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.kernel.model.text import counted
+from mld.leases.heartbeat import retry_pause_s
+from mld.leases.lease_scan import every
 from mld.model.fleet.worker_metrics import metrics_in
 from mld.services.fleet.pause_watch import PauseWatch
-from mld.services.leases.heartbeat import retry_pause_s
-from mld.services.leases.lease_scan import every
 from mld.signals.conditions import Conditions
 from mld.signals.model.metrics import (
     ASSIGNMENT,
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
     from mld.kernel.ports import Runtime
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
-    from mld.model.leases.lease import Lease
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.worker_metrics import WorkerMetricsReader
-    from mld.services.leases.lease_renewer import LeaseRenewer
-    from mld.services.leases.lease_scan import TableScan
-    from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)
 

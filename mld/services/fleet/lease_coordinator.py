@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import random
 
     from mld.kernel.ports import Clock
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_store import LeaseStore
     from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
     from mld.services.fleet.fleet_state import FleetWatch
     from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
-    from mld.services.leases.lease_renewer import LeaseRenewer
-    from mld.services.leases.lease_store import LeaseStore
     from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.leases.newcomers import MOST_WAIT_S, SOON_S
 from mld.errors import AwsError, ChildFailed
+from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S
 from mld.model.fleet.worker_life import FailedLife, Instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.kernel.ports import Clock, IdSource
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.worker_metrics import WorkerMetrics
-    from mld.model.leases.lease import Lease
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
 
 log = logging.getLogger(__name__)

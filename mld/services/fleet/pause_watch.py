@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.leases.pausing import is_paused, named, read_despite_pause
+from mld.leases.rules.pausing import is_paused, named, read_despite_pause
 from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
+    from mld.leases.lease_renewer import LeaseRenewer
     from mld.model.fleet.worker_life import Instance
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
-    from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     from mld.config.fleet import FleetConfig
     from mld.kernel.ports import Clock, LoadSource, Runtime
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
     from mld.model.fleet.worker_life import FailedLife
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.own_process import OwnProcess
     from mld.services.fleet.twin_watch import TwinWatch
-    from mld.services.leases.lease_scan import TableScan
-    from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from mld.errors import (
 )
 from mld.kernel.pages import all_items
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.leases.lease_item import LEASE_KEY
-from mld.model.leases.lease_move import comparable, unchanged_condition
+from mld.leases.model.lease_item import LEASE_KEY
+from mld.leases.model.lease_move import comparable, unchanged_condition
 
 if TYPE_CHECKING:
     import random

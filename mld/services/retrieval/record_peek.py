@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.model.leases.containment import PositionRange
+    from mld.leases.model.containment import PositionRange
     from mld.streams.model.shard import HashRange
 
 #: Kinesis answers without records where a shard has few: it looked at a part of it only.

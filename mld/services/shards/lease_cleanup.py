@@ -27,9 +27,9 @@ from mld.errors import MldError, NotFound
 if TYPE_CHECKING:
     from mld.config.config import ShardConfig
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
-    from mld.services.leases.lease_renewer import LeaseRenewer
-    from mld.services.leases.lease_store import LeaseStore
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
     from mld.services.shards.stream_existence import StreamSource
     from mld.streams.stream_context import StreamRegistry
 

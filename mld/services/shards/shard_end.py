@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
-    from mld.services.leases.lease_store import LeaseStore
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
     from mld.signals.ports import Metrics
     from mld.streams.model.shard import ChildShard
 

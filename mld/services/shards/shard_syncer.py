@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from mld.config.config import Config
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_existence import StreamSource
     from mld.services.shards.stream_sync import MayWrite
     from mld.signals.ports import Metrics

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import InitialPosition
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.services.shards.shard_detector import ShardDetector
     from mld.signals.conditions import Conditions
     from mld.streams.model.shard import ChildShard, Shard

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.config.stream import Stream
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
-    from mld.services.leases.lease_scan import TableScan
-    from mld.services.leases.lease_store import LeaseStore
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
     from mld.services.shards.stream_existence import StreamSource
     from mld.signals.model.metrics import CreateLease
     from mld.signals.ports import Metrics

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
     from mld.kernel.ports import Clock
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.model.retrieval.record import Batch
 
 #: Between two questions to one shard.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
     from mld.streams.model.shard import Shard
 
 #: Status of a stream or table that is being deleted.

@@ -9,7 +9,7 @@ import pytest
 from mld.config.config import LeaseConfig
 from mld.errors import UnknownOutcome
 from mld.kernel import pages
-from mld.services.leases.lease_scan import TableScanner
+from mld.leases.lease_scan import TableScanner
 from tests.fakes.clock import LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel

@@ -24,12 +24,12 @@ from mld.config.stream import Stream
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.kernel.ports import Runtime
+from mld.leases.lease_renewer import LeaseRenewer
+from mld.leases.lease_store import LeaseStore
+from mld.leases.model.lease import HeldLease, Lease
 from mld.local.kinesis import KinesisModel
-from mld.model.leases.lease import HeldLease, Lease
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
-from mld.services.leases.lease_renewer import LeaseRenewer
-from mld.services.leases.lease_store import LeaseStore
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.polling_publisher import PollingPublisher
 from mld.services.retrieval.records_publisher import PublisherParts

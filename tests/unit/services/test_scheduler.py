@@ -28,9 +28,9 @@ from mld.errors import (
 )
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.model.sequence import SHARD_END
-from mld.model.leases.lease import HeldLease
-from mld.model.leases.lease_request import LeaseRequest
-from mld.services.leases.lease_renewer import Releases
+from mld.leases.lease_renewer import Releases
+from mld.leases.model.lease import HeldLease
+from mld.leases.model.lease_request import LeaseRequest
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason

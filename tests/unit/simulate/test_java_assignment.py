@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.simulate.java_worker import JavaLoad, JavaQueue, LeaderMemory, MoveKind, plan
 
 

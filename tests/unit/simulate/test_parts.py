@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.simulate.readings import Events, Readings
 from mld.simulate.scenario import Load, shares
 from mld.simulate.table import Bill, SimulatedRow, Table

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.config.config import Config
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 #: Metrics older than so many periods of the leader's own reports are of no use.
 #: Source: LeaseAssignmentManager (3.5.1).

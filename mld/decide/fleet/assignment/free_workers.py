@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Participant
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 _Rank = tuple[bool, float, int, float, str]
 _Bench = tuple[int, float, str]

@@ -10,14 +10,14 @@ import math
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.looks import observe, take_part, waiting_for_parents
-from mld.decide.leases.discovery import look_pause_s
-from mld.decide.leases.pausing import is_paused
+from mld.leases.rules.discovery import look_pause_s
+from mld.leases.rules.pausing import is_paused
 from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 #: A worker that looks as rarely as it may has seen what was announced so long ago.
 _SEEN_AFTER_S = 0.5

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
-    from mld.model.leases.lease import Lease
+    from mld.leases.model.lease import Lease
 
 
 class Levelling:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.worker_sightings import WorkerSightings
-from mld.decide.leases.taking import NEVER, Sighting
+from mld.leases.rules.taking import NEVER, Sighting
 from mld.model.fleet.worker_metrics import FAILED_SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
-    from mld.model.leases.lease import Lease
 
 #: Samples from which on a metric counts.
 LEAST_SAMPLES = 2

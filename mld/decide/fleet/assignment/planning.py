@@ -26,7 +26,7 @@ from mld.decide.fleet.assignment.looks import (
     take_part,
     waiting_for_parents,
 )
-from mld.decide.leases.pausing import is_paused
+from mld.leases.rules.pausing import is_paused
 from mld.model.fleet.worker_metrics import honoring
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from mld.decide.fleet.assignment.fleet import AssignmentLimits
     from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
+    from mld.leases.model.lease import Lease
     from mld.model.fleet.worker_life import FailedLife
     from mld.model.fleet.worker_metrics import WorkerMetrics
-    from mld.model.leases.lease import Lease
 
 
 class MoveKind(Enum):

@@ -22,7 +22,7 @@ from mld.decide.children.containment import (
 )
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut, ProcessorRaised
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.leases.containment import (
+from mld.leases.model.containment import (
     NO_FAILURE,
     FailureNote,
     PositionRange,

@@ -1,7 +1,7 @@
 """When newcomers wait, because workers fail soon after they began."""
 
 from mld.decide.fleet.crash_loop import MOST_LIVES, CrashLoop
-from mld.decide.leases.newcomers import QUIET_S
+from mld.leases.rules.newcomers import QUIET_S
 from mld.model.fleet.worker_life import FailedLife
 
 FAILOVER_S = 10.0

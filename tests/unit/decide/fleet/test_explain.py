@@ -9,6 +9,9 @@ from mld.config.stream_list import STRATEGY_KEY
 from mld.decide.fleet.explain import Awaited, explain, missing
 from mld.decide.fleet.watching import ExplainRules
 from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
+from mld.leases.model.containment import FailureNote, PositionRange
+from mld.leases.model.lease_request import LeaseRequest
+from mld.leases.model.newcomer import NewcomerMark
 from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
 from mld.model.fleet.state_history import ClientVersion, TableStatus
@@ -16,9 +19,6 @@ from mld.model.fleet.verdict import Verdict, VerdictSeverity
 from mld.model.fleet.worker_life import FailedLife
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import WorkerPage
-from mld.model.leases.containment import FailureNote, PositionRange
-from mld.model.leases.lease_request import LeaseRequest
-from mld.model.leases.newcomer import NewcomerMark
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease

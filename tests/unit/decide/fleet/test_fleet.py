@@ -3,8 +3,8 @@
 import pytest
 
 from mld.decide.fleet.foreign_rows import foreign_rows, refuse_two_fleets, refuse_unreadable
-from mld.model.leases.lease_item import lease_to_item
-from mld.model.leases.lease_move import staged
+from mld.leases.model.lease_item import lease_to_item
+from mld.leases.model.lease_move import staged
 from tests.fakes.lease_rows import LEADER, METRICS, multi, single
 from tests.fakes.lease_world import lease
 

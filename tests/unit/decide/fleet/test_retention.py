@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from mld.kernel.model.sequence import SHARD_END
+from mld.leases.model.reading import LossNote, ReadNote
 from mld.model.fleet.fleet_snapshot import TipSnapshot
 from mld.model.fleet.verdict import Verdict
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
-from mld.model.leases.reading import LossNote, ReadNote
 from mld.signals.model.metrics import PassCause
 from mld.streams.model.shard import HashRange
 from tests.fakes.fleet_looks import snapshot as look

@@ -11,8 +11,8 @@ from mld.decide.leases.lease_migration import (
     signs_of_life,
 )
 from mld.errors import MalformedData
-from mld.model.leases.lease_item import MOVING, is_lease_item, lease_from_item
-from mld.model.leases.lease_move import (
+from mld.leases.model.lease_item import MOVING, is_lease_item, lease_from_item
+from mld.leases.model.lease_move import (
     RowKind,
     RowName,
     contents,

@@ -13,7 +13,7 @@ from mld.decide.shards.audit import (
     signs_of_recreation,
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 TOP = MAX_HASH_KEY

@@ -17,7 +17,7 @@ from mld.kernel.model.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.streams.model.shard import HashRange, Shard
 
 

@@ -2,8 +2,8 @@
 
 from mld.decide.shards.shardsync import lease_of_child, never_read
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.leases.lease import Lease
-from mld.model.leases.reading import ReadNote
+from mld.leases.model.lease import Lease
+from mld.leases.model.reading import ReadNote
 from mld.streams.model.shard import ChildShard, HashRange
 
 CHILD = ChildShard("c", ("p",), HashRange(0, 9))

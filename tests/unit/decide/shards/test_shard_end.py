@@ -14,7 +14,7 @@ from mld.decide.shards.shard_end import (
     merge_parents,
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.streams.model.shard import ChildShard, HashRange, Shard
 
 ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)

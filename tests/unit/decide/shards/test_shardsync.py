@@ -24,7 +24,7 @@ from mld.kernel.model.sequence import (
     InitialPosition,
     Sentinel,
 )
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "shard_sync.json").read_text())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import MalformedData
+from mld.leases.model.table_layout import Layout, Place, index_creation, index_status
 from mld.model.fleet.entities import (
     Entity,
     LockItem,
@@ -29,7 +30,6 @@ from mld.model.fleet.worker_metrics import (
     metrics_in,
     metrics_to_item,
 )
-from mld.model.leases.table_layout import Layout, Place, index_creation, index_status
 from mld.signals.model.attributes import decimal, decimal_of, rounded, text_of
 
 METRICS = WorkerMetrics(

@@ -17,7 +17,7 @@ from mld.errors import (
     Unreachable,
 )
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.leases.lease import HeldLease, Lease
+from mld.leases.model.lease import HeldLease, Lease
 from mld.services.consuming.checkpointer import RETRY_S, ShardCheckpointer
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run

@@ -13,7 +13,7 @@ from mld.config.contain_config import ContainConfig
 from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
 from mld.kernel.model.sequence import ExtendedSequenceNumber as At
-from mld.model.leases.containment import NO_FAILURE
+from mld.leases.model.containment import NO_FAILURE
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate

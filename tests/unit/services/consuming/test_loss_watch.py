@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
+from mld.leases.model.lease_request import LeaseRequest
 from mld.local.kinesis.shard import next_sequence
-from mld.model.leases.lease_request import LeaseRequest
 from mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run

@@ -25,7 +25,7 @@ from mld.errors import (
     Unreachable,
 )
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.leases.lease import Lease
+from mld.leases.model.lease import Lease
 from mld.services.consuming.shard_consumer import EndNotCheckpointed
 from mld.streams.model.shard import HashRange
 from tests.fakes.children import ScriptedChildren, ends_at, polite

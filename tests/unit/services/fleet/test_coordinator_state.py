@@ -11,6 +11,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from mld.leases.model.table_layout import Layout, Place
 from mld.model.fleet.state_history import (
     ClientVersion,
     MigrationState,
@@ -19,7 +20,6 @@ from mld.model.fleet.state_history import (
     TableStatus,
 )
 from mld.model.fleet.worker_metrics import WorkerMetrics
-from mld.model.leases.table_layout import Layout, Place
 from mld.services.fleet.coordinator_state import CoordinatorStateStore, StateItems
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease

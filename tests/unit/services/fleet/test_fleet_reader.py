@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mld.errors import Denied, NotFound
+from mld.leases.model.lease_move import staged
+from mld.leases.model.table_layout import Layout
 from mld.model.fleet.entities import LockItem, lock_to_item
 from mld.model.fleet.state_history import ClientVersion, TableStatus
-from mld.model.leases.lease_move import staged
-from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_reader import FleetReader
 from mld.services.shards.tip_reader import TipReader
 from mld.streams.stream_reader import StreamReader

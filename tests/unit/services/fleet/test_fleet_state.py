@@ -7,10 +7,10 @@ import pytest
 from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.decide.fleet.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
+from mld.leases.lease_scan import TableScan
 from mld.model.fleet.state_history import ClientVersion
 from mld.services.fleet import fleet_state
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
-from mld.services.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status
 from tests.fakes.lease_world import TABLE, lease, on_table_with
 

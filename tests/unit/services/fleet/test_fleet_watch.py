@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mld.errors import Denied, MixedTable, Throttled, UnservableFleet
-from mld.model.leases.lease_move import staged
+from mld.leases.model.lease_move import staged
 from tests.fakes.lease_rows import multi, single
 from tests.fakes.lease_world import TABLE, create_table, lease, on_table_with
 

@@ -9,7 +9,7 @@ import pytest
 
 from mld.decide.fleet.leader_lock import REST_S, LockTiming, Phase
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
-from mld.model.leases.table_layout import Layout
+from mld.leases.model.table_layout import Layout
 from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason

@@ -13,13 +13,13 @@ from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.decide.fleet.client_version import Mode
 from mld.errors import Denied, ResourceMissing, Throttled
 from mld.kernel.ports import Runtime
+from mld.leases.lease_taker import LeaseTaker
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.lease_coordinator import (
     LAST_LOOK_PAUSE_S,
     LAST_LOOKS_S,
     LeaseCoordinator,
 )
-from mld.services.leases.lease_taker import LeaseTaker
 from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics
 from mld.streams.existence_watch import GIVE_UP_S, WANTED_S

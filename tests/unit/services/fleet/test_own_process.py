@@ -6,9 +6,9 @@ from dataclasses import replace
 from mld.config.fleet import FleetConfig
 from mld.errors import ChildFailed, Denied, UnservableFleet
 from mld.kernel.model.sequence import ExtendedSequenceNumber
+from mld.leases.model.lease import Lease
 from mld.model.fleet.state_history import TableStatus
 from mld.model.fleet.worker_life import failed_lives_in
-from mld.model.leases.lease import Lease
 from mld.services.fleet.worker_metrics import WorkerMetricsReporter
 from tests.fakes.lease_world import TABLE, Fault, on_table_with
 

@@ -3,8 +3,8 @@
 import pytest
 
 from mld.errors import Denied, NotFound, Throttled, UnknownOutcome
-from mld.model.leases.lease_item import lease_from_item
-from mld.model.leases.lease_writes import assigning
+from mld.leases.model.lease_item import lease_from_item
+from mld.leases.model.lease_writes import assigning
 from tests.fakes.lease_world import TABLE, World, lease, on_table_with
 from tests.sim.loop import run
 
@@ -218,7 +218,7 @@ def test_an_index_that_does_not_answer_is_said_once_and_has_no_answer(caplog, er
                 assert await store.owner_index.keys_of("a") is None
             assert await store.owner_index.keys_of("a") == (KEY,)
 
-    with caplog.at_level("WARNING", "mld.services.leases.lease_store"):
+    with caplog.at_level("WARNING", "mld.leases.lease_store"):
         with_index(test, lease(lease_owner="a"))
     assert len(caplog.messages) == 2
     assert all("the table is scanned instead" in text for text in caplog.messages)

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from mld.services.leases.lease_scan import REPEAT_S
-from mld.services.leases.lease_store import LeaseStore
+from mld.leases.lease_scan import REPEAT_S
+from mld.leases.lease_store import LeaseStore
 from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.fakes.shard_world import simulated

@@ -1,0 +1,280 @@
+"""Finds the leases that a leader has given to this worker, and holds them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError, LeaseLost, MalformedData
+from mld.kernel.concurrency import for_each
+from mld.kernel.model.text import counted
+from mld.leases.lease_acquisition import LeaseAcquisition
+from mld.leases.lease_scan import every
+from mld.leases.rules.discovery import (
+    WATCH_S,
+    Ownership,
+    Watched,
+    judge_found,
+    look_pause_s,
+    may_ask_index,
+    unsettled_pause_s,
+    vanished,
+    watch,
+)
+from mld.signals.model.metrics import DISCOVERY, NUM_LEASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mld.config.config import LeaseConfig
+    from mld.kernel.ports import Clock
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import HeldLease, Lease
+    from mld.signals.conditions import FailingCondition
+    from mld.signals.ports import Metrics
+
+log = logging.getLogger(__name__)
+
+#: A scan of another purpose serves that is no older than this share of the pause between looks.
+FRESH = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryOutcome:
+    """What one look did; ``str()`` is one sentence.
+
+    Attributes:
+        gained: lease keys that are held now.
+        coming: lease keys that their old owners have not let go yet.
+        error: why it is not known which leases are ours.
+    """
+
+    gained: tuple[str, ...] = ()
+    coming: tuple[str, ...] = ()
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"Could not find out which leases are assigned to this worker: {self.error}"
+        gained = counted(len(self.gained), "assigned lease", "assigned leases")
+        return f"Took over {gained}, waiting for {len(self.coming)}"
+
+
+class LeaseDiscoverer(LeaseAcquisition):
+    """The :class:`~mld.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
+
+    What it finds is renewed at once, so that no leader sees a counter that stands still. It also
+    notices, by what is *not* listed any more, that a lease which is held goes to somebody else:
+    long before the next renewal would meet it.
+
+    Args:
+        renewer: holds what is found.
+        config: section ``leases``.
+        metrics: gets Java's ``LeaseDiscovery`` data.
+        is_read: leases for which it is False are left alone: of streams that are gone.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        config: LeaseConfig,
+        worker_id: str,
+        clock: Clock,
+        metrics: Metrics,
+        is_read: Callable[[Lease], bool] = every,
+        *,
+        failing: FailingCondition | None = None,
+    ) -> None:
+        super().__init__(store, renewer, failing)
+        self._config = config
+        self._worker_id = worker_id
+        self._clock = clock
+        self._metrics = metrics
+        self._is_read = is_read
+        #: Keys of leases in a hand-off to us.
+        self._coming: set[str] = set()
+        #: Lease key -> token under which the table's list named us.
+        self._seen: dict[str, str] = {}
+        #: Leases of others by key, while the table is scanned.
+        self._watched: dict[str, Watched] = {}
+        self._changed_at = clock.monotonic()
+        self._is_asked = False
+        self._by_index = False
+        #: The last look had the scan of somebody else in this worker: it leads, and knows more.
+        self._is_spared = False
+
+    def wake(self) -> None:
+        """Look now: leases were created."""
+        self._is_asked = True
+        super().wake()
+
+    def expect(self, lease_key: str) -> None:
+        """This worker, as the leader, has just named itself in the row of a lease."""
+        self._coming.add(lease_key)
+        self._changed_at = self._clock.monotonic()
+        self._woken.wake()
+
+    async def run(self) -> None:
+        """Look at once, then at a pace that fits, and whenever woken, until stopped or cancelled.
+
+        From then on until it is cancelled, what is held says its throughput to the leader.
+        """
+        self._renewer.write_throughput(is_written=True)
+        try:
+            await self._run()
+        finally:
+            self._renewer.write_throughput(is_written=False)
+
+    async def _run(self) -> None:
+        look_at = self._clock.monotonic()
+        while not self._is_stopping:
+            try:
+                if self._is_asked or self._clock.monotonic() >= look_at:
+                    outcome = await self.look_once()
+                    log.log(_level(outcome), "%s", outcome)
+                    look_at = self._clock.monotonic() + self._pause_s()
+                else:
+                    await self._take_up(sorted(self._coming))
+            except Exception:
+                # A defect in one look must not end them for good.
+                log.exception("Looking for assigned leases failed unexpectedly")
+                look_at = self._clock.monotonic() + self._config.renewal_interval_s
+            pause_s = look_at - self._clock.monotonic()
+            if self._coming:
+                pause_s = min(pause_s, WATCH_S)
+            if not self._is_stopping:
+                await self._woken.wait(pause_s)
+
+    async def look_once(self) -> DiscoveryOutcome:
+        """Ask which leases name this worker; hold the new ones, look after those that are missing."""
+        started_at = self._clock.monotonic()
+        is_asked, self._is_asked = self._is_asked, False
+        try:
+            listed = await self._listed(may_be_old=not is_asked)
+        except AwsError as error:
+            self._metrics.add(DISCOVERY.success, 0)
+            return DiscoveryOutcome(error=str(error))
+        held = {one.lease.lease_key: one for one in self._renewer.held()}
+        tokens = {key: one.token for key, one in held.items()}
+        await self._look_after(held[key] for key in vanished(tokens, listed, self._seen))
+        self._seen = {key: tokens[key] for key in listed if key in tokens}
+        self._refusal = None
+        gained = await self._take_up(sorted((listed | self._coming) - tokens.keys()))
+        self._report_failing(self._config.table_name)
+        self._metrics.call(DISCOVERY, self._clock.monotonic() - started_at, succeeded=True)
+        self._metrics.add(NUM_LEASES, len(listed))
+        return DiscoveryOutcome(tuple(gained), tuple(sorted(self._coming)))
+
+    async def _listed(self, *, may_be_old: bool) -> set[str]:
+        """Keys of the rows that name this worker, a moment ago.
+
+        By a scan that was made just now, else by the index, or by a scan of its own of a small
+        table, or while there is no index.
+        """
+        scan = self._store.last_scan
+        now = self._clock.monotonic()
+        is_fresh = scan is not None and now - scan.started_at <= self._pause_s() * FRESH
+        self._is_spared = is_fresh and may_be_old
+        if scan is None or not self._is_spared:
+            if scan is not None and may_ask_index(len(scan.leases)):
+                listed = await self._store.owner_index.keys_of(self._worker_id)
+                if listed is not None:
+                    self._by_index, self._watched = True, {}
+                    return set(listed)
+            scan = await self._store.scan()
+        self._by_index = False
+        self._watched = watch(self._watched, scan.leases, self._worker_id, scan.finished_at)
+        return {one.lease_key for one in scan.leases if one.lease_owner == self._worker_id}
+
+    async def _look_after(self, missing: Iterable[HeldLease]) -> None:
+        """Renew what is not listed any more: that shows whether it is to be handed over, or lost."""
+
+        async def renew(held: HeldLease) -> None:
+            if held.lease.is_handed_over:
+                return
+            self._changed_at = self._clock.monotonic()
+            try:
+                await self._renewer.refresh(held.lease.lease_key, held.token)
+            except (AwsError, LeaseLost) as error:
+                log.debug("A lease is not listed as ours any more: %s", error)
+
+        await for_each(missing, self._config.renewal_threads, renew)
+
+    async def _take_up(self, lease_keys: Iterable[str]) -> list[str]:
+        """Hold those of the leases that are ours; the keys of those."""
+        gained: list[str] = []
+        # As in a round of takes: no more than can be renewed.
+        ends_at = self._clock.monotonic() + self._config.renewal_interval_s
+
+        async def take_up(lease_key: str) -> None:
+            await self._renewer.keeps_up.wait()
+            if self._clock.monotonic() >= ends_at:
+                self._changed_at = self._clock.monotonic()  # the next look comes soon
+                return
+            if not self._may_hold() or self._store.conflict is not None:
+                return
+            try:
+                async with self._alone(lease_key):
+                    if await self._take_up_alone(lease_key):
+                        gained.append(lease_key)
+            except Exception:
+                # A defect in one must not cut off the others, whose writes may have happened.
+                log.exception("Taking over lease %s failed unexpectedly", lease_key)
+
+        await for_each(lease_keys, self._config.renewal_threads, take_up)
+        if gained:
+            self._changed_at = self._clock.monotonic()
+        return sorted(gained)
+
+    async def _take_up_alone(self, lease_key: str) -> bool:
+        if self._renewer.get(lease_key) is not None:
+            return False
+        row = await self._row_if_ours(lease_key)
+        if row is None:
+            return False
+        requested_at = self._clock.monotonic()
+        try:
+            renewed = await self._store.gain(row)
+        except (AwsError, LeaseLost) as error:
+            log.warning("Could not take over the assigned lease %s: %s", lease_key, error)
+            if isinstance(error, AwsError):
+                self._refusal = error
+            return False
+        if self._renewer.stands_aside:
+            return False  # the row is the other process's
+        if self._is_stopping:
+            await self._renewer.give_back(renewed)
+            return False
+        self._renewer.hold(renewed, requested_at)
+        return True
+
+    async def _row_if_ours(self, lease_key: str) -> Lease | None:
+        """The row of a lease that may be held now; notes those that may be soon."""
+        try:
+            row = await self._store.get(lease_key, consistent=True)
+        except (AwsError, MalformedData) as error:
+            log.debug("Could not read lease %s: %s", lease_key, error)
+            return None
+        found = judge_found(row, self._worker_id)
+        if found is not Ownership.COMING:
+            self._coming.discard(lease_key)
+        elif lease_key not in self._coming:
+            self._coming.add(lease_key)
+            self._changed_at = self._clock.monotonic()
+        is_ours = found is Ownership.OURS and row is not None and self._is_read(row)
+        return row if is_ours else None
+
+    def _pause_s(self) -> float:
+        now, failover_s = self._clock.monotonic(), self._config.failover_s
+        pause_s = look_pause_s(now - self._changed_at, failover_s, by_index=self._by_index)
+        soon_s = unsettled_pause_s(self._watched.values(), now, failover_s)
+        return pause_s if soon_s is None or self._is_spared else min(pause_s, soon_s)
+
+
+def _level(outcome: DiscoveryOutcome) -> int:
+    if outcome.error is not None:
+        return logging.WARNING
+    return logging.INFO if outcome.gained else logging.DEBUG

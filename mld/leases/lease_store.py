@@ -1,0 +1,567 @@
+"""The rows of the lease table: whole scans, single rows, and the writes that owner and counter fence.
+
+It never decides *whether* to write, and never writes without a condition. A write that got no
+answer is resolved here by a consistent read and, where it is the holder's, by writing again on top:
+callers only hear ``UnknownOutcome`` when reading failed as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.fleet.foreign_rows import foreign_rows
+from mld.errors import (
+    AwsError,
+    ConditionFailed,
+    LeaseLost,
+    MalformedData,
+    MixedTable,
+    NotFound,
+    UnknownOutcome,
+)
+from mld.kernel.concurrency import Wakeup
+from mld.leases.lease_scan import TableScan, TableScanner
+from mld.leases.lease_table import LeaseTable, OwnerIndex
+from mld.leases.model.lease_item import (
+    LEASE_KEY,
+    hash_range_attributes,
+    is_lease_item,
+    item_key,
+    lease_from_item,
+    lease_to_item,
+    request_in,
+)
+from mld.leases.model.lease_writes import (
+    assigning,
+    checkpointing,
+    children_update,
+    containing,
+    deletion,
+    gaining,
+    hand_off_start,
+    hash_range_update,
+    marking,
+    noting,
+    releasing,
+    renewal,
+    taking,
+)
+from mld.leases.model.reading import RowNotes
+from mld.leases.model.steering_writes import answering, withdrawing
+from mld.leases.rules.renewal import (
+    MoveVerdict,
+    RowVerdict,
+    is_released,
+    judge_move,
+    judge_row,
+    judge_taking,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from mld.aws.ports import DynamoDb
+    from mld.config.config import LeaseConfig
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.ports import Clock
+    from mld.leases.lease_scan import UnreadableRows
+    from mld.leases.model.containment import FailureNote, PositionRange
+    from mld.leases.model.lease import Lease
+    from mld.leases.model.lease_request import LeaseRequest
+    from mld.leases.model.lease_writes import FindNotes, LeaseWrite
+    from mld.leases.newcomer import Newcomer
+    from mld.streams.model.shard import HashRange
+
+log = logging.getLogger(__name__)
+
+#: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
+WRITE_TRIES = 3
+
+
+async def _has_not(_worker_id: str) -> bool:
+    """Nobody is known to have left the fleet."""
+    return False
+
+
+class LeaseStore:
+    """All access to the lease table.
+
+    Every method raises the errors of the port (:class:`~mld.errors.AwsError`) beside its own.
+    Cancellation: a started write goes on unseen; the next write to that lease finds out.
+
+    Args:
+        unreadable: receives what each scan could not read.
+        is_multi_stream: lease keys name their stream; None = rows of any application will do.
+    """
+
+    def __init__(
+        self,
+        dynamodb: DynamoDb,
+        config: LeaseConfig,
+        clock: Clock,
+        unreadable: UnreadableRows | None = None,
+        *,
+        is_multi_stream: bool | None = None,
+    ) -> None:
+        self._dynamodb = dynamodb
+        #: Name of the lease table.
+        self.table_name = config.table_name
+        #: The table itself: creating it and its index.
+        self.table = LeaseTable(dynamodb, config, clock)
+        #: ``account:region:name`` of the stream in single-stream mode, once it is known.
+        self.find_stream_mark: Callable[[], str | None] = lambda: None
+        #: What the consumer of a lease knows that its holder's writes say besides.
+        self.find_notes: FindNotes = _no_notes
+        #: What this process says in the rows that it takes; None = nothing.
+        self.newcomer: Newcomer | None = None
+        #: Its name, which is always known.
+        self.stream_name: str | None = None
+
+        def find_conflict(items: Iterable[Mapping[str, Any]]) -> str | None:
+            if is_multi_stream is None:
+                return None
+            mark = self.find_stream_mark() or self.stream_name
+            return foreign_rows(
+                items, self.table_name, is_multi_stream=is_multi_stream, stream_mark=mark
+            )
+
+        self._scanner = TableScanner(dynamodb, config, clock, find_conflict)
+        self._unreadable = unreadable
+        #: The latest finished scan, for whatever purpose.
+        self.last_scan: TableScan | None = None
+        #: Woken after every scan; waited for by the fleet watch.
+        self.scanned = Wakeup()
+        #: Woken when the table, or the row of a lease that we hold as it was, was not found.
+        self.table_check_wanted = Wakeup()
+        #: Finds the leases of a worker of a 3.x fleet without a scan.
+        self.owner_index = OwnerIndex(dynamodb, config.table_name, self.table_check_wanted)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def scan(self, *, consistent: bool = False) -> TableScan:
+        """Read the whole table; also kept as :attr:`last_scan`.
+
+        Args:
+            consistent: see all writes that were answered before, for twice the capacity.
+        """
+        try:
+            size_bytes = self.table.size_bytes
+            self.last_scan = await self._scanner.scan(size_bytes, consistent=consistent)
+        except NotFound:
+            self.table_check_wanted.wake()
+            raise
+        if self._unreadable is not None:
+            self._unreadable.note(self.last_scan.broken)
+        self.scanned.wake()
+        return self.last_scan
+
+    async def get(self, lease_key: str, *, consistent: bool = False) -> Lease | None:
+        """One lease; None when there is no such row.
+
+        Raises:
+            MalformedData: the row can't be read as a lease.
+        """
+        item = await self._item(lease_key, consistent=consistent)
+        return _lease_of(item) if item else None
+
+    @property
+    def conflict(self) -> str | None:
+        """Why nothing may be created, taken, assigned or deleted, by the last scan."""
+        return None if self.last_scan is None else self.last_scan.conflict
+
+    def check_rows(self, operation: str) -> None:
+        """Return if the last scan found rows of this application alone.
+
+        Raises:
+            MixedTable: there are others, beside which ``operation`` may not be sent.
+        """
+        if self.conflict is not None:
+            raise MixedTable(operation, self.conflict)
+
+    # -- writing as the holder --------------------------------------------------------------------
+
+    async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
+        """Raise the counter of a lease that we hold.
+
+        Args:
+            lease: the row as we last wrote it.
+            throughput_kbps: the recent average in KiB/s, for the leader of a 3.x fleet; None =
+                not written.
+
+        Returns:
+            The row as written; with ``checkpoint_owner`` set when a 3.x leader hands it over.
+
+        Raises:
+            LeaseLost: somebody else wrote, or the row is gone.
+            UnknownOutcome: neither the write nor the read that followed was answered. The lease may
+                still be held; keep ``lease`` and renew again.
+        """
+        return await self._write_as_holder(lease, lambda row: renewal(row, throughput_kbps))
+
+    async def gain(self, lease: Lease) -> Lease:
+        """The first renewal of a lease that names us; otherwise like :meth:`renew`.
+
+        A request that was left in the row is removed.
+        """
+        gained = await self._write_as_holder(lease, gaining)
+        _note_void(lease)
+        return gained
+
+    async def checkpoint(
+        self,
+        lease: Lease,
+        position: ExtendedSequenceNumber,
+        *,
+        child_shard_ids: tuple[str, ...] = (),
+        throughput_kbps: float | None = None,
+    ) -> Lease:
+        """Store a position; otherwise like :meth:`renew`.
+
+        Raises:
+            UnknownOutcome: the position may or may not be stored; keep ``lease``.
+        """
+        return await self._write_as_holder(
+            lease, lambda row: checkpointing(row, position, child_shard_ids, throughput_kbps)
+        )
+
+    async def contain(
+        self,
+        lease: Lease,
+        failure: FailureNote,
+        skipped: tuple[PositionRange, ...],
+        throughput_kbps: float | None = None,
+    ) -> Lease:
+        """Store what the children of a lease that we hold failed at; otherwise like :meth:`renew`."""
+        return await self._write_as_holder(
+            lease, lambda row: containing(row, failure, skipped, throughput_kbps)
+        )
+
+    async def evict(
+        self, lease: Lease, has_left: Callable[[str], Awaitable[bool]] = _has_not
+    ) -> Lease | None:
+        """Release a lease that we hold, so that another worker can take it at once.
+
+        Args:
+            has_left: asked about the next owner of a lease in a hand-off: True = it has left the
+                fleet, so nobody becomes the owner.
+
+        Returns:
+            The row as stored; None when it had already been taken away or deleted.
+        """
+
+        async def release(row: Lease) -> LeaseWrite:
+            is_named = row.is_handed_over and row.lease_owner is not None
+            return releasing(row, to_nobody=is_named and await has_left(str(row.lease_owner)))
+
+        try:
+            return await self._write_as_holder_after(lease, release)
+        except LeaseLost as lost:
+            log.debug("Nothing to release: %s", lost)
+            return None
+
+    async def carry_out(self, lease: Lease, request: LeaseRequest, at_s: float) -> Lease:
+        """Do what the holder was asked for; otherwise like :meth:`renew`.
+
+        Args:
+            request: addressed to this worker.
+            at_s: epoch seconds, for the note in the row.
+
+        Returns:
+            The row as stored; see :func:`~mld.leases.model.steering_writes.answering`. After a
+            release without an answer another worker may have it.
+        """
+        return await self._write_as_holder(lease, lambda row: answering(row, request, at_s))
+
+    async def withdraw(self, lease_key: str, request: LeaseRequest) -> None:
+        """Take back a request that its holder can't carry out, if it still stands.
+
+        Raises:
+            AwsError: it may still stand.
+        """
+        write = withdrawing(lease_key, request)
+        with contextlib.suppress(ConditionFailed):
+            await self._dynamodb.update_item(TableName=self.table_name, **write)
+
+    async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
+        async def make_now(row: Lease) -> LeaseWrite:
+            return make(row)
+
+        return await self._write_as_holder_after(lease, make_now)
+
+    async def _write_as_holder_after(
+        self, lease: Lease, make: Callable[[Lease], Awaitable[LeaseWrite]]
+    ) -> Lease:
+        for _ in range(WRITE_TRIES):
+            write = marking(await make(lease), self.find_stream_mark())
+            write = noting(write, self.find_notes(write.after))
+            if self.newcomer is not None:
+                write = self.newcomer.holding(write)
+            unanswered: UnknownOutcome | None = None
+            try:
+                answer = await self._dynamodb.update_item(
+                    TableName=self.table_name, **write.request
+                )
+            except ConditionFailed as refused:
+                row = await self._stored(lease.lease_key, refused)
+            except UnknownOutcome as error:
+                unanswered = error
+                row = await self._stored(lease.lease_key, error)
+            except NotFound:
+                self.table_check_wanted.wake()
+                raise
+            else:
+                return _with_request(write.after, answer.get("Attributes"))
+            if row is None or row.lease_counter < lease.lease_counter:
+                self.table_check_wanted.wake()  # no worker lowers a counter: is it another table?
+            if unanswered and row is not None and is_released(write, row):
+                return row
+            judgement = judge_row(lease, row)
+            if judgement.verdict is RowVerdict.LOST or row is None:
+                raise LeaseLost(lease.lease_key, judgement.why)
+            log.info("Writing to lease %s again: %s", lease.lease_key, judgement.why)
+            lease = row
+        raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
+
+    # -- taking -----------------------------------------------------------------------------------
+
+    async def take(self, lease: Lease, worker_id: str, *, steals: bool = False) -> Lease | None:
+        """Become the owner of a lease as it was scanned.
+
+        Args:
+            lease: the row.
+            worker_id: of this worker.
+            steals: the present owner lives.
+
+        Returns:
+            The row as written, or None when somebody else was faster.
+        """
+        self.check_rows("UpdateItem")
+        unanswered = False
+        for _ in range(WRITE_TRIES):
+            write = taking(lease, worker_id)
+            if self.newcomer is not None:
+                write = self.newcomer.taking(write, steals=steals)
+            try:
+                await self._dynamodb.update_item(TableName=self.table_name, **write.request)
+            except ConditionFailed as refused:
+                row = await self._stored(lease.lease_key, refused)
+            except UnknownOutcome as error:
+                row = await self._stored(lease.lease_key, error)
+                unanswered = True
+            else:
+                _note_void(lease)
+                return write.after
+            verdict = judge_taking(lease, row, worker_id, unanswered=unanswered)
+            if verdict is RowVerdict.LOST or row is None:
+                return None
+            lease = row
+        raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
+
+    # -- writing as the leader --------------------------------------------------------------------
+
+    async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
+        """Give a lease to a worker; see :func:`~mld.leases.model.lease_writes.assigning`.
+
+        Returns:
+            The row as stored, or None when it was written meanwhile, or is gone.
+
+        Raises:
+            AwsError: nothing is known of the row, or nothing was changed; plan again.
+        """
+        write = assigning(lease, worker_id, only_unchanged=only_unchanged)
+        return await self._move(write, only_unchanged=only_unchanged)
+
+    async def start_hand_off(self, lease: Lease, worker_id: str) -> Lease | None:
+        """Ask the owner to hand a lease over; otherwise like :meth:`assign`.
+
+        Raises:
+            ValueError: see :func:`~mld.leases.model.lease_writes.hand_off_start`.
+        """
+        return await self._move(hand_off_start(lease, worker_id), only_unchanged=False)
+
+    async def _move(self, write: LeaseWrite, *, only_unchanged: bool) -> Lease | None:
+        """Conditions name the owners, so that nothing written meanwhile is undone."""
+        self.check_rows("UpdateItem")
+        key = write.before.lease_key
+        for _ in range(WRITE_TRIES):
+            try:
+                try:
+                    answer = await self._dynamodb.update_item(
+                        TableName=self.table_name, **write.request
+                    )
+                except (ConditionFailed, UnknownOutcome) as error:
+                    row = await self._lease_after(key, error)
+                else:
+                    return _lease_of(answer["Attributes"])
+            except MalformedData as malformed:
+                log.warning("The row of lease %s can't be read: %s", key, malformed)
+                return None
+            verdict = judge_move(write, row, only_unchanged=only_unchanged)
+            if verdict is not MoveVerdict.AGAIN:
+                return row if verdict is MoveVerdict.DONE else None
+        raise UnknownOutcome("UpdateItem", "Unresolved", f"{key} after several tries")
+
+    # -- creating, noting, deleting ---------------------------------------------------------------
+
+    async def create_if_absent(self, lease: Lease) -> bool:
+        """Add a row unless there is one with that key; True when this call added it."""
+        self.check_rows("PutItem")
+        lease = replace(lease, stream_mark=self.find_stream_mark())
+        for _ in range(WRITE_TRIES):
+            try:
+                await self._dynamodb.put_item(
+                    TableName=self.table_name,
+                    Item=lease_to_item(lease),
+                    ConditionExpression="attribute_not_exists(leaseKey)",
+                )
+            except ConditionFailed:
+                return False
+            except UnknownOutcome as error:
+                item = await self._item_after(lease.lease_key, error)
+                if item:
+                    return item.get("leaseCounter") == {"N": str(lease.lease_counter)}
+            else:
+                return True
+        raise UnknownOutcome("PutItem", "Unresolved", f"{lease.lease_key} after several tries")
+
+    async def write_children(self, lease_key: str, child_shard_ids: tuple[str, ...]) -> bool:
+        """Store the children of a closed shard in its row.
+
+        Args:
+            child_shard_ids: not empty.
+
+        Returns:
+            False when the row doesn't exist.
+        """
+        return await self._write_metadata(children_update(lease_key, child_shard_ids))
+
+    async def write_hash_range(self, lease_key: str, hash_range: HashRange) -> bool:
+        """Fill in the hash range of a row.
+
+        Returns:
+            False when the row doesn't exist, or the range is one that Java can't read.
+        """
+        if not hash_range_attributes(hash_range):
+            return False
+        return await self._write_metadata(hash_range_update(lease_key, hash_range))
+
+    async def delete(self, lease_key: str, *, only_finished: bool) -> bool:
+        """Remove a row.
+
+        Args:
+            lease_key: which one; nothing but a lease is ever deleted.
+            only_finished: only when its checkpoint is SHARD_END.
+
+        Returns:
+            True when the row is gone, by us or before us.
+        """
+        self.check_rows("DeleteItem")
+        request = deletion(lease_key, only_finished=only_finished)
+        for _ in range(WRITE_TRIES):
+            try:
+                await self._dynamodb.delete_item(TableName=self.table_name, **request)
+            except ConditionFailed as refused:
+                return await self._item_after(lease_key, refused) is None
+            except UnknownOutcome as error:
+                if await self._item_after(lease_key, error) is None:
+                    return True
+            else:
+                return True
+        raise UnknownOutcome("DeleteItem", "Unresolved", f"{lease_key} after several tries")
+
+    async def _write_metadata(self, request: Mapping[str, Any], tries: int = WRITE_TRIES) -> bool:
+        try:
+            await self._dynamodb.update_item(TableName=self.table_name, **request)
+        except ConditionFailed:
+            return False
+        except UnknownOutcome:
+            if tries == 1:
+                raise
+            # Writing the same values again does no harm.
+            return await self._write_metadata(request, tries - 1)
+        return True
+
+    # -- after a write went wrong -----------------------------------------------------------------
+
+    async def _stored(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Lease | None:
+        """The row after a write went wrong; None when it is gone."""
+        try:
+            return await self._lease_after(lease_key, error)
+        except MalformedData as malformed:
+            raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
+
+    async def _item_after(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Mapping[str, Any] | None:
+        """The item after a write went wrong, as the refusal brought it or read consistently.
+
+        Raises:
+            AwsError: it could not be read; after an unknown outcome that error again.
+        """
+        if isinstance(error, ConditionFailed) and error.item:
+            return error.item
+        try:
+            return await self._item(lease_key, consistent=True)
+        except AwsError as unread:
+            if isinstance(error, UnknownOutcome):
+                raise error from unread
+            raise
+
+    async def _lease_after(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Lease | None:
+        """The lease after a write went wrong; None when its row is gone.
+
+        Raises:
+            MalformedData: the row can't be read as a lease.
+            AwsError: as :meth:`_item_after`.
+        """
+        item = await self._item_after(lease_key, error)
+        return _lease_of(item) if item else None
+
+    async def _item(self, lease_key: str, *, consistent: bool) -> Mapping[str, Any] | None:
+        answer = await self._dynamodb.get_item(
+            TableName=self.table_name,
+            Key={LEASE_KEY: {"S": lease_key}},
+            ConsistentRead=consistent,
+        )
+        item: Mapping[str, Any] | None = answer.get("Item")
+        return item
+
+
+def _note_void(lease: Lease) -> None:
+    """Say that a request was removed with the first write of a holder that gained a lease."""
+    if (request := lease.request) is not None:
+        log.warning(
+            "%s: removed the request to %s of %s, asked of %s before this worker had the lease",
+            lease.lease_key,
+            request.verb,
+            request.by or "somebody",
+            request.holder,
+        )
+
+
+def _no_notes(_lease: Lease) -> RowNotes:
+    return RowNotes()
+
+
+def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:
+    """The row as written, with a request that somebody has put into it; that keeps the counter."""
+    request = request_in(attributes or {})
+    return lease if request == lease.request else replace(lease, request=request)
+
+
+def _lease_of(item: Mapping[str, Any]) -> Lease:
+    """The lease of an item.
+
+    Raises:
+        MalformedData: it is no lease, or can't be read.
+    """
+    if not is_lease_item(item):
+        raise MalformedData(f"item {item_key(item)} is not a lease")
+    return lease_from_item(item)

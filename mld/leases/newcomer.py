@@ -1,0 +1,76 @@
+"""This process as a newcomer to a 2.x fleet: it marks what it takes until it has lived."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.leases.model.lease_writes import marking_newcomer, without_newcomer
+from mld.leases.model.newcomer import NewcomerMark
+from mld.leases.rules.newcomers import QUIET_S, SOON_S
+
+if TYPE_CHECKING:
+    from mld.kernel.ports import Clock
+    from mld.leases.model.lease_writes import LeaseWrite
+
+
+class Newcomer:
+    """Whether this process is one, and what its writes to rows say of it.
+
+    Args:
+        instance: id of this process.
+    """
+
+    def __init__(self, worker_id: str, instance: str, clock: Clock) -> None:
+        self.instance = instance
+        self._worker_id = worker_id
+        self._clock = clock
+        self._began_at = clock.monotonic()
+        self._first_held_at: float | None = None
+        self._has_failed = False
+        self._failed_key: str | None = None
+
+    @property
+    def lived_s(self) -> float:
+        """Seconds since the start."""
+        return self._clock.monotonic() - self._began_at
+
+    @property
+    def is_proven(self) -> bool:
+        """It has held a lease for a minute."""
+        first = self._first_held_at
+        return first is not None and self._clock.monotonic() - first >= SOON_S
+
+    def fail(self, lease_key: str | None) -> None:
+        """This process fails.
+
+        Args:
+            lease_key: of the lease whose child failed; None = its marks stay in all rows.
+        """
+        self._has_failed, self._failed_key = True, lease_key
+
+    def taking(self, write: LeaseWrite, *, steals: bool) -> LeaseWrite:
+        """A take, with the mark of a newcomer.
+
+        Args:
+            steals: the owner lives, and so does a newcomer whose mark there is.
+        """
+        if not self.is_proven:
+            at_s = int(self._clock.service())
+            return marking_newcomer(write, NewcomerMark(self.instance, self._worker_id, at_s))
+        return without_newcomer(write) if steals else write
+
+    def holding(self, write: LeaseWrite) -> LeaseWrite:
+        """Any other write of the holder: it removes a mark that says nothing any more."""
+        if self._first_held_at is None:
+            self._first_held_at = self._clock.monotonic()
+        mark = write.before.newcomer
+        if mark is None:
+            return write
+        if mark.instance != self.instance:
+            is_old = self._clock.service() - mark.at_s > QUIET_S
+            return without_newcomer(write) if is_old else write
+        if self.is_proven:
+            return without_newcomer(write)
+        releases = write.after.lease_owner is None
+        failed_here = self._has_failed and self._failed_key in (None, write.before.lease_key)
+        return without_newcomer(write) if releases and not failed_here else write

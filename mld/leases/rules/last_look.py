@@ -1,0 +1,44 @@
+"""What a worker that stops does about rows that name it once it has released what it held.
+
+Leaders and other workers that stop name it as the next owner of leases for as long as they see its
+item of worker metrics, and some write that a moment later. Rows that name a worker that is gone are
+read by nobody until they expire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from mld.leases.model.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """What one look at the table found.
+
+    Attributes:
+        to_release: rows that this worker owns and does not hold.
+        are_coming: other workers are still about to hand leases over to this one.
+    """
+
+    to_release: tuple[Lease, ...]
+    are_coming: bool
+
+
+def last_look(rows: Iterable[Lease], worker_id: str, held: Container[str]) -> LastLook:
+    """Judge the rows of a consistent scan.
+
+    Args:
+        rows: every lease of the table.
+        worker_id: of the worker that stops; its item of worker metrics is gone.
+        held: keys of leases that it still holds, which others of its parts release.
+    """
+    mine = [row for row in rows if row.lease_key not in held]
+    return LastLook(
+        to_release=tuple(row for row in mine if row.actual_owner == worker_id),
+        are_coming=any(row.is_handed_over and row.lease_owner == worker_id for row in mine),
+    )

@@ -1,0 +1,65 @@
+"""A lease table as people want to see it: who has what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mld.leases.model.lease import Lease
+
+
+class Grouping(StrEnum):
+    """What rows are grouped by."""
+
+    WORKER = "worker"
+    CLUSTER = "cluster"
+
+
+def cluster_of(worker_id: str) -> str:
+    """The part of a worker id before its first ``-``; all of it without one."""
+    return worker_id.partition("-")[0]
+
+
+def left_free(
+    leases: Iterable[Lease], max_leases: int, workers: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Keys of unfinished leases that nobody takes, because no worker may hold more.
+
+    Args:
+        max_leases: ``maxLeasesForWorker``, of every worker; finished leases don't count.
+        workers: that are known to live, with or without leases. Owners are believed to live.
+
+    Returns:
+        As the rows come; none while a worker has room.
+    """
+    rows = tuple(leases)
+    counts = Counter(dict.fromkeys(workers, 0))
+    for lease in rows:
+        if lease.lease_owner is not None:
+            counts[lease.lease_owner] += not lease.is_finished
+    if not counts or min(counts.values()) < max_leases:
+        return ()
+    return tuple(
+        lease.lease_key for lease in rows if lease.lease_owner is None and not lease.is_finished
+    )
+
+
+def told_free(count: int, max_leases: int) -> str:
+    """In words, why so many leases have no owner."""
+    subject = "1 lease has" if count == 1 else f"{count} leases have"
+    return f"{subject} no owner, because each worker holds maxLeasesForWorker = {max_leases}"
+
+
+def group_leases(leases: Iterable[Lease], by: Grouping) -> dict[str, tuple[Lease, ...]]:
+    """Rows by owner, owners sorted, rows of nobody last under ``""``; rows keep their order."""
+    groups: dict[str, list[Lease]] = {}
+    for lease in leases:
+        owner = lease.lease_owner or ""
+        name = cluster_of(owner) if by is Grouping.CLUSTER else owner
+        groups.setdefault(name, []).append(lease)
+    names = sorted(groups, key=lambda name: (not name, name))
+    return {name: tuple(groups[name]) for name in names}
