@@ -16,14 +16,14 @@ from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.services.retrieval.polling_publisher import PollingPublisher
 from mld.services.retrieval.records_publisher import PublisherParts
 from mld.services.scheduler import Scheduler, SchedulerParts
-from mld.services.shards.lease_cleanup import LeaseCleanup
-from mld.services.shards.shard_detector import ShardDetector
-from mld.services.shards.shard_end import ShardEnd
-from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_existence import StreamExistence, StreamSource
-from mld.services.shards.stream_sync import rows_of
 from mld.services.summary_log import SummaryLog
 from mld.services.worker_start import StartCalls
+from mld.shards.lease_cleanup import LeaseCleanup
+from mld.shards.shard_detector import ShardDetector
+from mld.shards.shard_end import ShardEnd
+from mld.shards.shard_syncer import ShardSyncer
+from mld.shards.stream_existence import StreamExistence, StreamSource
+from mld.shards.stream_sync import rows_of
 from mld.signals.clock_watch import ClockWatch
 from mld.signals.cloudwatch_metrics import CloudWatchMetrics
 from mld.signals.conditions import Conditions

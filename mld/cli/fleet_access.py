@@ -27,7 +27,7 @@ from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.masking import brief
 from mld.leases.lease_store import LeaseStore
 from mld.services.fleet.fleet_reader import FleetReader
-from mld.services.shards.tip_reader import TipReader
+from mld.shards.tip_reader import TipReader
 from mld.streams.rules.stream_identity import stream_to_read
 from mld.streams.stream_names import DiscoveredNames, StaticNames
 from mld.streams.stream_reader import StreamReader

@@ -24,7 +24,7 @@ from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.lineage import missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay, plan_step
 from mld.services.retrieval.position_search import FoundPosition, PositionSearch
-from mld.services.shards.tip_reader import TipReader
+from mld.shards.tip_reader import TipReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

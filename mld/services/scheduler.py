@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import HeldLease
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.shards.lease_cleanup import LeaseCleanup
+    from mld.shards.lease_cleanup import LeaseCleanup
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
     from mld.streams.stream_context import WorkerStreams

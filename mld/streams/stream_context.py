@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
     from mld.services.retrieval.records_publisher import PublisherFactory
-    from mld.services.shards.shard_syncer import ShardSyncer
-    from mld.services.shards.stream_existence import StreamExistence, StreamSource
+    from mld.shards.shard_syncer import ShardSyncer
+    from mld.shards.stream_existence import StreamExistence, StreamSource
     from mld.signals.conditions import Conditions
     from mld.signals.model.metrics import Metric
     from mld.streams.existence_watch import ExistenceWatch

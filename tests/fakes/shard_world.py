@@ -18,11 +18,11 @@ from mld.config.credentials import CredentialChain
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.local.kinesis.model import KinesisModel
-from mld.services.shards.lease_cleanup import LeaseCleanup
-from mld.services.shards.shard_detector import ShardDetector
-from mld.services.shards.shard_end import ShardEnd
-from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_existence import StreamExistence, StreamSource
+from mld.shards.lease_cleanup import LeaseCleanup
+from mld.shards.shard_detector import ShardDetector
+from mld.shards.shard_end import ShardEnd
+from mld.shards.shard_syncer import ShardSyncer
+from mld.shards.stream_existence import StreamExistence, StreamSource
 from mld.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World

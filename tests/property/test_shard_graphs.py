@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mld.config.stream import Stream
-from mld.decide.shards.audit import first_hole
-from mld.decide.shards.shardsync import (
+from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
+from mld.leases.model.lease import Lease
+from mld.shards.rules.audit import first_hole
+from mld.shards.rules.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_to_create,
     lost_children,
     unexpected_children,
 )
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
-from mld.leases.model.lease import Lease
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 STREAM = Stream("s")

@@ -23,7 +23,7 @@ from mld.model.fleet.entities import FAILED_LIFE
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.services.fleet.fleet_reader import FleetReader
-from mld.services.shards.tip_reader import TipReader
+from mld.shards.tip_reader import TipReader
 from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb

@@ -26,7 +26,7 @@ from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
-from mld.services.shards.shard_end import ShardEnd
+from mld.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim import steering
 from tests.sim.children import Manners

@@ -10,8 +10,8 @@ import pytest
 
 from mld.kernel.model.sequence import Sentinel
 from mld.services.fleet.lease_coordinator import LeaseCoordinator
-from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_existence import StreamExistence
+from mld.shards.shard_syncer import ShardSyncer
+from mld.shards.stream_existence import StreamExistence
 from mld.streams.existence_watch import ExistenceWatch
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run

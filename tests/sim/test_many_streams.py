@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mld import app
-from mld.services.shards import stream_sync
+from mld.shards import stream_sync
 from mld.streams.rules import stream_identity
 from mld.streams.stream_context import ContextLoops
 from mld.streams.stream_names import DiscoveredNames

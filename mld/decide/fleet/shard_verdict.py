@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.retention import losses, retention
 from mld.decide.fleet.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
-from mld.decide.shards.audit import signs_of_recreation
 from mld.kernel.model.sequence import Sentinel
 from mld.leases.rules.lease_report import left_free, told_free
 from mld.leases.rules.pausing import paused_by
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.shards.rules.audit import signs_of_recreation
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:

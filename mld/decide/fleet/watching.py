@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mld.decide.shards.audit import active, fill_hash_ranges
+from mld.shards.rules.audit import active, fill_hash_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch
     from mld.services.retrieval.schema_registry import SchemaRegistry
-    from mld.services.shards.lease_cleanup import LeaseCleanup
-    from mld.services.shards.shard_end import ShardEnd
+    from mld.shards.lease_cleanup import LeaseCleanup
+    from mld.shards.shard_end import ShardEnd
     from mld.streams.model.shard import HashRange
     from mld.streams.stream_context import StreamRegistry
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.table_layout import Layout
     from mld.model.fleet.worker_page import WorkerPage
-    from mld.services.shards.tip_reader import TipReader
+    from mld.shards.tip_reader import TipReader
     from mld.streams.stream_reader import StreamReader
 
 

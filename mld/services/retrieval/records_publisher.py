@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mld.model.retrieval.record import Batch
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.fetch_report import FetchReport, SubscriptionReport
-    from mld.services.shards.stream_existence import StreamExistence
+    from mld.shards.stream_existence import StreamExistence
     from mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger(__name__)

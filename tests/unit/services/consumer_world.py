@@ -33,10 +33,10 @@ from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.polling_publisher import PollingPublisher
 from mld.services.retrieval.records_publisher import PublisherParts
-from mld.services.shards.lease_cleanup import LeaseCleanup
-from mld.services.shards.shard_detector import ShardDetector
-from mld.services.shards.shard_end import ShardEnd
-from mld.services.shards.stream_existence import StreamExistence, StreamSource
+from mld.shards.lease_cleanup import LeaseCleanup
+from mld.shards.shard_detector import ShardDetector
+from mld.shards.shard_end import ShardEnd
+from mld.shards.stream_existence import StreamExistence, StreamSource
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
 from mld.streams.stream_context import StreamContext, StreamRegistry

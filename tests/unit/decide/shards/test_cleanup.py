@@ -2,14 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.shards.shard_end import (
-    CleanupOutcome,
-    CleanupTimes,
-    has_started,
-    is_due,
-    listed_children,
-    obstacle,
-)
 from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
@@ -18,6 +10,14 @@ from mld.kernel.model.sequence import (
     ExtendedSequenceNumber,
 )
 from mld.leases.model.lease import Lease
+from mld.shards.rules.shard_end import (
+    CleanupOutcome,
+    CleanupTimes,
+    has_started,
+    is_due,
+    listed_children,
+    obstacle,
+)
 from mld.streams.model.shard import HashRange, Shard
 
 

@@ -12,7 +12,7 @@ from mld.leases.model.table_layout import Layout
 from mld.model.fleet.entities import LockItem, lock_to_item
 from mld.model.fleet.state_history import ClientVersion, TableStatus
 from mld.services.fleet.fleet_reader import FleetReader
-from mld.services.shards.tip_reader import TipReader
+from mld.shards.tip_reader import TipReader
 from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import legacy, migration, status

@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mld.config.stream import StreamArn
-from mld.decide.shards.shard_end import heirs
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -27,6 +26,7 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.kernel.concurrency import Wakeup
+from mld.shards.rules.shard_end import heirs
 from mld.signals.model.reasons import Reason
 from mld.streams.existence_watch import ExistenceWatch
 from mld.streams.rules.existence import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mld.kernel.model.sequence import InitialPosition
     from mld.kernel.ports import Clock
     from mld.leases.model.lease import Lease
-    from mld.services.shards.shard_detector import ShardDetector
+    from mld.shards.shard_detector import ShardDetector
     from mld.signals.conditions import Conditions
     from mld.streams.model.shard import ChildShard, Shard
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.shards.shard_end import (
+from mld.kernel.model.sequence import LATEST, SHARD_END
+from mld.leases.model.lease import Lease
+from mld.shards.rules.shard_end import (
     MergeVerdict,
     blocks,
     child_without_parents,
@@ -13,8 +15,6 @@ from mld.decide.shards.shard_end import (
     judge_merge,
     merge_parents,
 )
-from mld.kernel.model.sequence import LATEST, SHARD_END
-from mld.leases.model.lease import Lease
 from mld.streams.model.shard import ChildShard, HashRange, Shard
 
 ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)

@@ -10,8 +10,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.shards.audit import signs_of_recreation
-from mld.decide.shards.shardsync import (
+from mld.errors import InconsistentShards, MalformedData
+from mld.kernel.model.sequence import LATEST
+from mld.kernel.model.text import counted
+from mld.shards.rules.audit import signs_of_recreation
+from mld.shards.rules.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_to_create,
@@ -20,9 +23,6 @@ from mld.decide.shards.shardsync import (
     shard_filter,
     unexpected_children,
 )
-from mld.errors import InconsistentShards, MalformedData
-from mld.kernel.model.sequence import LATEST
-from mld.kernel.model.text import counted
 from mld.signals.model.metrics import CREATE_LEASE_IN_SYNC
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
-    from mld.services.shards.stream_existence import StreamSource
+    from mld.shards.stream_existence import StreamSource
     from mld.signals.model.metrics import CreateLease
     from mld.signals.ports import Metrics
     from mld.streams.model.shard import Shard

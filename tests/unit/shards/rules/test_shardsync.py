@@ -6,16 +6,6 @@ from pathlib import Path
 import pytest
 
 from mld.config.stream import Stream
-from mld.decide.shards.shardsync import (
-    incompleteness,
-    is_unused,
-    lease_of_child,
-    leases_for_empty_table,
-    leases_to_create,
-    lost_children,
-    shard_filter,
-    unexpected_children,
-)
 from mld.kernel.model.sequence import (
     LATEST,
     SHARD_END,
@@ -25,6 +15,16 @@ from mld.kernel.model.sequence import (
     Sentinel,
 )
 from mld.leases.model.lease import Lease
+from mld.shards.rules.shardsync import (
+    incompleteness,
+    is_unused,
+    lease_of_child,
+    leases_for_empty_table,
+    leases_to_create,
+    lost_children,
+    shard_filter,
+    unexpected_children,
+)
 from mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "shard_sync.json").read_text())

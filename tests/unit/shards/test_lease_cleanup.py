@@ -6,7 +6,7 @@ import pytest
 
 from mld.errors import NotFound, Unreachable
 from mld.kernel.model.sequence import Sentinel
-from mld.services.shards.lease_cleanup import ASKED_S
+from mld.shards.lease_cleanup import ASKED_S
 from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
 
 GONE = NotFound("GetShardIterator", "ResourceNotFoundException")

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.shards.audit import (
+from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.leases.model.lease import Lease
+from mld.shards.rules.audit import (
     HoleTracker,
     Standstill,
     abandoned,
@@ -12,8 +14,6 @@ from mld.decide.shards.audit import (
     is_overdue,
     signs_of_recreation,
 )
-from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 TOP = MAX_HASH_KEY

@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.shards.shard_end import (
+from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
+from mld.shards.rules.shard_end import (
     MergeVerdict,
     blocks,
     child_without_parents,
     judge_merge,
     merge_parents,
 )
-from mld.decide.shards.shardsync import lease_of_child
-from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
-from mld.services.shards.stream_sync import create_lease
+from mld.shards.rules.shardsync import lease_of_child
+from mld.shards.stream_sync import create_lease
 from mld.signals.model.metrics import (
     CREATE_LEASE_AT_END,
     MISSING_MERGE_PARENT,
@@ -116,7 +116,7 @@ class ShardEnd:
 
         Args:
             lease: of the shard that vanished, held by this worker.
-            heirs: see :func:`mld.decide.shards.shard_end.heirs`.
+            heirs: see :func:`mld.shards.rules.shard_end.heirs`.
 
         Raises:
             InvalidShardEnd: the row of the shard is gone; drop the lease locally.

@@ -15,14 +15,14 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.decide.shards.shard_end import (
+from mld.errors import MldError, NotFound
+from mld.shards.rules.shard_end import (
     CleanupOutcome,
     CleanupTimes,
     is_due,
     listed_children,
     obstacle,
 )
-from mld.errors import MldError, NotFound
 
 if TYPE_CHECKING:
     from mld.config.config import ShardConfig
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_renewer import LeaseRenewer
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
-    from mld.services.shards.stream_existence import StreamSource
+    from mld.shards.stream_existence import StreamSource
     from mld.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)

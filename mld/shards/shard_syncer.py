@@ -13,7 +13,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.shards.audit import (
+from mld.errors import AwsError, MalformedData, MldError, NotFound
+from mld.shards.rules.audit import (
     HoleTracker,
     Standstill,
     abandoned,
@@ -22,9 +23,8 @@ from mld.decide.shards.audit import (
     first_hole,
     is_overdue,
 )
-from mld.decide.shards.shardsync import is_unused
-from mld.errors import AwsError, MalformedData, MldError, NotFound
-from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
+from mld.shards.rules.shardsync import is_unused
+from mld.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
 from mld.signals.model.metrics import (
     AUDIT,
     SHARD_SYNC,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.shards.stream_existence import StreamSource
-    from mld.services.shards.stream_sync import MayWrite
+    from mld.shards.stream_existence import StreamSource
+    from mld.shards.stream_sync import MayWrite
     from mld.signals.ports import Metrics
     from mld.streams.model.shard import HashRange
 

@@ -20,8 +20,8 @@ from mld.errors import (
 )
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.local.kinesis import KinesisSettings
-from mld.services.shards import stream_existence
-from mld.services.shards.stream_existence import FRESH_S
+from mld.shards import stream_existence
+from mld.shards.stream_existence import FRESH_S
 from mld.streams.existence_watch import GIVE_UP_S
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated

@@ -16,8 +16,8 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.kernel.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
-from mld.services.shards.shard_syncer import CONFIRMED_S
-from mld.services.shards.stream_sync import OUTDATED_S
+from mld.shards.shard_syncer import CONFIRMED_S
+from mld.shards.stream_sync import OUTDATED_S
 from mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
