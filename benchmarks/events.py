@@ -18,7 +18,7 @@ import botocore.session
 
 from mld.aws.clients import ClientSettings, make_client
 from mld.aws.kinesis import ShardSubscription, watch_subscriptions
-from mld.model.retrieval.wire import decode_records, read_event
+from mld.retrieval.model.wire import decode_records, read_event
 
 #: Payload of one event.
 EVENT_BYTES = 1_000_000

@@ -153,8 +153,8 @@ class _Opened:
         if not config.schemas.enabled:
             return None
         # Only where the file asks for them, so that others start faster.
-        from mld.adapters.schema_decoders import Decoders  # noqa: PLC0415
-        from mld.adapters.schema_folder import SchemaFolder  # noqa: PLC0415
+        from mld.retrieval.adapters.schema_decoders import Decoders  # noqa: PLC0415
+        from mld.retrieval.adapters.schema_folder import SchemaFolder  # noqa: PLC0415
 
         decoders = Decoders() if config.schemas.decode else None
         pool = self.pool("schemas", clients.GLUE_THREADS)

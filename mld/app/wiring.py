@@ -10,11 +10,11 @@ from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
 from mld.config.config import RetrievalMode
 from mld.kernel.ports import Runtime
+from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
+from mld.retrieval.polling_publisher import PollingPublisher
+from mld.retrieval.records_publisher import PublisherParts
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
-from mld.services.retrieval.byte_budget import ByteBudget, MemoryReturn
-from mld.services.retrieval.polling_publisher import PollingPublisher
-from mld.services.retrieval.records_publisher import PublisherParts
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.summary_log import SummaryLog
 from mld.services.worker_start import StartCalls
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.model.sequence import InitialPosition
     from mld.leases.model.lease import HeldLease, Lease
-    from mld.services.retrieval.records_publisher import PublisherFactory
-    from mld.services.retrieval.schema_registry import SchemaRegistry
+    from mld.retrieval.records_publisher import PublisherFactory
+    from mld.retrieval.schema_registry import SchemaRegistry
     from mld.signals.model.metric_values import FamilyValues
     from mld.streams.stream_context import Loop
 
@@ -278,10 +278,10 @@ class WorkerWiring:
         if config.mode is RetrievalMode.POLLING:
             return partial(PollingPublisher, parts=parts, in_time=self._renewer.in_time.wait)
         # Only here, so that a worker that polls starts faster.
-        from mld.services.retrieval.consumer_registration import (  # noqa: PLC0415
+        from mld.retrieval.consumer_registration import (  # noqa: PLC0415
             ConsumerRegistration,
         )
-        from mld.services.retrieval.fan_out_publisher import FanOutPublisher  # noqa: PLC0415
+        from mld.retrieval.fan_out_publisher import FanOutPublisher  # noqa: PLC0415
 
         registration = ConsumerRegistration(
             parts.kinesis,
@@ -337,6 +337,6 @@ class WorkerWiring:
 
 
 def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
-    from mld.services.retrieval.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
+    from mld.retrieval.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
 
     return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)

@@ -34,8 +34,8 @@ from mld.aws.whole_answers import (
     check_whole,
     limit_answers,
 )
-from mld.decide.retrieval.fan_out import SILENCE_S
 from mld.kernel.model.masking import printable
+from mld.retrieval.rules.fan_out import SILENCE_S
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient

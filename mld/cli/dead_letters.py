@@ -28,7 +28,7 @@ from mld.errors import ConfigError, LetterRefused, MalformedData
 from mld.kernel.model.masking import printable
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.containment import PositionRange
-from mld.services.retrieval.record_peek import read_range
+from mld.retrieval.record_peek import read_range
 from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, ShutdownRequested
 
 if TYPE_CHECKING:

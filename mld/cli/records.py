@@ -20,13 +20,13 @@ from mld.cli.tables import Column, Section, TableRow, as_table, print_json, term
 from mld.errors import ConfigError, NotFound, ResourceMissing
 from mld.kernel.model.masking import printable
 from mld.kernel.model.sequence import Sentinel
-from mld.services.retrieval.record_peek import Peek, peek
+from mld.retrieval.record_peek import Peek, peek
 
 if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
-    from mld.decide.retrieval.peek import PeekedRecord
     from mld.leases.model.lease import Lease
+    from mld.retrieval.rules.peek import PeekedRecord
 
 _MOST = 1000
 

@@ -23,7 +23,7 @@ from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.lineage import missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay, plan_step
-from mld.services.retrieval.position_search import FoundPosition, PositionSearch
+from mld.retrieval.position_search import FoundPosition, PositionSearch
 from mld.shards.tip_reader import TipReader
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.model.retrieval.schema import Decode, SchemaVersion
+    from mld.retrieval.model.schema import Decode, SchemaVersion
 
 
 class Child(Protocol):

@@ -25,7 +25,7 @@ from mld.errors import (
 )
 from mld.kernel.pages import page_numbers
 from mld.kernel.rules.backoff import backoff_s
-from mld.model.retrieval.wire import read_batch
+from mld.retrieval.model.wire import read_batch
 from mld.streams.model.shard import ChildShard, Shard
 
 if TYPE_CHECKING:

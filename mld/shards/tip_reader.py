@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.retrieval.polling import ReadPosition, iterator_start
 from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import Sentinel
 from mld.model.fleet.fleet_snapshot import TipSnapshot
-from mld.model.retrieval.wire import first_arrival_s, read_batch
+from mld.retrieval.model.wire import first_arrival_s, read_batch
+from mld.retrieval.rules.polling import ReadPosition, iterator_start
 from mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.kernel.ports import Clock
     from mld.leases.model.lease import Lease
-    from mld.model.retrieval.record import Batch
+    from mld.retrieval.model.record import Batch
 
 #: Between two questions to one shard.
 EVERY_S = 60.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.kernel.model.sequence import InitialPosition
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
-    from mld.services.retrieval.records_publisher import PublisherFactory
+    from mld.retrieval.records_publisher import PublisherFactory
     from mld.shards.shard_syncer import ShardSyncer
     from mld.shards.stream_existence import StreamExistence, StreamSource
     from mld.signals.conditions import Conditions

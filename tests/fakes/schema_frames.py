@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from mld.errors import NotFound
-from mld.model.retrieval.schema import SchemaVersion
+from mld.retrieval.model.schema import SchemaVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from hashlib import md5
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.retrieval.deaggregate import (
+from mld.retrieval.rules.deaggregate import (
     MAGIC,
     AggregateOutcome,
     deaggregate,

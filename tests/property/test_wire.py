@@ -8,10 +8,10 @@ import json
 import msgspec
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.retrieval.delivery import deliver
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.model.retrieval.wire import arrival_ms, decode_records, read_batch
+from mld.retrieval.model.wire import arrival_ms, decode_records, read_batch
+from mld.retrieval.rules.delivery import deliver
 from protocol import ProcessRecords, Record, decode_from_daemon, encode
 
 numbers = st.integers(0, 2**190).map(str)

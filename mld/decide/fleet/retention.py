@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.decide.fleet.scraped import shard_on_page
-from mld.decide.retrieval.loss import RISK, sentence
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
+from mld.retrieval.rules.loss import RISK, sentence
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from mld.decide.children.lifecycle import TaskOutcome
 from mld.errors import ChildFailed, MalformedData, ProcessorRaised
 from mld.kernel.model.sequence import Sentinel
 from mld.kernel.model.text import counted
-from mld.model.retrieval.wire import first_arrival_s
+from mld.retrieval.model.wire import first_arrival_s
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor
 from mld.services.consuming.loss_watch import LossWatch
 from mld.signals.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
@@ -31,11 +31,11 @@ from protocol import Action
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.retrieval.delivery import Delivery, Missing
     from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+    from mld.retrieval.rules.delivery import Delivery, Missing
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.containment import Containment
-    from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
     from mld.signals.rules.remedies import FailedCall
     from mld.streams.model.shard import ChildShard
 

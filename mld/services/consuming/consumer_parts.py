@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import start_order
-from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 from mld.leases.model.reading import RowNotes
+from mld.retrieval.rules.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mld.leases.lease_renewer import LeaseRenewer
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_writes import FindNotes
-    from mld.model.retrieval.schema import Catalogue
     from mld.ports.consuming import ChildLauncher, LetterStore
-    from mld.services.retrieval.byte_budget import Reservation
-    from mld.services.retrieval.records_publisher import FetchedBatch
-    from mld.services.retrieval.schema_registry import SchemaRegistry
+    from mld.retrieval.byte_budget import Reservation
+    from mld.retrieval.model.schema import Catalogue
+    from mld.retrieval.records_publisher import FetchedBatch
+    from mld.retrieval.schema_registry import SchemaRegistry
     from mld.shards.lease_cleanup import LeaseCleanup
     from mld.shards.shard_end import ShardEnd
     from mld.streams.model.shard import HashRange
@@ -133,7 +133,7 @@ class LineWriter:
         checkpoint: ExtendedSequenceNumber,
         hash_range: HashRange | None,
     ) -> Delivery:
-        """The line of a batch; see :func:`mld.decide.retrieval.delivery.deliver`.
+        """The line of a batch; see :func:`mld.retrieval.rules.delivery.deliver`.
 
         Its reservation becomes the size of the line, and of what is left for further lines.
 

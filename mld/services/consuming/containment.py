@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.config.contain_config import ContainConfig
-    from mld.decide.retrieval.delivery import Delivery
     from mld.ports.consuming import LetterStore
+    from mld.retrieval.rules.delivery import Delivery
     from mld.services.consuming.consumer_context import ConsumerContext
 
 log = logging.getLogger(__name__)

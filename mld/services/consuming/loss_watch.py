@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.retrieval.loss import (
+from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from mld.leases.model.reading import RowNotes
+from mld.retrieval.model.wire import first_arrival_s, first_sequence_number
+from mld.retrieval.rules.loss import (
     END_OF_TIME_S,
     KnownReading,
     LossVerdict,
@@ -20,16 +23,13 @@ from mld.decide.retrieval.loss import (
     risk,
     sentence,
 )
-from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.leases.model.reading import RowNotes
-from mld.model.retrieval.wire import first_arrival_s, first_sequence_number
 from mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 
 if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
     from mld.leases.model.reading import LossNote, ReadNote
+    from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
     from mld.services.consuming.consumer_context import ConsumerContext
-    from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 
 log = logging.getLogger(__name__)
 

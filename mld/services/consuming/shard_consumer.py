@@ -23,7 +23,6 @@ from mld.decide.children.lifecycle import (
     next_state,
     restart_pause_s,
 )
-from mld.decide.retrieval.loss import sentence
 from mld.errors import (
     AwsError,
     ChildFailed,
@@ -33,6 +32,7 @@ from mld.errors import (
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.ports import logging_with
 from mld.model.children.consumer_status import ConsumerStatus
+from mld.retrieval.rules.loss import sentence
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.consuming.containment import Containment

@@ -38,7 +38,7 @@ from mld.config.config import (
 )
 from mld.config.credentials import CredentialChain
 from mld.kernel.adapters.calls import CallPool
-from mld.services.retrieval.schema_registry import CALL_S, CALLS
+from mld.retrieval.schema_registry import CALL_S, CALLS
 from tests.fakes.http import Replies, served
 
 if TYPE_CHECKING:

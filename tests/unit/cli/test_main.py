@@ -664,12 +664,12 @@ def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
     """Each module costs the start; what the file does not ask for is imported when it is needed."""
     others = (
         "mld.adapters.worker_load",
-        "mld.adapters.schema_decoders",
+        "mld.retrieval.adapters.schema_decoders",
         "mld.app.many_streams",
         "mld.decide.fleet.assignment.planning",
         "mld.services.fleet.lease_assigner",
-        "mld.services.retrieval.fan_out_publisher",
-        "mld.services.retrieval.schema_registry",
+        "mld.retrieval.fan_out_publisher",
+        "mld.retrieval.schema_registry",
         "mld.streams.stream_tracker",
     )
     program = f"import sys, mld.cli.run, mld.app; print([m for m in {others} if m in sys.modules])"

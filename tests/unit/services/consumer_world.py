@@ -28,11 +28,11 @@ from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease import HeldLease, Lease
 from mld.local.kinesis import KinesisModel
+from mld.retrieval.byte_budget import ByteBudget
+from mld.retrieval.polling_publisher import PollingPublisher
+from mld.retrieval.records_publisher import PublisherParts
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
-from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.polling_publisher import PollingPublisher
-from mld.services.retrieval.records_publisher import PublisherParts
 from mld.shards.lease_cleanup import LeaseCleanup
 from mld.shards.shard_detector import ShardDetector
 from mld.shards.shard_end import ShardEnd
@@ -49,7 +49,7 @@ from tests.fakes.fake_kinesis import FakeKinesis
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mld.services.retrieval.schema_registry import SchemaRegistry
+    from mld.retrieval.schema_registry import SchemaRegistry
     from mld.signals.model.metrics import Metric
 
 STREAM = Stream(name="orders")

@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.retrieval import schema_frame
-from mld.decide.retrieval.delivery import deliver, deliver_rest
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from mld.retrieval.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from mld.retrieval.rules import schema_frame
+from mld.retrieval.rules.delivery import deliver, deliver_rest
 from tests.fakes.aggregate import aggregate
 from tests.fakes.schema_frames import ORDER, ORDER_ID, frame
-from tests.unit.decide.retrieval.test_delivery import VECTORS, batch_of, record
+from tests.unit.retrieval.rules.test_delivery import VECTORS, batch_of, record
 
 OTHER_ID = "00000000-0000-0000-0000-000000000001"
 KNOWN = {ORDER_ID: KnownSchema(ORDER)}

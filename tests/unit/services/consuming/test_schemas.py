@@ -6,10 +6,10 @@ import asyncio
 import base64
 import logging
 
-from mld.adapters.schema_decoders import Decoders
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.decide.retrieval import schema_frame
-from mld.services.retrieval.schema_registry import CALL_S, SchemaRegistry
+from mld.retrieval.adapters.schema_decoders import Decoders
+from mld.retrieval.rules import schema_frame
+from mld.retrieval.schema_registry import CALL_S, SchemaRegistry
 from tests.fakes.children import ScriptedChildren, polite
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, FakeFiles, FakeGlue, avro, frame
 from tests.sim.loop import run

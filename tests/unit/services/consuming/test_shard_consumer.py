@@ -39,7 +39,7 @@ DAMAGED = base64.b64decode(
         "input"
     ][0]["dataBase64"]
 )
-#: See tests/unit/decide/retrieval/test_deaggregate.py.
+#: See tests/unit/retrieval/rules/test_deaggregate.py.
 FOREIGN = base64.b64decode((Path(__file__).parents[3] / "data" / "aws_kinesis_agg.b64").read_text())
 RESTART = {"failure_policy": ChildFailurePolicy.RESTART}
 

@@ -10,7 +10,7 @@ from collections import deque
 import pytest
 
 from mld.kernel.ports import Runtime
-from mld.services.retrieval.byte_budget import ByteBudget
+from mld.retrieval.byte_budget import ByteBudget
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
 

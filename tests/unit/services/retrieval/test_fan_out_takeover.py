@@ -10,11 +10,11 @@ from mld.config.stream import Stream
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.kernel.ports import Runtime
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
-from mld.model.retrieval.wire import decode_records
-from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.consumer_registration import ConsumerRegistration
-from mld.services.retrieval.fan_out_publisher import FanOutPublisher
-from mld.services.retrieval.records_publisher import PublisherParts
+from mld.retrieval.byte_budget import ByteBudget
+from mld.retrieval.consumer_registration import ConsumerRegistration
+from mld.retrieval.fan_out_publisher import FanOutPublisher
+from mld.retrieval.model.wire import decode_records
+from mld.retrieval.records_publisher import PublisherParts
 from mld.signals.conditions import Conditions
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis

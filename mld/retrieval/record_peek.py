@@ -1,0 +1,127 @@
+"""Reads a few records behind a checkpoint, for people; the checkpoint stays where it is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from mld.errors import MalformedData
+from mld.kernel.model.sequence import TRIM_HORIZON
+from mld.retrieval.model.wire import decode_records, read_batch
+from mld.retrieval.rules.peek import PeekedRecord, records_behind
+from mld.retrieval.rules.polling import ReadPosition, iterator_start
+
+if TYPE_CHECKING:
+    from mld.aws.ports import Kinesis
+    from mld.config.stream import Stream
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.leases.model.containment import PositionRange
+    from mld.streams.model.shard import HashRange
+
+#: Kinesis answers without records where a shard has few: it looked at a part of it only.
+MOST_READS = 10
+#: A shard has five reads a second for all who read it; this takes one of them.
+_PAUSE_S = 1.0
+#: Limit of GetRecords.
+_MOST_RECORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek:
+    """What was found.
+
+    Attributes:
+        reads: calls of GetRecords.
+        behind_s: how far behind the tip the last of them was; None = the service did not say.
+        is_end: the shard ends there.
+    """
+
+    records: tuple[PeekedRecord, ...]
+    reads: int
+    behind_s: float | None
+    is_end: bool
+
+
+async def peek(
+    kinesis: Kinesis,
+    stream: Stream,
+    shard_id: str,
+    checkpoint: ExtendedSequenceNumber,
+    count: int,
+    begins_s: float | None,
+    hash_range: HashRange | None,
+) -> Peek:
+    """The next records behind a checkpoint that is neither LATEST nor SHARD_END.
+
+    Args:
+        kinesis: asked, once a second at most.
+        stream: of the shard.
+        shard_id: the shard.
+        checkpoint: what is done.
+        count: user records at most.
+        begins_s: epoch seconds for a checkpoint AT_TIMESTAMP.
+        hash_range: see :func:`~mld.retrieval.rules.peek.records_behind`.
+
+    Raises:
+        AwsError: a call failed.
+        MalformedData: an answer can't be read.
+    """
+    # At a sequence number, not behind it: the checkpoint may lie inside an aggregate.
+    start = iterator_start(ReadPosition(checkpoint), begins_s)
+    answer = await kinesis.get_shard_iterator(
+        **stream.request(), ShardId=shard_id, **start.request()
+    )
+    iterator = answer.get("ShardIterator")
+    if not iterator:
+        raise MalformedData("GetShardIterator answered without an iterator")
+    arn = {"StreamARN": stream.arn} if stream.arn else {}
+    reads = 0
+    while True:
+        limit = min(count + 1, _MOST_RECORDS)
+        batch = read_batch(await kinesis.get_records(ShardIterator=iterator, Limit=limit, **arn))
+        reads += 1
+        behind_ms, iterator = batch.millis_behind_latest, batch.next_iterator
+        records = [] if batch.is_empty else decode_records(batch.take_records())
+        found = tuple(islice(records_behind(checkpoint, records, hash_range), count))
+        if found or iterator is None or behind_ms == 0 or reads == MOST_READS:
+            return Peek(
+                records=found,
+                reads=reads,
+                behind_s=None if behind_ms is None else behind_ms / 1000,
+                is_end=iterator is None,
+            )
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def read_range(
+    kinesis: Kinesis, stream: Stream, shard_id: str, wanted: PositionRange
+) -> tuple[PeekedRecord, ...]:
+    """The user records of a range, as far as the stream still has them.
+
+    Raises:
+        AwsError: a call failed.
+        MalformedData: an answer can't be read.
+    """
+    start = iterator_start(ReadPosition(wanted.first), None)
+    answer = await kinesis.get_shard_iterator(
+        **stream.request(), ShardId=shard_id, **start.request()
+    )
+    iterator = answer.get("ShardIterator")
+    arn = {"StreamARN": stream.arn} if stream.arn else {}
+    found: list[PeekedRecord] = []
+    for _ in range(MOST_READS):
+        if not iterator:
+            break
+        batch = read_batch(
+            await kinesis.get_records(ShardIterator=iterator, Limit=_MOST_RECORDS, **arn)
+        )
+        iterator = batch.next_iterator
+        records = [] if batch.is_empty else decode_records(batch.take_records())
+        seen = tuple(records_behind(TRIM_HORIZON, records, None))
+        found += [one for one in seen if wanted.holds(one.position)]
+        if (seen and seen[-1].position >= wanted.last) or batch.millis_behind_latest == 0:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    return tuple(found)
