@@ -13,10 +13,10 @@ import sys
 import time
 
 from benchmarks.measure import compiled, shim_path
-from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.prefork import PreforkLauncher
+from mld.children.adapters.child_process import ProcessLauncher
+from mld.children.adapters.prefork import PreforkLauncher
+from mld.children.consuming.consumer_parts import ChildStarts
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.services.consuming.consumer_parts import ChildStarts
 
 PROGRAM = """\
 import sys

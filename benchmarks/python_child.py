@@ -17,7 +17,7 @@ import sys
 from benchmarks.failover import StandInAws
 from benchmarks.measure import cpu_s, daemon, wait_until
 from benchmarks.throughput import CHILDREN, IDLE_S, fill
-from mld.adapters.children.kclpy_path import SHIM
+from mld.children.adapters.kclpy_path import SHIM
 from tests.kclpy_cache import kclpy
 from tests.peer import fetched
 

@@ -7,11 +7,11 @@ import os
 import sys
 import time
 
-from mld.adapters.children.child_process import resident_bytes
+from mld.children.adapters.child_process import resident_bytes
+from mld.children.model.consumer_status import ConsumerStatus
 from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.decide.readiness import WorkerSnapshot
 from mld.kernel.adapters.system import SystemClock
-from mld.model.children.consumer_status import ConsumerStatus
 from mld.signals.adapters.prometheus import exposition
 from mld.signals.metric_store import MetricStore
 from mld.signals.model.metrics import METRICS

@@ -11,7 +11,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.children.child_process import DESCRIPTORS
+from mld.children.adapters.child_process import DESCRIPTORS
 from mld.decide.doctor import MachineLimits
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.aws.ports import CloudWatch, DynamoDb, Glue, Kinesis
+    from mld.children.ports import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.config.properties import Entry
     from mld.kernel.ports import Clock, IdSource, Offload
-    from mld.ports.consuming import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.services.fleet.worker_metrics import FindLoad
     from mld.signals.ports import MetricSender
 

@@ -8,9 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.children.child_process import ProcessLauncher, resident_bytes
-from mld.adapters.children.guardian import Guardian
-from mld.adapters.children.kclpy_report import KclpyReport
 from mld.app.ports import Ports, SchemaPorts
 from mld.aws import clients
 from mld.aws.clients import BotocoreCloudWatch, BotocoreGlue
@@ -18,6 +15,9 @@ from mld.aws.credentials import AwsSessions, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.aws.kinesis import BotocoreKinesis
 from mld.aws.regions import resolve_region
+from mld.children.adapters.child_process import ProcessLauncher, resident_bytes
+from mld.children.adapters.guardian import Guardian
+from mld.children.adapters.kclpy_report import KclpyReport
 from mld.errors import ConfigError
 from mld.kernel.adapters.allocator import return_free_memory
 from mld.kernel.adapters.calls import CallPool
@@ -28,11 +28,11 @@ from mld.signals.ports import MetricSender
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from mld.children.ports import ChildLauncher, LetterStore
     from mld.config.config import Config
     from mld.config.credentials import CredentialChain
     from mld.config.properties import Entry
     from mld.kernel.ports import LoadSource
-    from mld.ports.consuming import ChildLauncher, LetterStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Opened:
         launcher, child = self._launcher(), self._config.child
         if child.record_to is None:
             return launcher
-        from mld.adapters.children import recording  # noqa: PLC0415 - few ask for it
+        from mld.children.adapters import recording  # noqa: PLC0415 - few ask for it
 
         return recording.RecordingLauncher(
             launcher, child.record_to, SystemClock(), with_payloads=child.record_payloads
@@ -105,7 +105,7 @@ class _Opened:
         ordinary = ProcessLauncher(guardian, child.kclpy)
         if not child.prefork:
             return KclpyReport(ordinary, ordinary)
-        from mld.adapters.children.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
+        from mld.children.adapters.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
 
         prefork = PreforkLauncher(guardian, child.preload, child.kclpy)
         self._closing.callback(prefork.close)
@@ -115,7 +115,7 @@ class _Opened:
         contain = self._config.contain
         if contain is None:
             return None
-        from mld.adapters.letters import open_letters  # noqa: PLC0415 - few ask for it
+        from mld.children.adapters.letters import open_letters  # noqa: PLC0415 - few ask for it
 
         return open_letters(contain.destination, self.pool("letters", 2), self.client, region)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
+from mld.children.consuming.consumer_parts import ConsumerParts
+from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.config.config import RetrievalMode
 from mld.kernel.ports import Runtime
 from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.retrieval.polling_publisher import PollingPublisher
 from mld.retrieval.records_publisher import PublisherParts
-from mld.services.consuming.consumer_parts import ConsumerParts
-from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.summary_log import SummaryLog
 from mld.services.worker_start import StartCalls

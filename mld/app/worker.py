@@ -18,8 +18,8 @@ from mld.leases.rules.lease_report import left_free, told_free
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports
+    from mld.children.model.consumer_status import ConsumerStatus
     from mld.config.config import Config
-    from mld.model.children.consumer_status import ConsumerStatus
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
     from mld.signals.cloudwatch_metrics import CloudWatchMetrics

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import click
 
-from mld.adapters.children.kclpy_path import PYTHON_PATHS
-from mld.adapters.children.program import StartPlace, examine, examine_child
+from mld.children.adapters.kclpy_path import PYTHON_PATHS
+from mld.children.adapters.program import StartPlace, examine, examine_child
+from mld.children.rules.child_environment import ChildFacts, environment_of_child
 from mld.cli.arguments import (
     Finite,
     SuggestingGroup,
@@ -27,7 +28,6 @@ from mld.cli.arguments import (
 )
 from mld.config.config import Kclpy
 from mld.config.findings import Severity
-from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from protocol.conform import daemon_cases
 from protocol.conform.__main__ import show_stderr

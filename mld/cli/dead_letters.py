@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.letters import find_letters
 from mld.aws import clients
 from mld.aws.credentials import AwsSessions, require_credentials
 from mld.aws.regions import resolve_region
+from mld.children.adapters.letters import find_letters
+from mld.children.rules.child_environment import ChildFacts
 from mld.cli.arguments import SuggestingGroup
 from mld.cli.fleet_access import open_access
 from mld.cli.loading import read_config
@@ -23,7 +24,6 @@ from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeout
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.config.stream import Stream
-from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError, LetterRefused, MalformedData
 from mld.kernel.model.masking import printable
 from mld.kernel.model.sequence import ExtendedSequenceNumber
@@ -34,7 +34,7 @@ from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, Shu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.adapters.letters import Letters
+    from mld.children.adapters.letters import Letters
     from mld.config.config import Config
     from protocol.messages import DaemonMessage
 

@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.guardian import Guardian
 from mld.aws import clients
 from mld.aws.credentials import AwsSessions, new_session, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.aws.kinesis import BotocoreKinesis
+from mld.children.adapters.child_process import ProcessLauncher
+from mld.children.adapters.guardian import Guardian
+from mld.children.record_processor import RecordProcessor
+from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
-from mld.decide.children.child_environment import ChildFacts, announced_to
 from mld.decide.doctor import (
     Attempt,
     AwsFacts,
@@ -35,7 +36,6 @@ from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.model.lease_item import LEASE_KEY
 from mld.leases.model.table_layout import index_status, my_leases_query
 from mld.model.fleet.state_history import ClientVersion
-from mld.services.child.record_processor import RecordProcessor
 from mld.services.fleet.fleet_reader import fleet_items
 from mld.streams.rules.stream_identity import described_stream
 

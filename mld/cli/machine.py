@@ -20,7 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.adapters.children.program import StartPlace, examine_child
+from mld.children.adapters.program import StartPlace, examine_child
+from mld.children.rules.child_environment import ChildFacts
 from mld.cli.arguments import ELSEWHERE, GONE, working_directory
 from mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
 from mld.config.config import CREDENTIAL_KEYS, Kclpy
@@ -43,7 +44,6 @@ from mld.config.spark.places import (
 )
 from mld.config.spark.settings import problem_of
 from mld.config.stream_list import ListedStream
-from mld.decide.children.child_environment import ChildFacts
 from mld.errors import ConfigError
 from mld.kernel.adapters.system import system_text
 from mld.kernel.model.masking import mask

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mld.adapters.children.kclpy_path import PYTHON_PATHS
-from mld.adapters.children.program import StartPlace, examine_child
+from mld.children.adapters.kclpy_path import PYTHON_PATHS
+from mld.children.adapters.program import StartPlace, examine_child
+from mld.children.rules.child_environment import ChildFacts, environment_of_child
 from mld.cli.arguments import DAY_S, Finite, working_directory
 from mld.config.config import Kclpy
 from mld.config.findings import Severity
-from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from protocol.codec import Junk, decode_from_child, decode_from_daemon, encode
 from protocol.conform.peer import Peer, store

@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.children.pipes import enlarge_pipe
+from mld.children.adapters.pipes import enlarge_pipe
 from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
 from mld.kernel.ports import CHILD_LOGGER
 
@@ -113,8 +113,8 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
 
 def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) -> int:
     """Make the real world and run a worker in it."""
-    from mld.adapters.children.child_process import raise_descriptor_limit
     from mld.app import real_ports
+    from mld.children.adapters.child_process import raise_descriptor_limit
     from mld.cli.overrides import given_overrides
     from mld.kernel.adapters.allocator import keep_large_blocks
     from mld.kernel.adapters.systemd import SystemdNotify

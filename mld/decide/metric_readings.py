@@ -18,8 +18,8 @@ from mld.signals.model.metrics import Over
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.children.model.consumer_status import ConsumerStatus
     from mld.decide.readiness import WorkerSnapshot
-    from mld.model.children.consumer_status import ConsumerStatus
     from mld.signals.model.metric_values import Labels
     from mld.signals.model.metrics import Family
 

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.children.lifecycle import ConsumerState
+from mld.children.rules.lifecycle import ConsumerState
 from mld.signals.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
-    from mld.model.children.consumer_status import ConsumerStatus
+    from mld.children.model.consumer_status import ConsumerStatus
 
 #: A child that failed so often in a row, without a checkpoint in between, is in a crash loop,
 CRASH_LOOP_FAILURES = 3

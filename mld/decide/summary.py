@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.children.lifecycle import ConsumerState
+from mld.children.rules.lifecycle import ConsumerState
 from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
 from mld.kernel.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mld.children.model.consumer_status import ConsumerStatus
     from mld.decide.readiness import WorkerSnapshot
-    from mld.model.children.consumer_status import ConsumerStatus
 
 _WORDS = {
     ShardHealth.READ: "being read",

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.aws.ports import Glue
+    from mld.children.ports import DecoderFactory, DefinitionFiles
     from mld.kernel.ports import Runtime
-    from mld.ports.consuming import DecoderFactory, DefinitionFiles
     from mld.retrieval.model.schema import Catalogue
     from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.children.lifecycle import ShutdownReason
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.decide.fleet.assignment.leaving import notice_s
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.kernel.model.text import counted
@@ -27,10 +27,10 @@ from mld.services.worker_start import WorkerStart
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from mld.children.consuming.shard_consumer import ShardConsumer
     from mld.config.config import Config
     from mld.kernel.ports import Clock
     from mld.leases.model.lease import HeldLease
-    from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.shards.lease_cleanup import LeaseCleanup
     from mld.signals.conditions import Conditions

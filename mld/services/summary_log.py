@@ -12,9 +12,9 @@ from mld.signals.model.metrics import LOG_MESSAGES_DROPPED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.children.consuming.consumer_parts import Tally
     from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.ports import Clock
-    from mld.services.consuming.consumer_parts import Tally
     from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mld.adapters.children import child_process
-from mld.adapters.children.child_process import (
+from mld.children.adapters import child_process
+from mld.children.adapters.child_process import (
     ChildProcess,
     ProcessLauncher,
     raise_descriptor_limit,
 )
-from mld.adapters.children.kclpy_path import SHIM
+from mld.children.adapters.kclpy_path import SHIM
 from mld.config.config import Kclpy
 
 pytestmark = pytest.mark.process

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.kclpy_path import SHIM
+from mld.children.adapters.child_process import ProcessLauncher
+from mld.children.adapters.kclpy_path import SHIM
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:
-    from mld.ports.consuming import Child, ChildLauncher
+    from mld.children.ports import Child, ChildLauncher
 
 pytestmark = pytest.mark.process
 

@@ -76,7 +76,7 @@ def test_a_hangup_whose_stop_is_cut_short_ends_with_129(
 #: interpreter ends.
 SLOW_END = """
 import atexit, os, signal, sys, time
-from mld.adapters.children.guardian import Guardian
+from mld.children.adapters.guardian import Guardian
 from mld.cli import main
 
 def wait(name):

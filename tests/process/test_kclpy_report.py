@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters.children import kclpy_report
-from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.kclpy_report import KclpyReport
+from mld.children.adapters import kclpy_report
+from mld.children.adapters.child_process import ProcessLauncher
+from mld.children.adapters.kclpy_report import KclpyReport
 from mld.config.config import Kclpy
 
 if TYPE_CHECKING:

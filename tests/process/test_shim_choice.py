@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.kclpy_path import SHIM
-from mld.adapters.children.prefork import PreforkLauncher
+from mld.children.adapters.child_process import ProcessLauncher
+from mld.children.adapters.kclpy_path import SHIM
+from mld.children.adapters.prefork import PreforkLauncher
 from mld.config.config import Kclpy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mld.ports.consuming import ChildLauncher
+    from mld.children.ports import ChildLauncher
 
 pytestmark = pytest.mark.process
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters.children import child_process, spawning
-from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.spawning import Spawned, Started, start_program
+from mld.children.adapters import child_process, spawning
+from mld.children.adapters.child_process import ProcessLauncher
+from mld.children.adapters.spawning import Spawned, Started, start_program
 from mld.errors import ThreadRefused
 from mld.kernel.adapters import calls
 from mld.kernel.adapters.calls import CallPool

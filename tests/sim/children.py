@@ -112,7 +112,7 @@ class _Pipe:
 
 
 class SimChild:
-    """One process: :class:`mld.ports.consuming.Child` for the daemon, a coroutine inside.
+    """One process: :class:`mld.children.ports.Child` for the daemon, a coroutine inside.
 
     Attributes:
         shard_id: known from initialize on; of one of many streams the lease key.
@@ -327,7 +327,7 @@ class _Crashed(Exception):
 
 
 class SimChildren:
-    """:class:`mld.ports.consuming.ChildLauncher` of one worker.
+    """:class:`mld.children.ports.ChildLauncher` of one worker.
 
     Args:
         manners: asked at every message, so that the nemesis may change its mind.

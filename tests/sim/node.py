@@ -124,7 +124,7 @@ class SimLetters:
         self._node = node
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """See :class:`mld.ports.consuming.LetterStore`; it may be kept although no answer comes."""
+        """See :class:`mld.children.ports.LetterStore`; it may be kept although no answer comes."""
         node, luck = self._node, random.Random(f"{letter_id} {self._node.fleet.now()}")
         await node.gate.passable()
         await asyncio.sleep(luck.uniform(0, 1))

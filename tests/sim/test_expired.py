@@ -13,7 +13,7 @@ import re
 
 import pytest
 
-from mld.services.consuming import loss_watch
+from mld.children.consuming import loss_watch
 from tests.sim.fleet import Fleet
 from tests.sim.loop import run
 from tests.sim.plan import Plan

@@ -7,6 +7,9 @@ import json
 import pytest
 
 from mld import app
+from mld.children.consuming.consumer_context import ConsumerContext, ConsumerShutdown
+from mld.children.consuming.shard_consumer import ShardConsumer
+from mld.children.record_processor import RecordProcessor
 from mld.decide.fleet.assignment import leaving, planning
 from mld.decide.fleet.assignment.fleet import AssignmentLimits
 from mld.decide.fleet.assignment.looks import FleetMemory
@@ -22,9 +25,6 @@ from mld.leases.model.lease_writes import taking
 from mld.leases.rules.lineage import plan_lineage
 from mld.model.fleet.worker_life import FailedLife, failed_life_to_item
 from mld.services import scheduler
-from mld.services.child.record_processor import RecordProcessor
-from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown
-from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
 from mld.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write

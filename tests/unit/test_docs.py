@@ -11,13 +11,13 @@ import pytest
 
 import mld.errors
 from mld import spark
+from mld.children.model.consumer_status import ConsumerStatus
 from mld.cli import COMMANDS, cli
 from mld.cli.options import run_command
 from mld.config.settings import resolve
 from mld.config.spark import keys
 from mld.config.stream_list import parse_option
 from mld.local.kinesis.model import OPERATIONS
-from mld.model.children.consumer_status import ConsumerStatus
 from mld.signals.model.reasons import Reason
 from mld.spark import errors
 from mld.spark.batch_context import BatchContext

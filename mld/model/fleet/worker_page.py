@@ -22,7 +22,7 @@ _CALLS = {
 
 
 class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
-    """A held shard; attributes as in :class:`~mld.model.children.consumer_status.ConsumerStatus`."""
+    """A held shard; attributes as in :class:`~mld.children.model.consumer_status.ConsumerStatus`."""
 
     lease_key: str
     state: str

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from mld.adapters.children import child_process
-from mld.adapters.children.child_process import ProcessLauncher
+from mld.children.adapters import child_process
+from mld.children.adapters.child_process import ProcessLauncher
 
 if TYPE_CHECKING:
     from pathlib import Path

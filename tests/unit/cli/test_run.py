@@ -19,6 +19,7 @@ import pytest
 import mld.app
 import mld.cli.run
 import protocol
+from mld.children.model.consumer_status import ConsumerStatus
 from mld.cli import dispatch
 from mld.cli.options import check_protocol_package
 from mld.cli.run import run
@@ -33,7 +34,6 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.kernel.adapters.system import SystemClock
-from mld.model.children.consumer_status import ConsumerStatus
 from mld.services.scheduler import StopOutcome
 from tests.unit.services.consumer_world import Inline
 

@@ -10,6 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mld.children.consuming.consumer_parts import ConsumerParts
+from mld.children.consuming.shard_consumer import ShardConsumer
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import (
     AwsConfig,
     ChildConfig,
@@ -21,7 +24,6 @@ from mld.config.config import (
 )
 from mld.config.credentials import CredentialChain
 from mld.config.stream import Stream
-from mld.decide.children.lifecycle import ShutdownReason
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.kernel.ports import Runtime
 from mld.leases.lease_renewer import LeaseRenewer
@@ -31,8 +33,6 @@ from mld.local.kinesis import KinesisModel
 from mld.retrieval.byte_budget import ByteBudget
 from mld.retrieval.polling_publisher import PollingPublisher
 from mld.retrieval.records_publisher import PublisherParts
-from mld.services.consuming.consumer_parts import ConsumerParts
-from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.shards.lease_cleanup import LeaseCleanup
 from mld.shards.shard_detector import ShardDetector
 from mld.shards.shard_end import ShardEnd

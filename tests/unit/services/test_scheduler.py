@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import (
     AwsConfig,
     ShardConfig,
 )
 from mld.config.credentials import CredentialChain
-from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import (
     ChildFailed,
     LeaseLost,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.adapters.children.kclpy_path import SHIM
+from mld.children.adapters.kclpy_path import SHIM
 from protocol.transcripts import Direction, load, names
 from tests.kclpy_cache import kclpy
 

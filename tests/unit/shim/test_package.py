@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mld.adapters.children.kclpy_path import SHIM
+from mld.children.adapters.kclpy_path import SHIM
 
 MODULES = sorted(SHIM.rglob("*.py"))
 

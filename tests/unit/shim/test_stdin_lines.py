@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mld.adapters.children.kclpy_path import SHIM
+from mld.children.adapters.kclpy_path import SHIM
 from protocol.transcripts import Direction, load, names
 
 #: Reads like the library does, and tells the types and the lines.

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from mld.children.rules.lifecycle import CAP_S, SHARD_END_ATTEMPTS, RestartCount, restart_pause_s
 from mld.config.config import ChildConfig, ChildFailurePolicy
-from mld.decide.children.lifecycle import CAP_S, SHARD_END_ATTEMPTS, RestartCount, restart_pause_s
 
 EXIT = ChildConfig(argv=("x",))
 RESTART = ChildConfig(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from mld.children.model.consumer_status import ConsumerStatus
 from mld.errors import MalformedData
-from mld.model.children.consumer_status import ConsumerStatus
 from mld.model.fleet.worker_page import ShardOnPage, read_page
 
 URL = "http://[::1]:8080/leases"

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mld.decide.children.lifecycle import ShutdownReason
+from mld.children.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.errors import ChildFailed
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.services.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import World

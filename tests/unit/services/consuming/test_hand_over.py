@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildFailurePolicy
-from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren, ends_at, polite

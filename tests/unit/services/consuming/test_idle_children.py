@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildFailurePolicy
-from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, Unreachable
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 
-from mld.decide.children.lifecycle import ShutdownReason
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.retrieval.adapters.schema_decoders import Decoders
 from mld.retrieval.rules import schema_frame
 from mld.retrieval.schema_registry import CALL_S, SchemaRegistry

@@ -8,14 +8,14 @@ import logging
 
 import pytest
 
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildFailurePolicy
-from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren
-from tests.unit.services.child.test_record_processor import answering, talking
+from tests.unit.children.consuming.test_shard_consumer import in_world
+from tests.unit.children.test_record_processor import answering, talking
 from tests.unit.services.consumer_world import FIRST
-from tests.unit.services.consuming.test_shard_consumer import in_world
 
 
 def ticking(*seconds, during="initialize", work_s=0.0):

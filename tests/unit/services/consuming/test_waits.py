@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildFailurePolicy
-from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
 from tests.fakes.children import ScriptedChildren, ends_at
 from tests.sim.loop import run

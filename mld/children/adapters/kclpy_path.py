@@ -1,0 +1,19 @@
+"""Where the stand-in for ``amazon_kclpy`` is, and what children get of it in ``PYTHONPATH``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mld.children.rules.child_environment import PythonPath
+from mld.config.config import Kclpy
+
+#: Folder with the stand-in, a namespace package: any regular package on the path precedes it.
+SHIM = Path(__file__).resolve().parents[2] / "shim"
+#: Folder with the same as a regular package.
+REGULAR = SHIM / "amazon_kclpy" / "regular"
+
+PYTHON_PATHS = {
+    Kclpy.AUTO: PythonPath(last=str(SHIM)),
+    Kclpy.INSTALLED: PythonPath(),
+    Kclpy.BUNDLED: PythonPath(first=str(REGULAR)),
+}

@@ -1,0 +1,135 @@
+"""Logs which ``amazon_kclpy`` the children of a program find, and what decodes their batches.
+
+The child's interpreter is asked, in a process of its own with the child's environment and path. It
+imports nothing of the program. That is done once for each way in which Python is started, behind
+the start of the first child, which waits for nothing.
+
+Source: https://docs.python.org/3/library/sys_path_init.html for the path of a script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mld.children.adapters.kclpy_path import SHIM
+from mld.children.adapters.program import StartPlace, python_start_of
+from mld.config.child_command import spark_command
+from mld.kernel.adapters.system import system_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mld.children.ports import Child, ChildLauncher
+
+log = logging.getLogger(__name__)
+
+#: Longest answer of an interpreter.
+ANSWER_S = 60.0
+#: Tells the folders of the package and, of the stand-in, its decoder; any Python 3 can run it.
+_QUESTION = """
+import importlib.util, json, sys
+if sys.path and sys.path[0] == "":
+    sys.path[0] = sys.argv[1]
+found = importlib.util.find_spec("amazon_kclpy")
+places = list(found.submodule_search_locations or ()) if found else []
+decoder = "json"
+if any(place.startswith(sys.argv[2]) for place in places):
+    try:
+        from amazon_kclpy.batch_decoder import NAME as decoder
+    except ImportError:
+        pass
+print("\\n" + json.dumps([places, decoder]))
+"""
+
+
+class KclpyReport:
+    """Starts children by a launcher, and tells of each program what its children find.
+
+    Args:
+        ordinary: starts the interpreters that are asked, with the environment of the children.
+    """
+
+    def __init__(self, launcher: ChildLauncher, ordinary: ChildLauncher) -> None:
+        self._launcher = launcher
+        self._ordinary = ordinary
+        self._asked: dict[tuple[str, ...], asyncio.Future[None]] = {}
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        on_stderr: Callable[[bytes], None],
+    ) -> Child:
+        """Start a child as the launcher does, with its errors."""
+        child = await self._launcher.start(argv, env, on_stderr)
+        words = [*map(system_text, argv)]
+        if spark_command(words) is None:  # the children of Spark need none
+            question = _question(words, StartPlace(os.environ, Path()))
+            key = (words[0],) if question is None else question
+            if key not in self._asked:
+                name = next((word for word in words if word.endswith(".py")), words[0])
+                self._asked[key] = asyncio.ensure_future(self._report(name, question, env))
+        return child
+
+    async def reported(self) -> None:
+        """Wait until all that was asked is logged."""
+        await asyncio.gather(*self._asked.values())
+
+    async def _report(
+        self, name: str, question: tuple[str, ...] | None, env: Mapping[str, str]
+    ) -> None:
+        if question is None:
+            finding = "unknown, as it is no Python script"
+        else:
+            try:
+                finding = _finding(await self._ask(question, env))
+            except (OSError, TimeoutError, TypeError, ValueError):
+                finding = "unknown, as its interpreter does not tell"
+        log.info("amazon_kclpy for children of %s: %s", name, finding)
+
+    async def _ask(self, question: tuple[str, ...], env: Mapping[str, str]) -> bytes:
+        child = await self._ordinary.start(question, env, lambda _line: None)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await child.close_stdin()
+                answer = b""
+                while more := await child.read():
+                    answer += more
+                await child.wait()
+        finally:
+            child.kill()
+        return answer
+
+
+def _question(words: list[str], around: StartPlace) -> tuple[str, ...] | None:
+    """The command that asks the interpreter of a program; None if the program is not Python."""
+    found = python_start_of(words, around)
+    if found is None:
+        return None
+    prefix, start = found
+    place = around.folder if start.script is None else _folder_of(start.script, around)
+    return (*prefix, start.interpreter, *start.options, "-c", _QUESTION, str(place), str(SHIM))
+
+
+def _folder_of(script: str, around: StartPlace) -> Path:
+    return Path(os.path.realpath(around.folder / script)).parent
+
+
+def _finding(answer: bytes) -> str:
+    """What an interpreter answered, in words.
+
+    Raises:
+        TypeError, ValueError: that was no answer.
+    """
+    places, decoder = json.loads(answer.strip().rpartition(b"\n")[2])
+    if not places:
+        return "none is found"
+    if not any(place.startswith(str(SHIM)) for place in places):
+        return f"{places[0]}, which decodes with json"
+    advice = " (install msgspec there to decode for less)" if decoder == "json" else ""
+    return f"the bundled one, which decodes with {decoder}{advice}"

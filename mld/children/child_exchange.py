@@ -1,0 +1,474 @@
+"""One child's exchanges: a line to it, its requests answered, and its status.
+
+The line is written while stdout is read already, and the exchange ends with the status of that
+very action or fails the child. The pipes are bytes here; what may be said when is decided by
+``protocol``.
+
+Programs of amazon_kclpy answer also when their processor raised: what they wrote to stderr before
+their status is read before the status counts.
+
+Stdout is read all the time, so that the end of a child is noticed at once. What it prints while it
+has nothing to answer is kept, unread, for its next message, as in Java, which notices the end of an
+idle child only then.
+
+Source: MultiLangProtocol.java:154-298 (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from mld.decide.readiness import CHILD_SILENT_S
+from mld.errors import ChildFailed, ChildReported, ChildTimedOut
+from mld.kernel.model.masking import printable
+from protocol import (
+    NEED_DATA,
+    Action,
+    CheckpointRequest,
+    CheckpointRequested,
+    CheckpointResult,
+    DaemonConnection,
+    DaemonEvent,
+    IgnoredMessage,
+    JunkLine,
+    RemoteProtocolError,
+    Status,
+    StatusReceived,
+    TickRequested,
+)
+from protocol.additions import TICK_RANGE_S, is_tick
+from protocol.errors import INVALID_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from mld.children.child_log import ChildLog
+    from mld.children.consuming.checkpointer import ShardCheckpointer
+    from mld.children.ports import Child
+    from mld.config.config import ChildConfig
+    from mld.kernel.ports import Clock
+
+log = logging.getLogger(__name__)
+
+#: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
+#: status can be told.
+_EXIT_STATUS_S = 0.5
+#: Bytes of stdout that are kept while nobody waits for an answer; the rest stays in the pipe.
+_UNASKED_BYTES = 65_536
+#: A status that stands behind other output is taken after so long without another message, where
+#: the file asks for that.
+_GLUED_S = 5.0
+#: A time-out that is noticed so much too late tells of us, not of the child.
+_FROZEN_S = 1.0
+#: Actions whose checkpoint requests can be served, as in Java.
+_CARRY_CHECKPOINTER = frozenset(
+    {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
+)
+#: As :meth:`protocol.ChildConnection.keep_alive` writes it.
+_KEEP_ALIVE = IgnoredMessage(Action.LEASE_LOST)
+
+
+_T = TypeVar("_T")
+
+
+class ChildExchange:
+    """The conversation with one running child, one exchange at a time.
+
+    Args:
+        connection: its state of the protocol; its ``shard_id`` names the child in the log.
+        checkpointer: answers its requests; None = none is possible.
+        child_log: gets its lines that are no messages.
+        on_exception: called with the action and what the child said of an exception that its
+            processor raised and with which it goes on; what this raises fails the action.
+    """
+
+    def __init__(
+        self,
+        child: Child,
+        connection: DaemonConnection,
+        config: ChildConfig,
+        checkpointer: ShardCheckpointer | None,
+        child_log: ChildLog,
+        clock: Clock,
+        on_exception: Callable[[Action, str], None],
+    ) -> None:
+        self._child = child
+        self._connection = connection
+        self._shard_id = connection.shard_id
+        self._config = config
+        self._checkpointer = checkpointer
+        self._log = child_log
+        self._clock = clock
+        self._on_exception = on_exception
+        self._awaited: Action | None = None
+        self._heard_at = clock.monotonic()
+        self._has_warned = False
+        self._glued_at = 0.0
+        self._ignored: str | None = None
+        self._write_error: OSError | None = None
+        self._answer_limit: asyncio.Timeout | None = None
+        self._has_complained = False
+        self._arrived = asyncio.Event()
+        self._is_ending = asyncio.Event()
+        self._is_wanted = asyncio.Event()
+        self._idle_limit: asyncio.Timeout | None = None
+        self._idle_failure: ChildFailed | None = None
+        #: Set once it has shown, before it answered ``initialize``, that it waits for others.
+        self.waits_elsewhere = asyncio.Event()
+        self.was_hung_up = False
+        #: How often it wants to hear from us while there is nothing to tell; None = never.
+        self.tick_s: float | None = None
+        #: Reading of ``Clock.monotonic`` at the end of the last exchange.
+        self.idle_since = clock.monotonic()
+        #: Of a child that ended before it was seen off.
+        self.exit_status: int | None = None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True when it closed a pipe to us, so that it can never answer again."""
+        return self._connection.stream_ended or self._write_error is not None
+
+    @property
+    def call_age_s(self) -> float | None:
+        """Seconds since the message whose status it owes; None while it owes none."""
+        return None if self._awaited is None else self._clock.monotonic() - self._called_at
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds without a message while it owes a status; None while it owes none."""
+        return None if self._awaited is None else self._clock.monotonic() - self._heard_at
+
+    @property
+    def silence_cause(self) -> str | None:
+        """Why it may have been silent for so long, as far as that is known."""
+        silent_s = self.silent_s
+        return None if silent_s is None or silent_s < CHILD_SILENT_S else self._ignored
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Read its stdout for its whole life, and notice its end; a task of its own.
+
+        Cancellation: what was read stays; the code that ends the child reads the rest.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read())
+            group.create_task(self._notice_exit())
+            watching = group.create_task(self._watch_silence())
+            await self._is_ending.wait()
+            watching.cancel()
+            await self._learn_exit_status()
+            has_exited = self.exit_status is not None
+            why = "it exited without being told to" if has_exited else "it closed its stdout"
+            self._idle_failure = self._failure(None, self._with_stderr(why))
+            if self._idle_limit is not None and not self._idle_limit.expired():
+                self._idle_limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _read(self) -> None:
+        while not self._connection.stream_ended:
+            if self._connection.buffered_bytes >= _UNASKED_BYTES:
+                await self._is_wanted.wait()
+            self._connection.receive_data(await self._child.read())
+            self._arrived.set()
+            # A child that floods its stdout has always something to read: let the others live, too.
+            await asyncio.sleep(0)
+        self._is_ending.set()
+
+    async def _notice_exit(self) -> None:
+        await self._child.wait()
+        self._is_ending.set()
+
+    async def _watch_silence(self) -> None:
+        """Warn once of each message that is not answered."""
+        while True:
+            silent_s = self.silent_s or 0.0
+            if silent_s >= CHILD_SILENT_S and not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "%s: the child (pid %d) has not answered %s for %.0f s%s",
+                    self._shard_id,
+                    self._child.pid,
+                    self._awaited,
+                    silent_s,
+                    f"; {self._ignored}" if self._ignored else "",
+                    extra={"shard_id": self._shard_id, "pid_of_child": self._child.pid},
+                )
+            left_s = CHILD_SILENT_S - silent_s
+            await asyncio.sleep(left_s if left_s > 0 else CHILD_SILENT_S)
+
+    async def _learn_exit_status(self) -> None:
+        """Of a child that ends; it may take a moment longer than its pipes."""
+        try:
+            async with asyncio.timeout(_EXIT_STATUS_S):
+                self.exit_status = await self._child.wait()
+        except TimeoutError:
+            pass
+
+    @asynccontextmanager
+    async def unless_it_ends(self) -> AsyncIterator[None]:
+        """Whatever waits inside, while the child is idle, ends when the child does.
+
+        Raises:
+            ChildFailed: it exited or closed its stdout.
+        """
+        if self._idle_failure is not None:
+            raise self._idle_failure
+        self._idle_limit = limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if limit.expired() and self._idle_failure is not None:
+                raise self._idle_failure from None
+            raise
+        finally:
+            self._idle_limit = None
+
+    # -- exchanges -----------------------------------------------------------------------------
+
+    async def run(
+        self,
+        action: Action,
+        contents: list[bytes],
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Write a line, answer requests, and wait for the status.
+
+        Args:
+            contents: the line; the list is emptied so that nobody keeps the bytes.
+            on_written: called when the pipe has taken all of it, or never will.
+
+        Raises:
+            ChildFailed: it broke the protocol or ended; ChildTimedOut: it was silent for too long.
+        """
+        failure: ChildFailed | None = None
+        self._write_error = self._answer_limit = self._ignored = None
+        self._awaited, self._has_warned = action, False
+        self._called_at = self._heard_at = self._clock.monotonic()
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self._write(contents, on_written))
+            warning = group.create_task(self._log.say_busy(action, self._config.warn_after_s))
+            try:
+                await self._await_status(action)
+                await self._await_written(action, writing)
+                self._notice_exception(action)
+            except ChildFailed as error:
+                failure = error
+            finally:
+                writing.cancel()
+                warning.cancel()
+                self._awaited = None
+                self.idle_since = self._clock.monotonic()
+        if failure is not None:
+            raise failure
+
+    async def _write(
+        self, contents: list[bytes], on_written: Callable[[], None] | None
+    ) -> OSError | None:
+        """Write what the list holds."""
+        try:
+            await self._child.write(contents.pop())
+        except OSError as error:
+            # An answer to what it never read to its end would be worth nothing. Its end, if it
+            # comes now, tells more; but a child that lives on without its stdin never answers.
+            self._write_error = error
+            limit = self._answer_limit
+            if limit is not None and not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + _EXIT_STATUS_S)
+            return error
+        finally:
+            if on_written is not None:
+                on_written()
+        return None
+
+    async def _await_written(self, action: Action, writing: asyncio.Task[OSError | None]) -> None:
+        """A correct status does not make up for a line that was not read to its end."""
+        error = await self._in_time(action, asyncio.shield(writing))
+        if error is not None:
+            raise self._unwritable(action, error)
+
+    async def _in_time(self, action: Action, reading: Awaitable[_T]) -> _T:
+        """What a write comes to, whose end the child has to read within the time for an answer."""
+        try:
+            async with asyncio.timeout(self._config.answer_timeout_s):
+                return await reading
+        except TimeoutError:
+            why = f"it has not read its input for {self._config.answer_timeout_s} s"
+            raise ChildTimedOut(self._shard_id, str(action), why) from None
+
+    def _notice_exception(self, action: Action) -> None:
+        """Of the processor, if the child said so before its status."""
+        self._child.read_stderr()
+        if (said := self._log.take_exception()) is not None:
+            self._on_exception(action, said)
+
+    async def _await_status(self, action: Action) -> None:
+        while True:
+            limit_s = _EXIT_STATUS_S if self._write_error else self._config.answer_timeout_s
+            limit = self._answer_limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    try:
+                        event = await self._next_message()
+                    finally:
+                        self._answer_limit = None  # once it is over, nobody may move it
+            except TimeoutError:
+                if self._write_error is not None:
+                    raise self._unwritable(action, self._write_error) from None
+                late_s = asyncio.get_running_loop().time() - (limit.when() or 0.0)
+                if late_s > _FROZEN_S:
+                    log.warning(
+                        "%s: this process was suspended for %.0f s; the child gets more time",
+                        self._shard_id,
+                        late_s,
+                    )
+                    continue  # the answer may be there, only nobody has read it
+                raise self._timed_out(action) from None
+            except RemoteProtocolError as error:
+                raise await self._broken(action, error) from error
+            self._heard_at = self._clock.monotonic()
+            if isinstance(event, StatusReceived):
+                if event.failed is not None:
+                    raise self._reported(action, event.failed)
+                return
+            await self._serve(action, event)
+
+    async def _serve(self, action: Action, event: DaemonEvent) -> None:
+        """Do what a child asks for while it owes a status."""
+        match event:
+            case CheckpointRequested(request=request):
+                await self._answer(action, request)
+            case TickRequested(seconds=seconds):
+                self._note_tick(seconds)
+            case _:  # keep-alives, perhaps: each has started the time-out again
+                if action is Action.INITIALIZE and event == _KEEP_ALIVE:
+                    self.waits_elsewhere.set()
+                log.debug("%s: ignored a message of the child: %s", self._shard_id, event)
+
+    async def _next_message(self) -> DaemonEvent:
+        """The next line that is a message; everything else goes to the log."""
+        ignored = None  # beside the message, which does not make up for it
+        while (event := self._connection.next_event()) is NEED_DATA or isinstance(event, JunkLine):
+            if isinstance(event, JunkLine):
+                ignored = self._log.stdout(event) or ignored
+                self._ignored = ignored or self._ignored
+                if event.is_glued:
+                    self._glued_at = self._clock.monotonic()
+            elif await self._next_data():
+                ignored = None
+            else:
+                log.warning(
+                    "%s: accepted a status that follows other output on its line", self._shard_id
+                )
+                return self._connection.take_glued_status()
+        self._ignored = ignored
+        return event
+
+    async def _next_data(self) -> bool:
+        """Until :meth:`listen` has read something that was not looked at.
+
+        Returns:
+            False when nothing came, and a status behind other output is to be taken.
+        """
+        self._arrived.clear()
+        self._is_wanted.set()
+        try:
+            if not (self._config.recovers_glued and self._connection.has_glued_status):
+                await self._arrived.wait()
+                return True
+            left_s = self._glued_at + _GLUED_S - self._clock.monotonic()
+            async with asyncio.timeout(max(0.0, left_s)):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._is_wanted.clear()
+        return True
+
+    async def _answer(self, action: Action, request: CheckpointRequest) -> None:
+        """Perform a checkpoint request and write its result, echoing what was asked."""
+        if action in _CARRY_CHECKPOINTER and self._checkpointer is not None:
+            error = await self._checkpointer.checkpoint(
+                request.sequence_number, request.sub_sequence_number
+            )
+        else:
+            log.error(
+                "%s: the child asked for a checkpoint at %s during %s, where none is possible",
+                self._shard_id,
+                printable(str(request.sequence_number)),
+                action,
+            )
+            error = INVALID_STATE
+        result = CheckpointResult(request.sequence_number, request.sub_sequence_number, error)
+        await self._reply(action, result)
+
+    async def _reply(self, action: Action, result: CheckpointResult) -> None:
+        try:
+            await self._in_time(action, self._child.write(self._connection.send(result)))
+        except OSError as why:
+            what = f"the {result.action} result cannot be written: {why}"
+            raise self._failure(action, what) from why
+
+    def _note_tick(self, seconds: float | None) -> None:
+        if is_tick(seconds):
+            self.tick_s = seconds
+        elif not self._has_complained:
+            self._has_complained = True
+            log.error(
+                "%s: the child asked for a tick every %s s, which is ignored: it must be %g to %g",
+                self._shard_id,
+                seconds,
+                *TICK_RANGE_S,
+            )
+
+    async def hang_up_once_it_waits(self) -> None:
+        """End a child that has not begun, if it shows that it waits for something else than us.
+
+        It shows it by a keep-alive before it has answered ``initialize``: it has done nothing for
+        its shard, and the end of its input ends it. Another one may be in the middle of its own
+        preparations and gets the whole order of messages.
+        """
+        await self.waits_elsewhere.wait()
+        self.was_hung_up = True
+        await self._child.close_stdin()
+        await asyncio.sleep(self._config.eof_grace_s)
+        self._child.terminate()
+
+    # -- failures ------------------------------------------------------------------------------
+
+    def _failure(self, action: Action | None, why: str) -> ChildFailed:
+        name = None if action is None else str(action)
+        return ChildFailed(self._shard_id, name, why, self.exit_status)
+
+    def _reported(self, action: Action, status: Status) -> ChildReported:
+        return ChildReported(
+            self._shard_id,
+            str(action),
+            f"it answered with a failure: {printable(status.failure or '')}",
+            status.failed_sequence_number,
+            status.failed_sub_sequence_number or 0,
+        )
+
+    def _unwritable(self, action: Action, error: OSError) -> ChildFailed:
+        return self._failure(action, f"its stdin cannot be written: {error}")
+
+    def _timed_out(self, action: Action) -> ChildTimedOut:
+        why = f"no answer within {self._config.answer_timeout_s} s"
+        return ChildTimedOut(self._shard_id, str(action), why)
+
+    async def _broken(self, action: Action, error: RemoteProtocolError) -> ChildFailed:
+        """The failure with the exit status and what it wrote to stderr last, if the child ended."""
+        why = str(error)
+        if self._connection.stream_ended:
+            await self._learn_exit_status()
+            why = self._with_stderr(why)
+        return self._failure(action, why)
+
+    def _with_stderr(self, why: str) -> str:
+        """The reason, and what a child that ended with an error wrote to stderr last."""
+        if (self.exit_status or 0) > 0 and (said := self._log.why_it_failed):
+            return f"{why}; it said on stderr: {said}"
+        return why

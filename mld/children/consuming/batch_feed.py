@@ -1,0 +1,477 @@
+"""What the child of a shard is fed: one fetched batch after the other, and ticks while none comes.
+
+The child and its fetching are started together, so that the first answer is there when the child
+is.
+
+Source: ProcessTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mld.children.consuming.loss_watch import LossWatch
+from mld.children.record_processor import OutgoingLine, RecordProcessor
+from mld.children.rules.child_environment import ChildFacts, announced_to
+from mld.children.rules.containment import FailedLine
+from mld.children.rules.lifecycle import TaskOutcome
+from mld.config.config import ChildExceptionPolicy
+from mld.errors import ChildFailed, MalformedData, ProcessorRaised
+from mld.kernel.model.sequence import Sentinel
+from mld.kernel.model.text import counted
+from mld.retrieval.model.wire import first_arrival_s
+from mld.signals.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
+from mld.signals.rules.remedies import failed_reading
+from protocol import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mld.children.consuming.consumer_context import ConsumerContext
+    from mld.children.consuming.containment import Containment
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+    from mld.retrieval.rules.delivery import Delivery, Missing
+    from mld.signals.rules.remedies import FailedCall
+    from mld.streams.model.shard import ChildShard
+
+log = logging.getLogger(__name__)
+
+#: A shard whose producer writes such aggregates all the time says so no more often.
+OUTSIDE_EVERY_S = 60.0
+
+
+@dataclass(slots=True)
+class _Pipeline:
+    """A child and the fetching that feeds it: one pair per start of a shard's child."""
+
+    publisher: RecordsPublisher
+    processor: RecordProcessor
+    fetching: asyncio.Task[None] | None = None
+
+    async def stop_fetching(self) -> None:
+        """End the task and give undelivered batches back; may be called again."""
+        fetching, self.fetching = self.fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        await self.publisher.close()
+
+
+class BatchFeed:
+    """Takes batches of one hold from its publisher to its child.
+
+    Attributes:
+        child_shards: of a shard that has ended, as its last answer named them.
+        has_vanished: the service has forgotten the shard.
+        records: that the child was given.
+        exceptions: of the processor with which the child went on.
+        exception_at: reading of ``Clock.monotonic`` at the last of them; None without one.
+        behind_ms: of the last batch; None before the first.
+        last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
+        last_processed_at: the same when a batch was done with: answered by the child, or empty.
+    """
+
+    def __init__(self, context: ConsumerContext, containment: Containment | None) -> None:
+        self._context = context
+        self._containment = containment
+        self._failed: tuple[FailedLine, RecordProcessor] | None = None
+        self._parts = context.parts
+        self._clock = context.parts.runtime.clock
+        self._pipeline: _Pipeline | None = None
+        self.child_shards: tuple[ChildShard, ...] = ()
+        self.has_vanished = False
+        self.records = 0
+        self.exceptions = 0
+        self.exception_at: float | None = None
+        #: First and last position of what the child has been given; None without records.
+        self._delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
+        self.behind_ms: int | None = None
+        self.last_batch_at: float | None = None
+        self.last_processed_at: float | None = None
+        self._undecodable_since: float | None = None
+        self._undecodable: FailedCall | None = None
+        self._outside: list[Missing] = []
+        self._outside_at: float | None = None
+        #: Epoch seconds at which the first record of the batch that is not answered arrived.
+        self._unanswered_since: float | None = None
+        #: Finds records that expired unread.
+        self.losses = LossWatch(context)
+        #: How far behind the last answer of Kinesis was that is known here, and when it came.
+        self._last_answer: tuple[int | None, float] | None = None
+
+    @property
+    def failing_since(self) -> float | None:
+        """When the first call or batch failed of those that failed in a row; None if none did.
+
+        A reading of ``Clock.monotonic``.
+        """
+        pipeline = self._pipeline
+        fetching = None if pipeline is None else pipeline.publisher.failing_since
+        return fetching if self._undecodable_since is None else self._undecodable_since
+
+    @property
+    def failure(self) -> FailedCall | None:
+        """The last of the failures since :attr:`failing_since`; None while nothing fails."""
+        if self._undecodable is not None:
+            return self._undecodable
+        return None if self._pipeline is None else self._pipeline.publisher.failure
+
+    def processing_lag_s(self) -> float | None:
+        """Since the arrival of the oldest record that was fetched and not answered, if there is one.
+
+        By the clock of the service: that of this machine may be wrong.
+        """
+        oldest = self._unanswered_since
+        if oldest is None:
+            oldest = self._oldest_waiting()
+        if oldest is None:
+            return None
+        now = self._parts.service_time()
+        return max(0.0, (self._clock.wall() if now is None else now) - oldest)
+
+    def reading_lag_s(self) -> float | None:
+        """How far the last batch was behind the tip of the shard, and the time since it was given."""
+        behind_ms, answered_at = self._last_answer or self._first_waiting() or (None, 0.0)
+        return (
+            None if behind_ms is None else behind_ms / 1000 + self._clock.monotonic() - answered_at
+        )
+
+    def child_failed(self) -> None:
+        """Remember what waits: it is fetched anew for the next child, perhaps in a minute."""
+        if self._unanswered_since is None:
+            self._unanswered_since = self._oldest_waiting()
+        if self._last_answer is None:
+            self._last_answer = self._first_waiting()
+
+    def _waiting(self) -> tuple[FetchedBatch, ...]:
+        pipeline = self._pipeline
+        return () if pipeline is None else pipeline.publisher.waiting
+
+    def _oldest_waiting(self) -> float | None:
+        arrived = (first_arrival_s(one.batch.records) for one in self._waiting())
+        return next((one for one in arrived if one is not None), None)
+
+    def _first_waiting(self) -> tuple[int | None, float] | None:
+        waiting = self._waiting()
+        return (waiting[0].batch.millis_behind_latest, waiting[0].fetched_at) if waiting else None
+
+    # -- the child and its fetching ------------------------------------------------------------
+
+    @property
+    def processor(self) -> RecordProcessor | None:
+        """The child; None while there is none."""
+        return None if self._pipeline is None else self._pipeline.processor
+
+    @property
+    def listener(self) -> RecordProcessor | None:
+        """The child, if it waits for a message."""
+        processor = self.processor
+        return processor if processor is not None and processor.may_talk else None
+
+    async def start(
+        self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+    ) -> RecordProcessor:
+        """Fetch from a position on, in a task of the group; the child is to be initialized."""
+        context = self._context
+        publisher = context.stream_context.publishers(context.shard_id)
+        self._delivering = None
+        self._pipeline = pipeline = _Pipeline(publisher, self._new_child())
+        await publisher.start(position, self._latest_since_s())
+        self.losses.begin(position)
+        name = f"fetch {context.lease_key}"
+        pipeline.fetching = group.create_task(publisher.run(), name=name)
+        return pipeline.processor
+
+    def _new_child(self) -> RecordProcessor:
+        context, parts, config = self._context, self._parts, self._parts.config
+        stream = context.stream_context.stream
+        facts = ChildFacts(
+            shard_id=context.shard_id,
+            lease_key=context.lease_key,
+            stream_name=stream.name,
+            application_name=config.application_name,
+            worker_id=config.worker_id,
+            pid=parts.pid,
+            announced=announced_to(config.child),
+            answer_timeout_s=config.child.answer_timeout_s,
+            schemas=None if parts.schemas is None else parts.schemas.files.folder,
+            spark=config.spark,
+            stream_arn=stream.arn,
+            stream_identifier=stream.identifier,
+        )
+        argv = context.stream_context.argv or config.child.argv
+        tells_stream = config.streams is not None and config.streams.tells_stream
+        processor = RecordProcessor(
+            context.shard_id,
+            replace(config.child, argv=facts.command(argv)),
+            parts.launcher,
+            context.checkpointer,
+            self._clock,
+            facts.variables(),
+            facts.extras() if tells_stream else {},
+            self._exception_caught,
+        )
+        if config.contain is not None and config.contain.with_stderr:
+            processor.keep_stderr()
+        return processor
+
+    def _exception_caught(self, action: Action, said: str) -> None:
+        """The child's processor raised, and the child goes on: to Java the action has succeeded.
+
+        Raises:
+            ChildFailed: the file says that this is a failure. A lease that is lost is no matter of
+                that: nothing can be lost any more.
+        """
+        context = self._context
+        self.exceptions += 1
+        self.exception_at = self._clock.monotonic()
+        context.metrics.add(PROCESSOR_EXCEPTIONS, 1)
+        why = f"its processor raised an exception: {said}"
+        if self._delivering is not None:
+            first, last = self._delivering
+            why += f"; records {first} to {last} may not be processed"
+        context.last_error = f"{context.shard_id}: {action}: {why}"
+        policy = self._parts.config.child.exception_policy
+        is_contained = self._containment is not None and self._delivering is not None
+        if action is not Action.LEASE_LOST and (
+            policy is ChildExceptionPolicy.FAIL or is_contained
+        ):
+            raise ProcessorRaised(context.shard_id, str(action), why, None)
+        log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
+
+    def interrupt(self) -> None:
+        """Wake the task that waits for a batch: there is a reason to end."""
+        if self._pipeline is not None:
+            self._pipeline.publisher.interrupt()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep before something is tried again; a stop or a lost lease ends it.
+
+        Raises:
+            ChildFailed: there was an idle child, and it ended meanwhile.
+        """
+        shutdown, processor = self._context.shutdown, self.processor
+        if processor is None:
+            await shutdown.pause(seconds)
+            return
+        async with processor.unless_it_ends():
+            await shutdown.pause(seconds)
+
+    async def stop_fetching(self) -> None:
+        """End the fetching; the child, if any, lives on. May be called again."""
+        if self._pipeline is not None:
+            await self._pipeline.stop_fetching()
+            self._remember_latest(self._pipeline.publisher.latest_since_s)
+
+    async def end_child(self) -> None:
+        """See the child off; nothing without one."""
+        if self._pipeline is not None:
+            await self._pipeline.processor.stop()
+            self._pipeline = None
+
+    def _latest_since_s(self) -> float | None:
+        """Where an earlier child or holding began at LATEST, unless others had the lease since."""
+        switches, since_s = self._parts.latest_starts.get(self._context.lease_key, (None, None))
+        is_same_reader = switches == self._context.held.lease.owner_switches_since_checkpoint
+        return since_s if is_same_reader else None
+
+    def _remember_latest(self, since_s: float | None) -> None:
+        key = self._context.lease_key
+        if self._context.checkpointer.last.sentinel is not Sentinel.LATEST:
+            self._parts.latest_starts.pop(key, None)
+        elif since_s is not None:
+            switches = self._context.held.lease.owner_switches_since_checkpoint
+            self._parts.latest_starts[key] = (switches, since_s)
+
+    # -- batches -------------------------------------------------------------------------------
+
+    async def process(self) -> TaskOutcome:
+        """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
+        context, pipeline = self._context, self._pipeline
+        if pipeline is None or not context.may_go_on():
+            return TaskOutcome.AGAIN
+        before = pipeline.publisher.delivered
+        try:
+            fetched = await self._next_batch(pipeline)
+        except TimeoutError:
+            if context.may_go_on():
+                # No metric counts an empty batch, because nothing was read.
+                await pipeline.processor.tick(self.behind_ms)
+            return TaskOutcome.AGAIN
+        if fetched is None:
+            return TaskOutcome.AGAIN
+        try:
+            if context.may_go_on():
+                await self.losses.judge(fetched, pipeline.publisher)
+                await self._deliver(fetched, pipeline.processor)
+                self.losses.delivered(fetched)
+        except MalformedData as error:
+            # Never drop what cannot be read: fetch it again, for ever if need be.
+            if self._undecodable_since is None:
+                self._undecodable_since = self._clock.monotonic()
+            self._undecodable = failed_reading(error)
+            context.last_error = str(error)
+            text = "%s: a batch cannot be delivered, reading it again: %s"
+            log.error(text, context.shard_id, error)  # noqa: TRY400
+            pipeline.publisher.rewind(before)
+            await self.pause(self._parts.config.retrieval.task_backoff_s)
+            return TaskOutcome.AGAIN
+        finally:
+            fetched.reservation.release()
+        self._undecodable_since = self._unanswered_since = self._undecodable = None
+        self.last_processed_at = self._clock.monotonic()
+        return TaskOutcome.DONE
+
+    async def _next_batch(self, pipeline: _Pipeline) -> FetchedBatch | None:
+        """The next batch; one that is there is taken even when a tick is overdue.
+
+        Raises:
+            TimeoutError: the child has waited long enough; no batch is lost.
+            ChildFailed: the child ended meanwhile.
+        """
+        due_at = pipeline.processor.tick_due_at
+        wait_s = None if due_at is None else max(0.0, due_at - self._clock.monotonic())
+        async with asyncio.timeout(wait_s), pipeline.processor.unless_it_ends():
+            return await pipeline.publisher.next_batch()
+
+    async def _deliver(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
+        """One batch to the child; the last one of the shard is the reason to stop."""
+        batch = fetched.batch
+        self.last_batch_at = fetched.fetched_at
+        self.behind_ms = batch.millis_behind_latest
+        self._last_answer = self.behind_ms, fetched.fetched_at
+        self._unanswered_since = first_arrival_s(batch.records)
+        with self._context.metrics.process_task(batch.millis_behind_latest):
+            if not batch.is_empty or (
+                self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
+            ):
+                await self._hand_over(fetched, processor)
+        if batch.is_shard_end:
+            self.child_shards, self.has_vanished = batch.child_shards, batch.has_vanished
+            self._context.shutdown.shard_ended()
+
+    async def _hand_over(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
+        context = self._context
+        current = context.current()
+        lease = context.held.lease if current is None else current.lease
+        config = self._parts.config
+        has_filter = not (
+            config.shards.skip_sync_if_leases_exist or config.retrieval.deliver_outside_shard
+        )
+        delivery = await self._parts.lines.write(
+            fetched, context.checkpointer.last, lease.hash_range if has_filter else None
+        )
+        await self._say(fetched, delivery, processor)
+        while delivery.rest is not None and context.current() is not None:
+            delivery = await self._parts.lines.write_rest(fetched, delivery.rest)
+            await self._say(fetched, delivery, processor)
+
+    async def _say(
+        self, fetched: FetchedBatch, delivery: Delivery, processor: RecordProcessor
+    ) -> None:
+        """One line to the child."""
+        context = self._context
+        if delivery.missing:
+            self._report_missing(delivery.missing)
+        if self._parts.schemas is not None and delivery.failures:
+            self._parts.schemas.report(context.shard_id, delivery.failures)
+        if context.current() is None:
+            return  # it lapsed while other shards were converted, or this process was frozen
+        context.metrics.delivered(delivery.records, delivery.data_bytes)
+        context.metrics.stayed_framed(sum(one.count for one in delivery.failures.values()))
+        self._parts.tally.records += delivery.records
+        self.records += delivery.records
+        self._parts.renewer.received(context.lease_key, context.held.token, delivery.data_bytes)
+        if self._containment is not None and delivery.largest is not None:
+            await self._say_contained(delivery, processor, self._containment)
+            return
+        context.checkpointer.delivered(delivery.largest)
+        line = delivery.pop_line()
+        if line is None:
+            return
+        if delivery.smallest is not None and delivery.largest is not None:
+            self._delivering = delivery.smallest, delivery.largest
+        left = 0 if delivery.rest is None else delivery.rest.size_bytes
+        outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
+        del line
+        with context.metrics.timed(PROCESS_RECORDS_TIME):
+            await processor.process(outgoing)
+        self._delivering = None
+
+    async def _say_contained(
+        self, delivery: Delivery, processor: RecordProcessor, containment: Containment
+    ) -> None:
+        """The lines that containment makes of one; each stays in memory until it is answered."""
+        context, line = self._context, delivery.pop_line()
+        if line is None or delivery.smallest is None:
+            return
+        for part in containment.parts(line, delivery):
+            if context.current() is None:
+                return
+            before = context.checkpointer.largest
+            context.checkpointer.delivered(part.largest)
+            self._delivering = delivery.smallest, part.largest
+            began = self._clock.monotonic()
+            try:
+                with context.metrics.timed(PROCESS_RECORDS_TIME):
+                    await processor.process(OutgoingLine(part.line, _keep))
+            except ChildFailed as error:
+                if context.may_go_on():
+                    took_ms = int(1000 * (self._clock.monotonic() - began))
+                    self._failed = FailedLine(part.line, error, before, took_ms), processor
+                raise
+            await containment.passed(part)
+        self._delivering = None
+
+    def take_failed(self) -> FailedLine | None:
+        """The line that a child has just failed at, once; None = it failed otherwise."""
+        found, self._failed = self._failed, None
+        return None if found is None else replace(found[0], stderr=found[1].last_stderr)
+
+    def _report_missing(self, missing: Sequence[Missing]) -> None:
+        """Count and log user records that the child doesn't get."""
+        unreadable = [one for one in missing if one.why is not None]
+        outside = [one for one in missing if one.why is None]
+        self._context.metrics.missing(_count(unreadable), _count(outside))
+        shard_id = self._context.shard_id
+        if unreadable:
+            log.error(
+                "%s: %s in aggregated records %s can't be read and are not delivered; "
+                "those around them are (%s)",
+                shard_id,
+                counted(_count(unreadable), "user record", "user records"),
+                _range(unreadable),
+                unreadable[0].why,
+            )
+        self._outside += outside
+        now = self._clock.monotonic()
+        if self._outside and (
+            self._outside_at is None or now - self._outside_at >= OUTSIDE_EVERY_S
+        ):
+            log.warning(
+                "%s: %s in aggregated records %s are not delivered, because their "
+                "aggregates hold keys of other shards. A KPL sends them again; for other producers "
+                "set aggregatedRecordsOutsideShard = deliver",
+                shard_id,
+                counted(_count(self._outside), "user record", "user records"),
+                _range(self._outside),
+            )
+            self._outside, self._outside_at = [], now
+
+
+def _keep() -> None:
+    """A line that was written is still needed."""
+
+
+def _count(missing: Sequence[Missing]) -> int:
+    return sum(one.records for one in missing)
+
+
+def _range(missing: Sequence[Missing]) -> str:
+    first, last = missing[0].sequence_number, missing[-1].sequence_number
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,256 @@
+"""What all shard consumers of a process share."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mld.children.rules.lifecycle import start_order
+from mld.leases.model.reading import RowNotes
+from mld.retrieval.rules.delivery import Delivery, RemainingRecords, deliver, deliver_rest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from mld.children.ports import ChildLauncher, LetterStore
+    from mld.config.config import Config
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from mld.kernel.ports import Offload, Runtime
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.model.lease import Lease
+    from mld.leases.model.lease_writes import FindNotes
+    from mld.retrieval.byte_budget import Reservation
+    from mld.retrieval.model.schema import Catalogue
+    from mld.retrieval.records_publisher import FetchedBatch
+    from mld.retrieval.schema_registry import SchemaRegistry
+    from mld.shards.lease_cleanup import LeaseCleanup
+    from mld.shards.shard_end import ShardEnd
+    from mld.streams.model.shard import HashRange
+    from mld.streams.stream_context import StreamRegistry
+
+log = logging.getLogger(__name__)
+
+#: Children that start at a time.
+PLACES = 8
+#: A child that takes longer waits for something, and makes room for the next one.
+START_S = 0.5
+#: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
+#: Nothing is small where payloads may have to be decompressed or decoded.
+INLINE_BYTES = 256 * 1024
+#: Body, texts and line exist at the same time for a moment.
+_CONVERSION_FACTOR = 3
+
+
+class ChildStarts:
+    """Few children start at a time, those of the shards that are furthest behind first.
+
+    A worker that gets hundreds of shards at once would start a child for each at once. They would
+    share the processors with the worker, which stands still while the kernel makes a process, and
+    renewals would come too late. A lease whose child waits here is held and renewed like any other.
+
+    Use: ``async with starts.place(position): ...``.
+
+    Args:
+        in_time: cleared while renewals are late; no child starts then.
+    """
+
+    def __init__(self, in_time: asyncio.Event) -> None:
+        self._in_time = in_time
+        self._numbers = itertools.count()
+        self._waiting: list[
+            tuple[tuple[bool, tuple[int, int, int]], int, asyncio.Future[None]]
+        ] = []
+        self._taken: dict[asyncio.Future[None], asyncio.TimerHandle | None] = {}
+
+    @asynccontextmanager
+    async def place(self, position: ExtendedSequenceNumber) -> AsyncIterator[None]:
+        """Wait for a place, and give it back at the end.
+
+        It is given to another one after :data:`START_S`, whether or not the end has come.
+
+        Args:
+            position: where the child is to begin; see :func:`start_order`.
+        """
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        heapq.heappush(self._waiting, (start_order(position), next(self._numbers), turn))
+        self._let_in()
+        try:
+            await turn
+            await self._in_time.wait()
+            if turn in self._taken:
+                self._taken[turn] = loop.call_later(START_S, self._give_back, turn)
+            yield
+        finally:
+            turn.cancel()
+            self._give_back(turn)
+
+    def _let_in(self) -> None:
+        while self._waiting and len(self._taken) < PLACES:
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():  # else who waited has given up
+                self._taken[turn] = None
+                turn.set_result(None)
+
+    def _give_back(self, turn: asyncio.Future[None]) -> None:
+        if turn in self._taken:
+            timer = self._taken.pop(turn)
+            if timer is not None:
+                timer.cancel()
+            self._let_in()
+
+
+class LineWriter:
+    """Turns batches into lines; large ones away from the event loop and one at a time.
+
+    While a batch of 10 MB is converted its records exist as received, as texts and as a line; a
+    lock prevents that for several shards at once, and the budget counts it.
+    """
+
+    def __init__(
+        self, offload: Offload, *, even_if_empty: bool, schemas: SchemaRegistry | None = None
+    ) -> None:
+        """Use this place for large work.
+
+        Args:
+            even_if_empty: ``callProcessRecordsEvenForEmptyRecordList``.
+            schemas: knows the schemas of framed records; None = frames are left alone.
+        """
+        self._offload = offload
+        self._lock = asyncio.Lock()
+        self._deliver = partial(deliver, even_if_empty=even_if_empty)
+        self._schemas = schemas
+
+    async def write(
+        self,
+        fetched: FetchedBatch,
+        checkpoint: ExtendedSequenceNumber,
+        hash_range: HashRange | None,
+    ) -> Delivery:
+        """The line of a batch; see :func:`mld.retrieval.rules.delivery.deliver`.
+
+        Its reservation becomes the size of the line, and of what is left for further lines.
+
+        Raises:
+            MalformedData: the batch cannot be read; fetch it again.
+        """
+        schemas = self._schemas
+        known = None if schemas is None else schemas.known
+        delivery = await self._convert(fetched, checkpoint, hash_range, known)
+        if schemas is not None and delivery.unknown:
+            fetched.reservation.resize(fetched.batch.size_bytes)
+            found = await schemas.look_up(delivery.unknown)
+            # What was known then still is: it may have been forgotten meanwhile.
+            catalogue = {**(known or {}), **found}
+            delivery = await self._convert(fetched, checkpoint, hash_range, catalogue)
+        if schemas is not None:
+            schemas.used(delivery.versions)
+        _account(fetched.reservation, delivery)
+        return delivery
+
+    async def write_rest(self, fetched: FetchedBatch, rest: RemainingRecords) -> Delivery:
+        """The next line of a batch, as :meth:`write` gives the first one."""
+        async with self._lock:
+            delivery = await self._offload.run(deliver_rest, rest)
+        _account(fetched.reservation, delivery)
+        return delivery
+
+    async def _convert(
+        self,
+        fetched: FetchedBatch,
+        checkpoint: ExtendedSequenceNumber,
+        hash_range: HashRange | None,
+        schemas: Catalogue | None,
+    ) -> Delivery:
+        batch = fetched.batch
+        deliver = partial(self._deliver, schemas=schemas)
+        is_small = batch.size_bytes <= INLINE_BYTES and self._schemas is None
+        if is_small or batch.is_empty:
+            return deliver(batch, checkpoint, hash_range)
+        async with self._lock:
+            fetched.reservation.resize(_CONVERSION_FACTOR * batch.size_bytes)
+            return await self._offload.run(deliver, batch, checkpoint, hash_range)
+
+
+def _account(reservation: Reservation, delivery: Delivery) -> None:
+    left = 0 if delivery.rest is None else delivery.rest.size_bytes
+    reservation.resize(len(delivery.line or b"") + left)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts since the process began.
+
+    Attributes:
+        records: handed to children, a record that was handed twice counts twice.
+        restarts: of children.
+    """
+
+    records: int = 0
+    restarts: int = 0
+
+
+def _undated() -> float | None:
+    """No answer has a date."""
+    return None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerParts:
+    """What all consumers of a process share; make it once.
+
+    Attributes:
+        pid: process id of the daemon, for children that outlive it if they don't look.
+        schemas: the schema registry; None = frames are left alone.
+        letters: where dead letters go; None without ``childFailurePolicy = deadletter``.
+        starts: made here, because all children share its places.
+        lines: made here, because large conversions of all shards wait for each other in it.
+        latest_starts: by lease key, the row's count of owner switches and when this process began
+            to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
+            is regained, before anything was checkpointed goes on there; a new LATEST would skip
+            what came in between.
+        tally: what all of them have done so far.
+        service_time: epoch seconds by the answers of Kinesis; None where they have no date.
+        notes: by lease key, what its consumer knows that writes to its row say besides.
+    """
+
+    config: Config
+    runtime: Runtime
+    streams: StreamRegistry
+    renewer: LeaseRenewer
+    shard_end: ShardEnd
+    cleanup: LeaseCleanup
+    launcher: ChildLauncher
+    pid: int
+    schemas: SchemaRegistry | None = None
+    letters: LetterStore | None = None
+    starts: ChildStarts = field(init=False)
+    lines: LineWriter = field(init=False)
+    latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    service_time: Callable[[], float | None] = _undated
+    notes: dict[str, FindNotes] = field(default_factory=dict)
+
+    def find_notes(self, lease: Lease) -> RowNotes:
+        """See ``LeaseStore.find_notes``."""
+        find = self.notes.get(lease.lease_key)
+        try:
+            return RowNotes() if find is None else find(lease)
+        except Exception:
+            # A lease must be renewed whatever is wrong with what its row would say besides.
+            log.exception("%s: what its row says of the reading is left out", lease.lease_key)
+            return RowNotes()
+
+    def __post_init__(self) -> None:
+        self.starts = ChildStarts(self.renewer.in_time)
+        self.lines = LineWriter(
+            self.runtime.offload,
+            even_if_empty=self.config.retrieval.call_even_if_empty,
+            schemas=self.schemas,
+        )

@@ -1,0 +1,224 @@
+"""Finds records of one shard that expired before they were read, and says until when it was read.
+
+What is known goes into the row of the lease, along with writes that are made anyway: the next owner
+judges its first record by it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from mld.leases.model.reading import RowNotes
+from mld.retrieval.model.wire import first_arrival_s, first_sequence_number
+from mld.retrieval.rules.loss import (
+    END_OF_TIME_S,
+    KnownReading,
+    LossVerdict,
+    ReadMarks,
+    judge_gap,
+    judge_vanished,
+    loss_note,
+    risk,
+    sentence,
+)
+from mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
+
+if TYPE_CHECKING:
+    from mld.children.consuming.consumer_context import ConsumerContext
+    from mld.leases.model.lease import Lease
+    from mld.leases.model.reading import LossNote, ReadNote
+    from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+
+log = logging.getLogger(__name__)
+
+#: A shard whose records are about to expire says so as often as this.
+RISK_EVERY_S = 3600.0
+#: And not before it was held for so long.
+RISK_AFTER_S = 600.0
+
+
+class LossWatch:
+    """Of one hold of a lease; sees each batch before and after its delivery."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._parts = context.parts
+        self._clock = context.parts.runtime.clock
+        self._marks = ReadMarks()
+        self._known: KnownReading | None = None
+        #: The position at which a publisher has just begun; None = its first batch was judged.
+        self._began_at: ExtendedSequenceNumber | None = None
+        #: Highest number that was got, and epoch seconds when.
+        self._got: tuple[ExtendedSequenceNumber, float] | None = None
+        self._loss: LossNote | None = None
+        # After a long stop it takes a while to catch up.
+        self._warn_at = self._clock.monotonic() + RISK_AFTER_S
+
+    @property
+    def loss(self) -> LossNote | None:
+        """What was lost, or may be, within the last day, here or before."""
+        row = self._context.held.lease.loss
+        found = row if self._loss is None else self._loss
+        return found if found is not None and found.is_shown(self._now_s()) else None
+
+    def checkpoint_age_s(self) -> float | None:
+        """Seconds; all records that are older are checkpointed. None = not known."""
+        read = self._read_at(self._context.checkpointer.last)
+        return max(0.0, self._now_s() - read.until_s) if read and read.until_s else None
+
+    def notes(self, lease: Lease) -> RowNotes:
+        """What a holder's write says besides; see ``LeaseStore.find_notes``."""
+        self._warn_of_risk()
+        checkpoint = lease.checkpoint
+        read = None if checkpoint is None else self._marks.at(checkpoint)
+        self._marks.forget_before(self._context.checkpointer.last)
+        return RowNotes(read, self._loss)
+
+    def _warn_of_risk(self) -> None:
+        """At the writes of the holder, which come also while its child stands still."""
+        now = self._clock.monotonic()
+        if now < self._warn_at:
+            return
+        known = self._known
+        is_waiting = known is not None and known.waiting_s is not None
+        reading_s = None
+        if known is not None and known.until_s is not None and is_waiting:
+            reading_s = self._now_s() - known.until_s
+        retention_s = self._context.stream_context.existence.retention_s
+        text = risk(self.checkpoint_age_s(), reading_s, retention_s)
+        if text is not None:
+            self._warn_at = now + RISK_EVERY_S
+            shard_id = self._context.shard_id
+            log.warning("%s: %s", shard_id, text, extra={"shard_id": shard_id})
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def begin(self, position: ExtendedSequenceNumber) -> None:
+        """A publisher begins at a checkpoint.
+
+        At LATEST nothing before is asked for. At another sentinel it takes the row to know of an
+        earlier reading.
+        """
+        self._began_at = self._known = None
+        read, got = self._read_at(position), self._got
+        waiting_s = None if got is None or got[0] <= position else got[1]
+        if position.sentinel is Sentinel.LATEST:
+            return
+        if position.sentinel is not None and read is None and waiting_s is None:
+            return
+        self._began_at = position
+        self._known = KnownReading(position, None if read is None else read.until_s, waiting_s)
+
+    async def judge(self, fetched: FetchedBatch, publisher: RecordsPublisher) -> None:
+        """Before a batch is delivered: is anything missing before it?"""
+        batch, at_s = fetched.batch, self._time_of(fetched)
+        if batch.has_vanished:
+            self._judge_end(at_s)
+            return
+        is_at_tip = batch.is_shard_end or not batch.millis_behind_latest
+        if batch.is_empty and not is_at_tip:
+            return  # on its way over a time without records
+        first, arrived_s = first_sequence_number(batch.records), first_arrival_s(batch.records)
+        if arrived_s is not None and not arrived_s < END_OF_TIME_S:
+            arrived_s = None  # the delivery refuses it
+        if arrived_s is not None:
+            at_s = max(at_s, arrived_s)  # Kinesis may not have said yet what time it is
+        if self._known is not None and not self._follows(first):
+            await self._judge_gap(self._known, (first, arrived_s), at_s, publisher)
+        self._began_at = None
+        if first is not None and arrived_s is not None:
+            self._marks.add(self._context.checkpointer.largest, arrived_s)
+        last, position = batch.last_sequence_number, self._context.checkpointer.last
+        if last is not None:
+            position = ExtendedSequenceNumber(last)
+            self._got = position, at_s
+        elif self._known is not None:
+            position = self._known.position
+        behind_s = (batch.millis_behind_latest or 0) / 1000
+        self._known = KnownReading(position, at_s - behind_s, None if is_at_tip else at_s)
+
+    def delivered(self, fetched: FetchedBatch) -> None:
+        """A batch was delivered; at the tip of the shard that is all that had arrived."""
+        batch = fetched.batch
+        if batch.millis_behind_latest == 0 and not batch.is_shard_end:
+            self._marks.add(self._context.checkpointer.largest, self._time_of(fetched))
+
+    def _follows(self, first: str | None) -> bool:
+        """The checkpointed record itself comes first, or one before it, so none is missing."""
+        began_at = self._began_at
+        if began_at is None or began_at.sentinel is not None or first is None:
+            return False
+        number = ExtendedSequenceNumber(first).sequence_number
+        return int(number) <= int(began_at.sequence_number)
+
+    async def _judge_gap(
+        self,
+        known: KnownReading,
+        first: tuple[str | None, float | None],
+        at_s: float,
+        publisher: RecordsPublisher,
+    ) -> None:
+        existence = self._context.stream_context.existence
+        verdict = judge_gap(known, first[1], at_s, existence.retention_s, existence.created_at_s)
+        if verdict is None:
+            return
+        if verdict is LossVerdict.MAY_BE_LOST and await self._has_older(known, publisher):
+            return
+        cause = PassCause.EXPIRED if verdict is LossVerdict.LOST else PassCause.TRIMMED
+        self._report(loss_note(verdict, cause, known, at_s, first))
+
+    async def _has_older(self, known: KnownReading, publisher: RecordsPublisher) -> bool:
+        """Whether the shard still has a record from before the position: then none behind expired.
+
+        So is a checkpoint that is no record: a person stored it.
+        """
+        if self._began_at is None or known.position.sentinel is not None:
+            return False
+        oldest = await publisher.oldest_number()
+        return oldest is not None and int(oldest) < int(known.position.sequence_number)
+
+    def _judge_end(self, at_s: float) -> None:
+        """The shard vanished before it was read to its end."""
+        known, checkpoint = self._known, self._context.checkpointer.last
+        if known is None:
+            read = self._read_at(checkpoint)
+            known = KnownReading(checkpoint, None if read is None else read.until_s)
+        retention_s = self._context.stream_context.existence.retention_s
+        verdict = judge_vanished(known, at_s, retention_s)
+        if verdict is not None:
+            self._report(loss_note(verdict, PassCause.VANISHED, known, at_s, (None, None)))
+
+    def _report(self, note: LossNote) -> None:
+        context = self._context
+        metric = {
+            PassCause.EXPIRED: PASSED_EXPIRED,
+            PassCause.TRIMMED: PASSED_TRIMMED,
+            PassCause.VANISHED: PASSED_VANISHED,
+        }[note.cause]
+        context.metrics.add(metric, 1)
+        is_error = note.is_certain or note.cause is PassCause.VANISHED
+        level = logging.ERROR if is_error else logging.WARNING
+        log.log(
+            level, "%s: %s", context.shard_id, sentence(note), extra={"shard_id": context.shard_id}
+        )
+        row = context.held.lease.loss if self._loss is None else self._loss
+        self._loss = note.after(row)
+
+    # -- times -------------------------------------------------------------------------------------
+
+    def _read_at(self, position: ExtendedSequenceNumber) -> ReadNote | None:
+        """Until when the shard is known to be read by a position: by this hold, or as the row says."""
+        here, row = self._marks.at(position), self._context.held.lease.read
+        if row is None or not row.holds_at(position):
+            return here
+        return row if here is None or here.until_s < row.until_s else here
+
+    def _time_of(self, fetched: FetchedBatch) -> float:
+        return self._now_s() - (self._clock.monotonic() - fetched.fetched_at)
+
+    def _now_s(self) -> float:
+        """By the clock of the service: arrival times are its own."""
+        now_s = self._parts.service_time()
+        return self._clock.corrected() if now_s is None else now_s

@@ -1,0 +1,178 @@
+"""The three ends of a hold, and what becomes of its lease.
+
+Source: ShutdownTask, ShutdownNotificationTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.children.rules.lifecycle import ShutdownReason, TaskOutcome
+from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
+from mld.kernel.model.sequence import SHARD_END
+from mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
+
+if TYPE_CHECKING:
+    from mld.children.consuming.batch_feed import BatchFeed
+    from mld.children.consuming.consumer_context import ConsumerContext
+    from mld.leases.model.lease import Lease
+
+log = logging.getLogger(__name__)
+
+#: A shard that cannot be finished says why when that changes, and as often as this.
+REPEAT_S = 60.0
+
+
+class EndNotCheckpointed(ChildFailed):
+    """A child answered shardEnded without a checkpoint: the shard cannot be finished like that.
+
+    Java keeps such a shard for ever; here its child is started again from the last checkpoint.
+    """
+
+
+class ShardClosing:
+    """The three ends of a hold: the shard has ended, the lease is lost, or the worker stops.
+
+    Each stops the fetching, tells the child, sees it off, and settles what becomes of the lease.
+    """
+
+    def __init__(self, context: ConsumerContext, feed: BatchFeed) -> None:
+        self._context = context
+        self._feed = feed
+        self._logged = ("", 0.0)
+
+    async def notify_shutdown(self) -> TaskOutcome:
+        """The lease is given up: the child may checkpoint a last time.
+
+        A next owner that waits gets the lease with the child's answer, before the child has ended:
+        a child that has answered does nothing more for this shard.
+        """
+        await self._feed.stop_fetching()
+        if (processor := self._feed.listener) is not None:
+            await processor.shutdown_requested()
+        if self._context.shutdown.is_handing_over:
+            await self.pass_lease_on()
+        return TaskOutcome.DONE
+
+    async def hand_back_lease(self) -> TaskOutcome:
+        """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
+        context = self._context
+        await self._feed.stop_fetching()
+        failure: ChildFailed | None = None
+        if (processor := self._feed.listener) is not None:
+            try:
+                with context.metrics.timed(SHUTDOWN_TIME):
+                    await processor.lease_lost()
+            except ChildFailed as error:
+                failure = error
+        await self._feed.end_child()
+        await self._give_up_lease()
+        if failure is not None:
+            raise failure
+        return TaskOutcome.DONE
+
+    async def _give_up_lease(self) -> None:
+        context = self._context
+        request = context.shutdown.request
+        if context.shutdown.reason is not ShutdownReason.REQUESTED:
+            await context.parts.renewer.drop(context.lease_key, context.held.token)
+        elif request is None or context.shutdown.is_handing_over:
+            await self.pass_lease_on()
+        else:
+            now_s = context.parts.runtime.clock.corrected()
+            is_done = await context.parts.renewer.carry_out(
+                context.lease_key, context.held.token, request, now_s
+            )
+            position = request.position
+            if is_done and position is not None and position > context.checkpointer.last:
+                context.metrics.add(PASSED_RESET, 1)
+
+    async def pass_lease_on(self, *, in_time: bool = True) -> None:
+        """Let the lease go in the table, to its next owner if there is one; may be called again.
+
+        Args:
+            in_time: whether the child has finished.
+        """
+        context = self._context
+        try:
+            await context.parts.renewer.release(context.lease_key, context.held.token)
+        except AwsError as error:
+            log.warning(
+                "%s: cannot release the lease, it will expire: %s", context.lease_key, error
+            )
+            in_time = False
+        if context.shutdown.is_handing_over:
+            context.metrics.handed_off(in_time=in_time)
+
+    async def end_shard(self) -> TaskOutcome:
+        """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
+        context = self._context
+        await self._feed.stop_fetching()
+        held = context.current()
+        if held is None:
+            return TaskOutcome.AGAIN
+        try:
+            await self._create_child_leases(held.lease)
+        except InvalidShardEnd as error:
+            text = "%s: giving up the lease at the end of the shard: %s"
+            log.error(text, context.shard_id, error)  # noqa: TRY400
+            context.shutdown.lease_lost()
+            return TaskOutcome.AGAIN
+        except (BlockedOnParent, AwsError) as error:
+            return await self._repeat_end(error)
+        if not context.checkpointer.has_ended:
+            if context.current() is None:
+                return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child gets it
+            await self._end_child_shard()
+        await self._feed.end_child()
+        if not context.checkpointer.has_ended:
+            return TaskOutcome.AGAIN  # the lease was lost in between
+        context.parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
+        return TaskOutcome.DONE
+
+    async def _create_child_leases(self, lease: Lease) -> None:
+        """As ``ShardEnd`` says, which see for errors."""
+        context, feed = self._context, self._feed
+        if not feed.has_vanished:
+            await context.parts.shard_end.create_child_leases(lease, feed.child_shards)
+            return
+        heirs = context.stream_context.existence.heirs(lease)
+        await context.parts.shard_end.create_heirs(lease, heirs)
+        feed.child_shards = tuple(one for one in heirs if lease.shard_id in one.parent_shard_ids)
+
+    async def _repeat_end(self, error: Exception) -> TaskOutcome:
+        """Wait, unless the worker stops: then the next owner reads the end again."""
+        context = self._context
+        context.last_error = why = str(error)
+        if isinstance(error, BlockedOnParent):
+            context.stream_context.syncer.expect(error.parent_key)
+        now, (logged, logged_at) = context.parts.runtime.clock.monotonic(), self._logged
+        if why != logged or now - logged_at >= REPEAT_S:
+            self._logged = (why, now)
+            log.warning("%s: cannot finish the shard yet, trying again: %s", context.shard_id, why)
+        if context.shutdown.may_leave_shard_end:
+            context.shutdown.withdraw_shard_end()
+            await self.notify_shutdown()
+            return TaskOutcome.AGAIN
+        await self._feed.pause(context.parts.config.retrieval.task_backoff_s)
+        return TaskOutcome.AGAIN
+
+    async def _end_child_shard(self) -> None:
+        context = self._context
+        processor = self._feed.processor
+        if processor is None:
+            raise RuntimeError("a shard cannot end without a child")
+        context.checkpointer.end_shard(tuple(child.shard_id for child in self._feed.child_shards))
+        with context.metrics.timed(SHUTDOWN_TIME):
+            await processor.shard_ended()
+        if (
+            not context.checkpointer.has_ended
+            and context.shutdown.reason is ShutdownReason.SHARD_END
+        ):
+            raise EndNotCheckpointed(
+                context.shard_id,
+                "shardEnded",
+                "it answered without a successful checkpoint; call checkpoint() in shard_ended",
+            )

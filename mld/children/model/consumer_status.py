@@ -1,0 +1,95 @@
+"""One shard's consumer at one moment, for people and for what judges the worker."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatus:
+    """What ``/leases`` shows of a shard. Ages are in seconds.
+
+    Attributes:
+        state: name of a :class:`~mld.children.rules.lifecycle.ConsumerState`.
+        reason: why it stops, None while it does not.
+        held_s: since this hold of the lease began.
+        millis_behind_latest: of the last batch, None before the first.
+        processing_lag_s: since the arrival of the oldest record that was fetched and that the child
+            has not answered; None while there is none.
+        reading_lag_s: how far the last batch was behind, and the time since Kinesis gave it; None
+            before the first.
+        records: user records that the child was given in this hold of the lease.
+        last_batch_age_s: since the last answer of Kinesis that was taken up, None before the first.
+        last_processed_age_s: since a batch was done with: answered by the child, or empty. None
+            before the first.
+        reading_fails_s: since which no call to Kinesis succeeds, or a batch can't be decoded; None
+            while nothing fails.
+        reading_error: the last error of these, its code first; None while nothing fails.
+        reading_todo: what to do about it; None = nothing but to wait.
+        child_pid: None while there is no child.
+        call_age_s: since a message was sent that the child has not answered; None while it owes none.
+        child_silent_s: since the last message of a child that owes an answer; None while it owes none.
+        silence_cause: why it has been silent for long, as far as that is known.
+        child_exceptions: of its processor, with which it went on as if all were processed.
+        child_exception_age_s: since the last of them; None without one.
+        checkpoint: last stored position, as text.
+        blocked_by: shard id of the parent that is waited for.
+        waits_to_start: other children start first; the lease is held and renewed meanwhile.
+        restarts: of the child in this hold of the lease.
+        child_failures: in a row without a checkpoint in between.
+        child_failure_age_s: since the last of them; None without one.
+        last_error: the last failure, one sentence.
+        checkpoint_age_s: all records that are older are checkpointed; None = not known.
+        loss: records that were lost, or may be, within the last day; None = none.
+        held_because: why nothing is read although the lease is held; None = it is read.
+    """
+
+    lease_key: str
+    shard_id: str
+    state: str
+    stream: str = ""
+    reason: str | None = None
+    held_s: float = 0.0
+    millis_behind_latest: int | None = None
+    processing_lag_s: float | None = None
+    reading_lag_s: float | None = None
+    records: int = 0
+    last_batch_age_s: float | None = None
+    last_processed_age_s: float | None = None
+    reading_fails_s: float | None = None
+    reading_error: str | None = None
+    reading_todo: str | None = None
+    child_pid: int | None = None
+    call_age_s: float | None = None
+    child_silent_s: float | None = None
+    silence_cause: str | None = None
+    child_exceptions: int = 0
+    child_exception_age_s: float | None = None
+    checkpoint: str = ""
+    blocked_by: str | None = None
+    waits_to_start: bool = False
+    restarts: int = 0
+    child_failures: int = 0
+    child_failure_age_s: float | None = None
+    last_error: str | None = None
+    checkpoint_age_s: float | None = None
+    loss: str | None = None
+    held_because: str | None = None
+
+    @property
+    def lag_s(self) -> float | None:
+        """How far behind the shard is: the greater of the two; None while neither is known."""
+        known = [lag for lag in (self.processing_lag_s, self.reading_lag_s) if lag is not None]
+        return max(known, default=None)
+
+    @property
+    def shown_shard(self) -> str:
+        """The shard for people; several streams have shards of the same id."""
+        return (
+            self.shard_id if self.lease_key == self.shard_id else f"{self.stream}:{self.shard_id}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return asdict(self)
