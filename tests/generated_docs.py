@@ -11,7 +11,7 @@ from mld.children.rules import lifecycle
 from mld.cli.simulate import simulate
 from mld.config.config import KEYS
 from mld.config.spark import keys
-from mld.decide.fleet import client_version, leader_lock, table_migration
+from mld.fleet.rules import client_version, leader_lock, table_migration
 from mld.leases.rules import lease_life
 from mld.model.fleet.verdict import Verdict
 from mld.simulate.profile import ProfileName, make_profile

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.client_version import Mode
+from mld.fleet.coordinator_state import CoordinatorStateStore
+from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
+from mld.fleet.fleet_state import FleetState, FleetWatch
+from mld.fleet.leader_elector import LeaderElector
+from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from mld.fleet.rules.client_version import Mode
 from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_scan import UnreadableRows, every
 from mld.leases.lease_store import LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.newcomer import Newcomer
-from mld.services.fleet.coordinator_state import CoordinatorStateStore
-from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
-from mld.services.fleet.fleet_state import FleetState, FleetWatch
-from mld.services.fleet.leader_elector import LeaderElector
-from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
 from mld.signals.conditions import FailingCondition
 from mld.signals.model.reasons import Reason
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     from mld.aws.ports import DynamoDb
     from mld.config.config import Config
-    from mld.kernel.ports import Runtime
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.model.lease import Lease
-    from mld.services.fleet.leader_lock import LeaderLock
-    from mld.services.fleet.lease_assigner import LeaseAssigner
-    from mld.services.fleet.own_process import OwnProcess
-    from mld.services.fleet.twin_watch import TwinWatch
-    from mld.services.fleet.worker_metrics import (
+    from mld.fleet.leader_lock import LeaderLock
+    from mld.fleet.lease_assigner import LeaseAssigner
+    from mld.fleet.own_process import OwnProcess
+    from mld.fleet.twin_watch import TwinWatch
+    from mld.fleet.worker_metrics import (
         FindLoad,
         WorkerMetricsReader,
         WorkerMetricsReporter,
     )
+    from mld.kernel.ports import Runtime
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.model.lease import Lease
     from mld.signals.conditions import Conditions
 
 
@@ -157,13 +157,13 @@ class LeaseWiring:
     # -- a 3.x fleet: a fleet whose leases are taken needs none of these modules -------------------
 
     def _services(self) -> FleetServices:
-        from mld.services.fleet.fleet_upgrade import (  # noqa: PLC0415
+        from mld.fleet.fleet_upgrade import (  # noqa: PLC0415
             IndexKeeper,
             MigrationReadyMonitor,
             TableMigrator,
         )
-        from mld.services.fleet.lease_assigner import StandbyLeader  # noqa: PLC0415
-        from mld.services.fleet.worker_metrics import WorkerMetricsReader  # noqa: PLC0415
+        from mld.fleet.lease_assigner import StandbyLeader  # noqa: PLC0415
+        from mld.fleet.worker_metrics import WorkerMetricsReader  # noqa: PLC0415
 
         fleet, worker, runtime = self._config.fleet, self._config.worker_id, self._runtime
         store, items, state = self._store, self._items, self._state
@@ -188,8 +188,8 @@ class LeaseWiring:
         )
 
     def _assigner(self, metrics: WorkerMetricsReader) -> LeaseAssigner:
-        from mld.decide.fleet.assignment.fleet import AssignmentLimits  # noqa: PLC0415
-        from mld.services.fleet.lease_assigner import LeaseAssigner  # noqa: PLC0415
+        from mld.fleet.lease_assigner import LeaseAssigner  # noqa: PLC0415
+        from mld.fleet.rules.assignment.fleet import AssignmentLimits  # noqa: PLC0415
 
         return LeaseAssigner(
             self._store,
@@ -204,7 +204,7 @@ class LeaseWiring:
         )
 
     def _process(self) -> OwnProcess:
-        from mld.services.fleet.own_process import OwnProcess  # noqa: PLC0415
+        from mld.fleet.own_process import OwnProcess  # noqa: PLC0415
 
         runtime, state = self._runtime, self._state
         return OwnProcess(
@@ -222,7 +222,7 @@ class LeaseWiring:
         process: OwnProcess,
         twins: TwinWatch,
     ) -> WorkerMetricsReporter:
-        from mld.services.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
+        from mld.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
 
         return WorkerMetricsReporter(
             self._items,
@@ -241,8 +241,8 @@ class LeaseWiring:
         )
 
     def _twins(self, process: OwnProcess) -> TwinWatch:
-        from mld.decide.fleet.assignment.fleet import REPORTS_MISSED  # noqa: PLC0415
-        from mld.services.fleet.twin_watch import TwinWatch  # noqa: PLC0415
+        from mld.fleet.rules.assignment.fleet import REPORTS_MISSED  # noqa: PLC0415
+        from mld.fleet.twin_watch import TwinWatch  # noqa: PLC0415
 
         return TwinWatch(
             self._items,
@@ -255,8 +255,8 @@ class LeaseWiring:
         )
 
     def _lock(self, assigner: LeaseAssigner, twins: TwinWatch) -> LeaderLock:
-        from mld.decide.fleet.leader_lock import LockTiming  # noqa: PLC0415
-        from mld.services.fleet.leader_lock import LeaderLock, LockStore  # noqa: PLC0415
+        from mld.fleet.leader_lock import LeaderLock, LockStore  # noqa: PLC0415
+        from mld.fleet.rules.leader_lock import LockTiming  # noqa: PLC0415
 
         fleet, store, items = self._config.fleet, self._store, self._items
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.config.config import Config
     from mld.config.stream_list import FormerPolicy, ListedStream, StreamList
-    from mld.services.fleet.lease_coordinator import LeaseCoordinator
+    from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
     from mld.streams.stream_context import ContextFactory, Loop, StreamRegistry

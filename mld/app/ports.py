@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mld.aws.ports import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.children.ports import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
     from mld.config.properties import Entry
+    from mld.fleet.worker_metrics import FindLoad
     from mld.kernel.ports import Clock, IdSource, Offload
-    from mld.services.fleet.worker_metrics import FindLoad
     from mld.signals.ports import MetricSender
 
 

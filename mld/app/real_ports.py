@@ -197,7 +197,7 @@ def real_ports(
             return str((await clients.caller_identity(sts, opened.control))["Account"])
 
         async def find_load() -> LoadSource | None:
-            from mld.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
+            from mld.fleet.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
 
             return await find_load_source(os.environ, clock, opened.control)
 

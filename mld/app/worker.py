@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.children.model.consumer_status import ConsumerStatus
     from mld.config.config import Config
-    from mld.services.fleet.lease_coordinator import LeaseCoordinator
+    from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
     from mld.signals.cloudwatch_metrics import CloudWatchMetrics
     from mld.signals.conditions import Conditions

@@ -20,17 +20,17 @@ from mld.cli.options import parse_address, takes_properties_file
 from mld.decide.fleet.explain import explain as explained
 from mld.decide.fleet.fleet_events import fleet_events
 from mld.decide.fleet.fleet_history import FleetHistory
-from mld.decide.fleet.fleet_workers import fleet_workers
 from mld.decide.fleet.lease_list import list_leases
 from mld.errors import MldError
+from mld.fleet.rules.fleet_workers import fleet_workers
 
 if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.decide.fleet.fleet_events import FleetEvent
-    from mld.decide.fleet.watching import ExplainRules
+    from mld.fleet.fleet_reader import FleetReader
+    from mld.fleet.rules.watching import ExplainRules
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion
-    from mld.services.fleet.fleet_reader import FleetReader
 
 #: Of the documents; higher when something in them gets another meaning, or goes away.
 VERSION = 1

@@ -30,13 +30,13 @@ from mld.decide.doctor import (
     TableFacts,
 )
 from mld.errors import CredentialsMissing, MldError, NotFound
+from mld.fleet.fleet_reader import fleet_items
+from mld.fleet.model.state_history import ClientVersion
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.model.lease_item import LEASE_KEY
 from mld.leases.model.table_layout import index_status, my_leases_query
-from mld.model.fleet.state_history import ClientVersion
-from mld.services.fleet.fleet_reader import fleet_items
 from mld.streams.rules.stream_identity import described_stream
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from mld.aws.kinesis import BotocoreKinesis
 from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
 from mld.decide.fleet.explain import explain as explained
-from mld.decide.fleet.watching import STALLED_AFTER_S, ExplainRules
 from mld.errors import NotFound, ResourceMissing
+from mld.fleet.fleet_reader import FleetReader
+from mld.fleet.rules.watching import STALLED_AFTER_S, ExplainRules
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.masking import brief
 from mld.leases.lease_store import LeaseStore
-from mld.services.fleet.fleet_reader import FleetReader
 from mld.shards.tip_reader import TipReader
 from mld.streams.rules.stream_identity import stream_to_read
 from mld.streams.stream_names import DiscoveredNames, StaticNames

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mld.decide.fleet.fleet_events import FleetEvent
-    from mld.decide.fleet.fleet_workers import WorkerState
     from mld.decide.fleet.lease_list import ListedLease
+    from mld.fleet.rules.fleet_workers import WorkerState
     from mld.leases.model.lease_request import LeaseRequest
     from mld.model.fleet.fleet_snapshot import FleetSnapshot
     from mld.model.fleet.verdict import Conclusion, Explanation

@@ -16,8 +16,8 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names
 from mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
 from mld.config.child_command import spark_command
-from mld.decide.fleet.watching import Snapshots
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
+from mld.fleet.rules.watching import Snapshots
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import SteerVerb

@@ -20,8 +20,8 @@ from mld.cli.lease_tables import seconds, shown_time
 from mld.cli.loading import read_config
 from mld.cli.options import takes_execute, takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.decide.fleet.watching import Snapshots
 from mld.errors import ConfigError, MldError, MoveRefused
+from mld.fleet.rules.watching import Snapshots
 from mld.kernel.adapters.system import RandomIds
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.masking import printable

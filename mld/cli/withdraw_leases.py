@@ -16,7 +16,7 @@ from mld.cli.steer_leases import (
     chosen_leases,
     execute_steps,
 )
-from mld.decide.fleet.watching import Snapshots
+from mld.fleet.rules.watching import Snapshots
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.steering import plan_withdrawal
 

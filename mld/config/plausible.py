@@ -15,8 +15,8 @@ from mld.config.credentials import CredentialSource
 from mld.config.overrides import first_variable, how_to_expand
 from mld.config.stream import StreamArn, partition_of
 from mld.config.stream_list import is_regular
+from mld.fleet.model.entities import key_taken_by_others
 from mld.kernel.model.masking import mask
-from mld.model.fleet.entities import key_taken_by_others
 
 if TYPE_CHECKING:
     from mld.config.config import Config

@@ -12,7 +12,6 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.fleet.foreign_rows import foreign_rows
 from mld.errors import (
     AwsError,
     ConditionFailed,
@@ -22,6 +21,7 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
+from mld.fleet.rules.foreign_rows import foreign_rows
 from mld.kernel.concurrency import Wakeup
 from mld.leases.lease_scan import TableScan, TableScanner
 from mld.leases.lease_table import LeaseTable, OwnerIndex

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mld.children.rules.lifecycle import ShutdownReason
-from mld.decide.fleet.assignment.leaving import notice_s
 from mld.errors import ChildFailed, LeaseLost, MldError
+from mld.fleet.rules.assignment.leaving import notice_s
 from mld.kernel.model.text import counted
 from mld.leases.rules.pausing import is_paused
 from mld.leases.rules.steering import due_request
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from mld.children.consuming.shard_consumer import ShardConsumer
     from mld.config.config import Config
+    from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.kernel.ports import Clock
     from mld.leases.model.lease import HeldLease
-    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.shards.lease_cleanup import LeaseCleanup
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics

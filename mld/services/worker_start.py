@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.config.config import Config
+    from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.kernel.ports import Clock
-    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
     from mld.streams.stream_context import WorkerStreams

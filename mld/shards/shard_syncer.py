@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.config.config import Config
+    from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.kernel.ports import Clock
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
-    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.shards.stream_existence import StreamSource
     from mld.shards.stream_sync import MayWrite
     from mld.signals.ports import Metrics

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.leader_election import leader_of
+from mld.fleet.rules.leader_election import leader_of
 from mld.simulate.java_worker import JavaWorker
 from mld.simulate.our_worker import OurWorker
 from mld.simulate.profile import AUDIT_S, ProfileName, make_profile

@@ -6,21 +6,21 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.assignment import looks
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
-from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
-from mld.decide.fleet.assignment.planning import plan_assignment
+from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.rules.assignment import looks
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.leaving import notice_s, plan_leaving
+from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from mld.fleet.rules.assignment.planning import plan_assignment
 from mld.leases.rules import discovery
 from mld.leases.rules.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
 from mld.leases.rules.taking import NEVER, Sighting
-from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.simulate.worker import AssignedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.fleet.assignment.planning import LeaseMove
+    from mld.fleet.rules.assignment.planning import LeaseMove
     from mld.simulate.table import SimulatedRow
     from mld.simulate.worker import Hold
 

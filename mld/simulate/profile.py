@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from mld.config.config import LeaseConfig
 from mld.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
-from mld.decide.fleet.assignment import looks
-from mld.decide.fleet.leader_lock import LockTiming
+from mld.fleet.rules.assignment import looks
+from mld.fleet.rules.leader_lock import LockTiming
 from mld.leases.rules import discovery
 from mld.leases.rules.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 

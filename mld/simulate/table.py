@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from mld.fleet.model.entities import LockItem
 from mld.leases.model.lease import Lease
-from mld.model.fleet.entities import LockItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.decide.fleet.leader_lock import LockTiming
+    from mld.fleet.rules.leader_lock import LockTiming
 
 #: Size of a lease row with what DynamoDB adds, and of the other items of a 3.x table.
 LEASE_BYTES = 450

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from mld.decide.fleet.assignment.planning import MoveKind
-from mld.decide.fleet.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
+from mld.fleet.rules.assignment.planning import MoveKind
+from mld.fleet.rules.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
 from mld.leases.rules.taking import Sighting, TakeLimits, look, plan_taking
 from mld.simulate.profile import JAVA_ELECTION_S
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from mld.decide.fleet.assignment.planning import LeaseMove
+    from mld.fleet.rules.assignment.planning import LeaseMove
     from mld.leases.model.lease import Lease
     from mld.simulate.profile import Profile
     from mld.simulate.readings import Events, Reading, Readings

@@ -11,9 +11,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
-from mld.decide.fleet.assignment.planning import (
+from mld.fleet.model.worker_life import FailedLife, Instance
+from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from mld.fleet.rules.assignment.planning import (
     AssignmentPlan,
     LeaseMove,
     MoveKind,
@@ -21,8 +23,6 @@ from mld.decide.fleet.assignment.planning import (
 )
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
 from mld.leases.model.lease import Lease
-from mld.model.fleet.worker_life import FailedLife, Instance
-from mld.model.fleet.worker_metrics import WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

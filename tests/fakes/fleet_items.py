@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.model.fleet.state_history import ClientVersion
+from mld.fleet.model.state_history import ClientVersion
 from tests.fakes.lease_world import TABLE
 
 if TYPE_CHECKING:

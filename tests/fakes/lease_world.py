@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from mld.config.config import LeaseConfig
 from mld.config.fleet import ClientVersionConfig, FleetConfig
 from mld.config.stream import Stream
-from mld.decide.fleet.client_version import Mode
 from mld.errors import Throttled, UnknownOutcome, Unreachable
+from mld.fleet.coordinator_state import CoordinatorStateStore
+from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
+from mld.fleet.fleet_state import FleetState, FleetWatch
+from mld.fleet.leader_elector import LeaderElector
+from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from mld.fleet.own_process import OwnProcess
+from mld.fleet.rules.client_version import Mode
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.kernel.ports import Runtime
 from mld.leases.lease_renewer import LeaseRenewer
@@ -22,12 +28,6 @@ from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.table_layout import Layout, index_creation
-from mld.services.fleet.coordinator_state import CoordinatorStateStore
-from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
-from mld.services.fleet.fleet_state import FleetState, FleetWatch
-from mld.services.fleet.leader_elector import LeaderElector
-from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
-from mld.services.fleet.own_process import OwnProcess
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
 from mld.streams.model.shard import HashRange

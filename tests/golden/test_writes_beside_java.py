@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
+from mld.fleet.model.entities import heartbeat_attributes, lock_from_item
+from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.lease_item import lease_from_item
 from mld.leases.model.lease_request import HOLDER
@@ -28,8 +30,6 @@ from mld.leases.model.table_layout import (
     my_leases_query,
     upsert,
 )
-from mld.model.fleet.entities import heartbeat_attributes, lock_from_item
-from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.golden.test_lease_items import written_by_us
 

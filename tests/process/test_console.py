@@ -21,7 +21,7 @@ import pytest
 
 from mld.adapters.console.server import ConsoleServer
 from mld.cli.console import ConsoleWatch
-from mld.decide.fleet.watching import ExplainRules
+from mld.fleet.rules.watching import ExplainRules
 from mld.local.embedded import EmbeddedAws
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.streams.model.shard import HashRange, Shard

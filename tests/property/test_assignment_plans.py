@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
-from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
+from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
-from mld.model.fleet.worker_metrics import WorkerMetrics
 from tests.fakes.assigned_fleet import row
 
 WORKERS = ["a-1", "a-2", "b-1", "b-2", "c-1"]

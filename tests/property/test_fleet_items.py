@@ -2,6 +2,15 @@
 
 from hypothesis import given, strategies as st
 
+from mld.fleet.model.entities import LockItem, lock_from_item, lock_to_item
+from mld.fleet.model.state_history import (
+    ClientVersion,
+    MigrationState,
+    StateChange,
+    migration_from_item,
+    migration_to_item,
+)
+from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.lease_item import lease_from_item, lease_to_item
 from mld.leases.model.lease_writes import (
@@ -12,15 +21,6 @@ from mld.leases.model.lease_writes import (
     renewal,
     taking,
 )
-from mld.model.fleet.entities import LockItem, lock_from_item, lock_to_item
-from mld.model.fleet.state_history import (
-    ClientVersion,
-    MigrationState,
-    StateChange,
-    migration_from_item,
-    migration_to_item,
-)
-from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
 from tests.fakes.clock import FakeClock
 from tests.fakes.items import checked_item
 from tests.fakes.lease_world import TABLE, World, lease

@@ -35,8 +35,8 @@ from mld.config.stream_list import (
     StreamSelection,
 )
 from mld.errors import LetterRefused, MldError
+from mld.fleet.leader_lock import LeaderLock
 from mld.kernel.model.sequence import InitialPosition, Sentinel
-from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.children import SimChildren

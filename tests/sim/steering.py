@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.fleet.watching import Snapshots
 from mld.errors import AwsError, MalformedData
+from mld.fleet.fleet_reader import fleet_items
+from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.lease_steering import LeaseSteering
 from mld.leases.lease_store import LeaseStore
@@ -18,7 +19,6 @@ from mld.leases.model.table_layout import Layout
 from mld.leases.rules.lineage import missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay, plan_step
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
-from mld.services.fleet.fleet_reader import fleet_items
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb

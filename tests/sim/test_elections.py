@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from mld.fleet.leader_elector import LeaderElector
 from mld.leases.lease_renewer import LeaseRenewer
-from mld.services.fleet.leader_elector import LeaderElector
 from tests.sim.fleet import TABLE, Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import Plan

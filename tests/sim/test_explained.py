@@ -14,15 +14,15 @@ import pytest
 from mld.config.stream import Stream
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.fleet_events import FleetEvent, FleetEventKind, fleet_events
-from mld.decide.fleet.watching import ExplainRules
 from mld.errors import MldError
+from mld.fleet.fleet_reader import FleetReader
+from mld.fleet.model.entities import FAILED_LIFE
+from mld.fleet.rules.watching import ExplainRules
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
 from mld.leases.model.table_layout import Layout
-from mld.model.fleet.entities import FAILED_LIFE
 from mld.model.fleet.fleet_snapshot import FleetSnapshot
 from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
-from mld.services.fleet.fleet_reader import FleetReader
 from mld.shards.tip_reader import TipReader
 from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds

@@ -10,12 +10,14 @@ from mld import app
 from mld.children.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.record_processor import RecordProcessor
-from mld.decide.fleet.assignment import leaving, planning
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.fleet.assignment.looks import FleetMemory
-from mld.decide.fleet.crash_loop import CrashLoop
-from mld.decide.fleet.leader_lock import LockMove
-from mld.decide.fleet.worker_sightings import WorkerSightings
+from mld.fleet import leader_lock
+from mld.fleet.model.worker_life import FailedLife, failed_life_to_item
+from mld.fleet.rules.assignment import leaving, planning
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.looks import FleetMemory
+from mld.fleet.rules.crash_loop import CrashLoop
+from mld.fleet.rules.leader_lock import LockMove
+from mld.fleet.rules.worker_sightings import WorkerSightings
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases import lease_store
 from mld.leases.lease_steering import LeaseSteering
@@ -23,9 +25,7 @@ from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.model.lease_writes import taking
 from mld.leases.rules.lineage import plan_lineage
-from mld.model.fleet.worker_life import FailedLife, failed_life_to_item
 from mld.services import scheduler
-from mld.services.fleet import leader_lock
 from mld.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim import steering

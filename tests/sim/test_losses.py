@@ -8,8 +8,8 @@ import dataclasses
 
 import pytest
 
+from mld.fleet.lease_coordinator import LeaseCoordinator
 from mld.kernel.model.sequence import Sentinel
-from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.shards.shard_syncer import ShardSyncer
 from mld.shards.stream_existence import StreamExistence
 from mld.streams.existence_watch import ExistenceWatch

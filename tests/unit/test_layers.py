@@ -64,7 +64,7 @@ VIOLATIONS = [
     ("mld.leases.lease_taker", "mld.aws.clients", "mld.services", "mld.adapters"),
     (
         "mld.leases.lease_scan",
-        "mld.services.fleet.fleet_state",
+        "mld.fleet.fleet_state",
         "mld.services.leases",
         "mld.services.fleet",
     ),

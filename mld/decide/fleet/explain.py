@@ -12,17 +12,17 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.client_version import ALIVE_S, BEHAVIOUR, Mode
-from mld.decide.fleet.crash_loop import poisoned
 from mld.decide.fleet.scraped import failures
 from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
-from mld.decide.fleet.table_migration import COMPLETE
-from mld.decide.fleet.watching import ExplainRules, Snapshots
+from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.rules.client_version import ALIVE_S, BEHAVIOUR, Mode
+from mld.fleet.rules.crash_loop import poisoned
+from mld.fleet.rules.table_migration import COMPLETE
+from mld.fleet.rules.watching import ExplainRules, Snapshots
 from mld.kernel.model.sequence import LATEST
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
 from mld.leases.rules.steering import asked_facts
-from mld.model.fleet.state_history import ClientVersion
 from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 from mld.signals.model.reasons import Reason
 

@@ -11,8 +11,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.client_version import ALIVE_S
-from mld.decide.fleet.watching import Snapshots
+from mld.fleet.rules.client_version import ALIVE_S
+from mld.fleet.rules.watching import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

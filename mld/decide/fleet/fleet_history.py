@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.fleet_workers import throughput_kbps
+from mld.fleet.rules.fleet_workers import throughput_kbps
 from mld.model.fleet.verdict import VerdictSeverity
 
 if TYPE_CHECKING:

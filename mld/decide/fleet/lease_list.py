@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from mld.config.stream import Stream
 from mld.decide.fleet.scraped import page_of, records_per_s, shard_on_page
-from mld.decide.fleet.watching import Snapshots
 from mld.errors import MalformedData
+from mld.fleet.rules.watching import Snapshots
 from mld.leases.rules.lease_life import state_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mld.streams.rules.existence import ShardExistence, shard_existence
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.decide.fleet.watching import Snapshots
+    from mld.fleet.rules.watching import Snapshots
     from mld.leases.model.lease import Lease
 
 

@@ -22,7 +22,7 @@ from mld.streams.rules.existence import ShardExistence, shard_existence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.decide.fleet.watching import ExplainRules, Snapshots
+    from mld.fleet.rules.watching import ExplainRules, Snapshots
     from mld.leases.model.lease import Lease
     from mld.model.fleet.fleet_snapshot import TipSnapshot
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
+from mld.fleet.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
 from mld.leases.model.lease import Lease
@@ -24,7 +25,6 @@ from mld.leases.model.lease_request import (
 )
 from mld.leases.model.newcomer import NEWCOMER, newcomer_mark_of
 from mld.leases.model.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
-from mld.model.fleet.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.signals.model.attributes import (
     decimal,
     decimal_of,

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.fleet.model.state_history import TableStatus
 from mld.leases.model.lease_item import LEASE_KEY
-from mld.model.fleet.state_history import TableStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

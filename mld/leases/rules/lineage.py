@@ -25,7 +25,7 @@ from mld.shards.rules.shardsync import lease_of_shard
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
-    from mld.decide.fleet.watching import Snapshots
+    from mld.fleet.rules.watching import Snapshots
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
 

@@ -20,7 +20,7 @@ from mld.streams.rules.existence import ShardExistence, shard_existence
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.decide.fleet.watching import Snapshots
+    from mld.fleet.rules.watching import Snapshots
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_request import LeaseRequest

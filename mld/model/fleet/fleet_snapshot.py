@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.model.fleet.worker_metrics import honoring
+from mld.fleet.model.worker_metrics import honoring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mld.fleet.model.entities import LockItem
+    from mld.fleet.model.state_history import ClientVersion, TableStatus
+    from mld.fleet.model.worker_life import FailedLife
+    from mld.fleet.model.worker_metrics import WorkerMetrics
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.entities import LockItem
-    from mld.model.fleet.state_history import ClientVersion, TableStatus
-    from mld.model.fleet.worker_life import FailedLife
-    from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.fleet.worker_page import WorkerPage
     from mld.streams.model.shard import Shard
 

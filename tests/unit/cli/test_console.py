@@ -11,7 +11,7 @@ from mld.cli import dispatch
 from mld.cli.console import EVENTS, VERSION, ConsoleWatch
 from mld.cli.fleet_documents import as_json
 from mld.decide.fleet.explain import explain
-from mld.decide.fleet.watching import ExplainRules
+from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage

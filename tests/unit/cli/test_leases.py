@@ -7,14 +7,14 @@ import pytest
 
 import mld.cli.fleet_access
 from mld.cli import dispatch
+from mld.fleet.model.entities import LockItem
+from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_item import lease_from_item
 from mld.leases.model.lease_request import LeaseRequest
-from mld.model.fleet.entities import LockItem
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
-from mld.model.fleet.state_history import ClientVersion
-from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi

@@ -663,11 +663,11 @@ def test_every_command_loads_with_the_oldest_click_that_setup_cfg_allows():
 def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
     """Each module costs the start; what the file does not ask for is imported when it is needed."""
     others = (
-        "mld.adapters.worker_load",
+        "mld.fleet.adapters.worker_load",
         "mld.retrieval.adapters.schema_decoders",
         "mld.app.many_streams",
-        "mld.decide.fleet.assignment.planning",
-        "mld.services.fleet.lease_assigner",
+        "mld.fleet.rules.assignment.planning",
+        "mld.fleet.lease_assigner",
         "mld.retrieval.fan_out_publisher",
         "mld.retrieval.schema_registry",
         "mld.streams.stream_tracker",

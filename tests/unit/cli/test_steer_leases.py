@@ -8,8 +8,8 @@ from mld.cli import dispatch
 from mld.cli.lease_copies import LeaseCopy
 from mld.cli.loading import read_config
 from mld.cli.steer_leases import _FACTS, LeaseSteerer, chosen_leases
-from mld.decide.fleet.watching import Snapshots
 from mld.errors import ConfigError, MoveRefused
+from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.steering import SteerStep, SteerWay

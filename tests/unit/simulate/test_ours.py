@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.looks import FleetMemory, FleetView, observe
 from mld.simulate.our_worker import remembered
 from mld.simulate.scenario import Load
 from mld.simulate.table import Bill, SimulatedRow, Table

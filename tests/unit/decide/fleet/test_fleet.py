@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.fleet.foreign_rows import foreign_rows, refuse_two_fleets, refuse_unreadable
+from mld.fleet.rules.foreign_rows import foreign_rows, refuse_two_fleets, refuse_unreadable
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.lease_move import staged
 from tests.fakes.lease_rows import LEADER, METRICS, multi, single

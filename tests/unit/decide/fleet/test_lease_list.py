@@ -8,11 +8,11 @@ import pytest
 from mld.decide.fleet.explain import explain
 from mld.decide.fleet.lease_list import host_of, list_leases, matches, relatives
 from mld.decide.fleet.scraped import failures, owner_says, records_per_s
-from mld.decide.fleet.watching import ExplainRules
+from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
 from mld.model.fleet.verdict import Verdict, VerdictSeverity
-from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease

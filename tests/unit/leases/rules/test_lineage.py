@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.fleet.watching import Snapshots
 from mld.errors import MoveRefused
+from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.rules.lineage import MOST_ROWS, missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay

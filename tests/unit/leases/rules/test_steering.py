@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.fleet.watching import Snapshots
+from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb

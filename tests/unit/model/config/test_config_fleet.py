@@ -5,7 +5,7 @@ import pytest
 from mld.config.build import build_config
 from mld.config.findings import Severity
 from mld.config.fleet import AssignmentConfig
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
 
 FILE = """applicationName = app
 streamName = stream

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import MalformedData
-from mld.leases.model.table_layout import Layout, Place, index_creation, index_status
-from mld.model.fleet.entities import (
+from mld.fleet.model.entities import (
     Entity,
     LockItem,
     entity_of,
@@ -14,7 +13,7 @@ from mld.model.fleet.entities import (
     lock_from_item,
     lock_to_item,
 )
-from mld.model.fleet.state_history import (
+from mld.fleet.model.state_history import (
     ClientVersion,
     MigrationState,
     StateChange,
@@ -24,12 +23,13 @@ from mld.model.fleet.state_history import (
     table_migration_from_item,
     table_migration_to_item,
 )
-from mld.model.fleet.worker_metrics import (
+from mld.fleet.model.worker_metrics import (
     WorkerMetrics,
     metrics_from_item,
     metrics_in,
     metrics_to_item,
 )
+from mld.leases.model.table_layout import Layout, Place, index_creation, index_status
 from mld.signals.model.attributes import decimal, decimal_of, rounded, text_of
 
 METRICS = WorkerMetrics(

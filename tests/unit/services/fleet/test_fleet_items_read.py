@@ -3,12 +3,12 @@
 import pytest
 
 from mld.errors import Denied
+from mld.fleet.fleet_reader import fleet_items
+from mld.fleet.model.entities import LockItem, lock_to_item
+from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.leases.model.table_layout import Layout
-from mld.model.fleet.entities import LockItem, lock_to_item
 from mld.model.fleet.fleet_snapshot import FleetItems
-from mld.model.fleet.state_history import ClientVersion
-from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.services.fleet.fleet_reader import fleet_items
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import (
     COORDINATOR,

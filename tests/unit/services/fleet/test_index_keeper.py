@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mld.errors import Denied
-from mld.services.fleet.fleet_upgrade import (
+from mld.fleet.fleet_upgrade import (
     INDEX_LATER_S,
     INDEX_LOOK_S,
     INDEX_PATIENCE,

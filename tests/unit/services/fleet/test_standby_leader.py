@@ -3,12 +3,12 @@
 import asyncio
 
 from mld.config.fleet import FleetConfig
-from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.services.fleet.lease_assigner import StandbyLeader
+from mld.fleet.lease_assigner import StandbyLeader
+from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
-from tests.unit.services.fleet.test_fleet_member import Leading, stop
+from tests.unit.fleet.test_fleet_member import Leading, stop
 
 
 class Seeing:

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.config.fleet import FleetConfig
-from mld.decide.fleet.leader_lock import LockTiming
-from mld.decide.fleet.table_migration import TableStep
 from mld.errors import TransactionCanceled
-from mld.model.fleet.state_history import ClientVersion
-from mld.services.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
-from mld.services.fleet.leader_lock import LeaderLock, LockStore
-from mld.services.fleet.worker_metrics import WorkerMetricsReporter
+from mld.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
+from mld.fleet.leader_lock import LeaderLock, LockStore
+from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.rules.leader_lock import LockTiming
+from mld.fleet.rules.table_migration import TableStep
+from mld.fleet.worker_metrics import WorkerMetricsReporter
 from tests.fakes.fleet_items import (
     COORDINATOR,
     METRICS,

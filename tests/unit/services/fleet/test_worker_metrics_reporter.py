@@ -6,8 +6,8 @@ import pytest
 
 from mld.config.fleet import FleetConfig
 from mld.errors import ConfigError, Denied, Throttled
-from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.services.fleet.worker_metrics import (
+from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.fleet.worker_metrics import (
     RETIRE_LIMIT_S,
     WorkerMetricsReader,
     WorkerMetricsReporter,

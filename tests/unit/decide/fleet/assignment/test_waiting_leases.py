@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.fleet.assignment.fleet import AssignmentLimits
-from mld.decide.fleet.assignment.looks import waiting_for_parents
+from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.fleet.rules.assignment.looks import waiting_for_parents
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber, Sentinel
 from tests.fakes.assigned_fleet import AssignedFleet, row
 

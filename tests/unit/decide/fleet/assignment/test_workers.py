@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.decide.fleet.assignment.looks import is_failing, is_valid, readings, utilization
-from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.rules.assignment.looks import is_failing, is_valid, readings, utilization
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,529 @@
+"""The state of a 3.x fleet beside its leases: what it is, and how it is changed, in any layout.
+
+A conditional write that got no answer is resolved by a consistent read, and sent again where it did
+not happen: callers only hear ``UnknownOutcome`` when reading failed as well, or nothing ever
+answered.
+
+The leader lock is not here: see :class:`~mld.fleet.leader_lock.LockStore`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import (
+    AwsError,
+    ConditionFailed,
+    ConfigError,
+    MalformedData,
+    NotFound,
+    UnknownOutcome,
+)
+from mld.fleet.model.entities import (
+    ENTITY_TYPE,
+    LEADER_KEY,
+    MIGRATION_KEY,
+    OWNER_NAME,
+    TABLE_MIGRATION_KEY,
+    Entity,
+    entity_of,
+    key_taken_by_others,
+)
+from mld.fleet.model.state_history import (
+    CLIENT_VERSION,
+    TABLE_STATUS,
+    migration_attributes,
+    migration_from_item,
+    migration_to_item,
+    table_migration_attributes,
+    table_migration_from_item,
+    table_migration_to_item,
+)
+from mld.fleet.model.worker_life import failed_life_to_item
+from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
+from mld.kernel.pages import all_items
+from mld.leases.model.table_layout import change, condition, creation, deletion, key_of, upsert
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mld.aws.ports import DynamoDb
+    from mld.fleet.model.state_history import MigrationState, TableMigrationState
+    from mld.fleet.model.worker_life import FailedLife
+    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from mld.kernel.ports import IdSource
+    from mld.leases.model.table_layout import Layout, Place
+    from mld.signals.model.attributes import Item
+
+log = logging.getLogger(__name__)
+
+#: Items moved in one transaction (TableMigrationStateMachineImpl, 3.5.1).
+BATCH = 25
+#: Sends of one logical write.
+WRITE_TRIES = 3
+_STAY = frozenset({LEADER_KEY, TABLE_MIGRATION_KEY})
+
+
+class CoordinatorStateStore:
+    """Migration items and metrics, found where the layout has them.
+
+    Every method raises the errors of the port (:class:`~mld.errors.AwsError`) beside its own; a
+    table of 3.0 to 3.4 that does not exist is empty.
+
+    Args:
+        layout: of the start; later ones are put into :attr:`layout`.
+    """
+
+    def __init__(self, dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> None:
+        self._dynamodb = dynamodb
+        self._items = StateItems(dynamodb)
+        self._ids = ids
+        #: As of now; replaced when another status of the table migration is read.
+        self.layout = layout
+
+    async def has_legacy_table(self) -> bool:
+        """Whether the coordinator table of 3.0 to 3.4 is there.
+
+        Raises:
+            Denied: it can't be known; joining as if it were not would split the fleet.
+        """
+        try:
+            await self._dynamodb.describe_table(TableName=self.layout.coordinator_table)
+        except NotFound:
+            return False
+        return True
+
+    # -- client version ---------------------------------------------------------------------------
+
+    async def client_version(self) -> MigrationState | None:
+        """What the fleet works as; None = nobody has said so.
+
+        Raises:
+            MalformedData: the item can't be read; then nothing is known.
+        """
+        found = await self._find(MIGRATION_KEY)
+        return None if found is None else migration_from_item(found[1])
+
+    async def create_client_version(self, state: MigrationState) -> bool:
+        """Say it for the first time; False when somebody else was faster."""
+        place = self.layout.coordinator
+        return await self._items.create(place, migration_to_item(state, place.key_name))
+
+    async def change_client_version(self, before: MigrationState, after: MigrationState) -> bool:
+        """Change it, where it is; False when it is no longer as it was read."""
+        found = await self._find(MIGRATION_KEY)
+        if found is None:
+            return False
+        attributes = migration_attributes(after)
+        expected = _identity(migration_attributes(before), CLIENT_VERSION)
+        return await self._items.change(found[0], MIGRATION_KEY, attributes, expected)
+
+    # -- table migration --------------------------------------------------------------------------
+
+    async def table_migration(self) -> TableMigrationState | None:
+        """How far it is, as the table says that drives it; None = it has not begun.
+
+        Raises:
+            MalformedData: the item can't be read; then nothing is known.
+        """
+        item = await self._get(self.layout.table_migration, TABLE_MIGRATION_KEY)
+        return None if item is None else table_migration_from_item(item)
+
+    async def create_table_migration(self, state: TableMigrationState) -> bool:
+        """Begin it; False when somebody else was faster."""
+        place = self.layout.table_migration
+        return await self._items.create(place, table_migration_to_item(state, place.key_name))
+
+    async def change_table_migration(
+        self, before: TableMigrationState, after: TableMigrationState
+    ) -> bool:
+        """Change it; False when it is no longer as it was read."""
+        return await self._items.change(
+            self.layout.table_migration,
+            TABLE_MIGRATION_KEY,
+            table_migration_attributes(after),
+            _identity(table_migration_attributes(before), TABLE_STATUS),
+        )
+
+    async def delete_table_migration(self, before: TableMigrationState) -> bool:
+        """Take it back; False when it is no longer as it was read."""
+        expected = _identity(table_migration_attributes(before), TABLE_STATUS)
+        return await self._items.delete(self.layout.table_migration, TABLE_MIGRATION_KEY, expected)
+
+    async def items_to_move(self) -> list[Item]:
+        """What of the legacy coordinator table belongs into the lease table."""
+        place = self.layout.legacy_coordinator
+        items = await self._list(place)
+        return [item for item in items if item[place.key_name]["S"] not in _STAY]
+
+    async def move_items(self, worker_id: str) -> int:
+        """Move them, while ``worker_id`` has the lock of the legacy table.
+
+        What was moved before and written into the old table again since, as a worker of 3.0 to 3.4
+        does when it starts, replaces what was moved: everybody reads the old table first.
+
+        Returns:
+            How many.
+
+        Raises:
+            MalformedData: nobody would know one of them in the lease table, or something else has
+                its key there; it stays.
+            TransactionCanceled: the lock is another's, or an item was written meanwhile; what was
+                moved before stays moved.
+        """
+        source, target = self.layout.legacy_coordinator, self.layout.leases
+        items = await self.items_to_move()
+        moved = [_renamed(item, source, target) for item in items]
+        for start in range(0, len(items), BATCH):
+            actions = [self._lock_check(worker_id)]
+            for item, new in zip(
+                items[start : start + BATCH], moved[start : start + BATCH], strict=True
+            ):
+                key = str(item[source.key_name]["S"])
+                unchanged = {n: value for n, value in item.items() if n != source.key_name}
+                actions += [await self._placed(new), {"Delete": deletion(source, key, unchanged)}]
+            await self._items.transact(actions, self._ids.new_id())
+        return len(items)
+
+    async def _placed(self, new: Item) -> dict[str, Any]:
+        """The write that has an item in the lease table; attributes that are only there stay."""
+        target = self.layout.leases
+        key = str(new[target.key_name]["S"])
+        known = await self._items.get(target, key)
+        if known is None:
+            return {"Put": creation(target, new)}
+        if known.get(ENTITY_TYPE) != new.get(ENTITY_TYPE):
+            raise MalformedData(f"item {key} is in table {target.table} already, as something else")
+        attributes, expected = (
+            {name: value for name, value in item.items() if name != target.key_name}
+            for item in (new, known)
+        )
+        return {"Update": change(target, key, attributes, expected)}
+
+    async def complete_table_migration(
+        self, before: TableMigrationState, after: TableMigrationState, worker_id: str
+    ) -> None:
+        """Say in both tables that it is done, while ``worker_id`` has the lock.
+
+        Raises:
+            TransactionCanceled: the lock is another's, or the state is no longer as it was read.
+        """
+        source, target = self.layout.legacy_coordinator, self.layout.leases
+        expected = _identity(table_migration_attributes(before), TABLE_STATUS)
+        over = change(source, TABLE_MIGRATION_KEY, table_migration_attributes(after), expected)
+        new = creation(target, table_migration_to_item(after, target.key_name))
+        actions = [self._lock_check(worker_id), {"Put": new}, {"Update": over}]
+        await self._items.transact(actions, self._ids.new_id())
+
+    def _lock_check(self, worker_id: str) -> dict[str, Any]:
+        place = self.layout.legacy_coordinator
+        return {
+            "ConditionCheck": {
+                "TableName": place.table,
+                "Key": key_of(place, LEADER_KEY),
+                **condition(place, {OWNER_NAME: {"S": worker_id}}),
+            }
+        }
+
+    # -- worker metrics ---------------------------------------------------------------------------
+
+    async def report(self, metrics: WorkerMetrics) -> WorkerMetrics | None:
+        """Write this worker's metrics, over those that it wrote before.
+
+        Returns:
+            What was there; None = nothing that can be read, or it is not known.
+
+        Raises:
+            ConfigError: the worker's id is, or has the form of, the key of another item of the
+                lease table.
+        """
+        place = self.layout.metrics
+        is_shared = place == self.layout.leases
+        why = key_taken_by_others(metrics.worker_id) if is_shared else None
+        if why is not None:
+            raise ConfigError(f"{metrics.worker_id} is {why}; choose another id", key="workerId")
+        done, replaced = await self._items.put_over(
+            place,
+            metrics.worker_id,
+            metrics_attributes(metrics),
+            (ENTITY_TYPE, Entity.WORKER_METRIC_STATS.value) if is_shared else None,
+        )
+        if not done:
+            raise ConfigError(
+                f"{metrics.worker_id} is the key of another item in table {place.table}; choose "
+                "another id",
+                key="workerId",
+            )
+        return None if replaced is None else _metrics_or_none(replaced, place.key_name)
+
+    async def worker_metrics(self) -> tuple[WorkerMetrics, ...]:
+        """The metrics of all workers in all tables that the layout reads; a worker may occur twice.
+
+        A leader that scans the lease table anyhow finds them there: see
+        :func:`~mld.fleet.model.worker_metrics.metrics_in`.
+        """
+        found: tuple[WorkerMetrics, ...] = ()
+        for place in self.layout.metrics_reads:
+            # In their own table items of old versions have no type.
+            entity = Entity.WORKER_METRIC_STATS if place == self.layout.leases else None
+            found += metrics_in(await self._list(place, entity), place.key_name)[0]
+        return found
+
+    async def metrics_of(self, worker_id: str) -> WorkerMetrics | None:
+        """The item where this worker reports to, read consistently; None = there is none to read."""
+        place = self.layout.metrics
+        item = await self._get(place, worker_id)
+        return None if item is None else _metrics_or_none(item, place.key_name)
+
+    async def has_metrics(self, worker_id: str) -> bool:
+        """Whether a worker has an item of metrics, read consistently; one that left has none."""
+        for place in self.layout.metrics_reads:
+            item = await self._get(place, worker_id)
+            if item is not None and entity_of(item, place.key_name) is Entity.WORKER_METRIC_STATS:
+                return True
+        return False
+
+    async def legacy_metrics(
+        self,
+    ) -> tuple[tuple[WorkerMetrics, ...], tuple[tuple[str, str], ...]]:
+        """Those of the metrics table of 3.0 to 3.4 only; returns as ``metrics_in``."""
+        place = self.layout.legacy_metrics
+        return metrics_in(await self._list(place), place.key_name)
+
+    async def delete_metrics(self, place: Place, metrics: WorkerMetrics) -> bool:
+        """Remove a worker's metrics unless it wrote newer ones; False when it did."""
+        expected = {"lut": metrics_attributes(metrics)["lut"]}
+        return await self._items.delete(place, metrics.worker_id, expected)
+
+    async def note_failed_life(self, life: FailedLife) -> None:
+        """Leave an item of a process that failed, in the lease table; nothing if there is one."""
+        place = self.layout.leases
+        await self._items.create(place, failed_life_to_item(life, place.key_name))
+
+    async def forget_failed_life(self, life: FailedLife) -> None:
+        """Remove that item; nothing if it is gone."""
+        await self._items.delete(self.layout.leases, life.key, {})
+
+    # -- where things are -------------------------------------------------------------------------
+
+    async def _find(self, key: str) -> tuple[Place, Item] | None:
+        for place in self.layout.coordinator_reads:
+            item = await self._get(place, key)
+            if item is not None:
+                return place, item
+        return None
+
+    async def _get(self, place: Place, key: str) -> Item | None:
+        try:
+            return await self._items.get(place, key)
+        except NotFound:
+            if place == self.layout.leases:
+                raise
+            return None
+
+    async def _list(self, place: Place, entity: Entity | None = None) -> list[Item]:
+        try:
+            return await self._items.all(place, entity)
+        except NotFound:
+            if place == self.layout.leases:
+                raise
+            return []
+
+
+class StateItems:
+    """Items of any table; every method raises the errors of the port beside its own."""
+
+    def __init__(self, dynamodb: DynamoDb) -> None:
+        self._dynamodb = dynamodb
+
+    async def get(self, place: Place, key: str) -> Item | None:
+        """An item, read consistently; None = there is none.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        answer = await self._dynamodb.get_item(
+            TableName=place.table, Key=key_of(place, key), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item or None
+
+    async def all(self, place: Place, entity: Entity | None = None) -> list[Item]:
+        """All items of a table.
+
+        Args:
+            entity: only those whose ``entityType`` says so, eventually consistent; None = every
+                item, consistently.
+        """
+        request: dict[str, Any] = {"TableName": place.table}
+        if entity is None:
+            request["ConsistentRead"] = True
+        else:
+            request |= {
+                "FilterExpression": "#e = :e",
+                "ExpressionAttributeNames": {"#e": ENTITY_TYPE},
+                "ExpressionAttributeValues": {":e": {"S": entity.value}},
+            }
+        return await all_items("Scan", self._dynamodb.scan, request)
+
+    async def create(self, place: Place, item: Item) -> bool:
+        """Add an item unless there is one with that key.
+
+        Returns:
+            True when the one that is there is this one.
+        """
+        key = str(item[place.key_name]["S"])
+
+        def is_done(stored: Item | None) -> bool | None:
+            return None if stored is None else stored == item
+
+        return await self._write(
+            self._dynamodb.put_item, creation(place, item), place, key, is_done
+        )
+
+    async def change(self, place: Place, key: str, attributes: Item, expected: Item) -> bool:
+        """Set attributes of an item that is as expected; its others stay.
+
+        Returns:
+            False when it is not, or is gone.
+        """
+
+        def is_done(stored: Item | None) -> bool | None:
+            if stored is not None and _has(stored, attributes):
+                return True
+            return None if stored is not None and _has(stored, expected) else False
+
+        request = change(place, key, attributes, expected)
+        return await self._write(self._dynamodb.update_item, request, place, key, is_done)
+
+    async def put_over(
+        self,
+        place: Place,
+        key: str,
+        attributes: Item,
+        unless_other: tuple[str, str] | None = None,
+    ) -> tuple[bool, Item | None]:
+        """Set attributes of an item, whatever they were; it is made where there is none.
+
+        Args:
+            unless_other: name and text of an attribute that an existing item must have.
+
+        Returns:
+            False when there is another kind of item; and the item as it was, None = there was
+            none, or no answer has said so.
+        """
+        answer: Mapping[str, Any] = {}
+
+        async def send(**request: Any) -> Mapping[str, Any]:
+            nonlocal answer
+            answer = await self._dynamodb.update_item(**request, ReturnValues="ALL_OLD")
+            return answer
+
+        def is_done(stored: Item | None) -> bool | None:
+            return True if stored is not None and _has(stored, attributes) else None
+
+        request = upsert(place, key, attributes, unless_other)
+        done = await self._write(send, request, place, key, is_done)
+        return done, answer.get("Attributes")
+
+    async def delete(self, place: Place, key: str, expected: Item) -> bool:
+        """Remove an item that is as expected.
+
+        Returns:
+            False when it is there and isn't; True when it is gone, by us or before us.
+        """
+
+        def is_done(stored: Item | None) -> bool | None:
+            if stored is None:
+                return True
+            return None if _has(stored, expected) else False
+
+        request = deletion(place, key, expected)
+        done = await self._write(self._dynamodb.delete_item, request, place, key, is_done)
+        return done or await self.get(place, key) is None
+
+    async def transact(self, actions: list[dict[str, Any]], token: str) -> None:
+        """Several writes, all or none.
+
+        Args:
+            actions: as TransactWriteItems wants them.
+            token: new for each transaction; one that was done is not done again under it.
+
+        Raises:
+            TransactionCanceled: nothing was changed.
+        """
+        request = {"TransactItems": actions, "ClientRequestToken": token}
+        for _ in range(WRITE_TRIES - 1):
+            try:
+                await self._dynamodb.transact_write_items(**request)
+            except UnknownOutcome as error:
+                log.info("Sending a transaction again: %s", error)
+            else:
+                return
+        await self._dynamodb.transact_write_items(**request)
+
+    async def _write(
+        self,
+        send: Callable[..., Awaitable[Mapping[str, Any]]],
+        request: Mapping[str, Any],
+        place: Place,
+        key: str,
+        is_done: Callable[[Item | None], bool | None],
+    ) -> bool:
+        """Send until the result is known.
+
+        Args:
+            request: with a condition or without.
+            is_done: from the stored item: done, not done for good, or None = send again.
+        """
+        unanswered: UnknownOutcome | None = None
+        for _ in range(WRITE_TRIES):
+            try:
+                await send(**request)
+            except ConditionFailed:
+                if unanswered is None:
+                    return False
+                # An earlier send may have been the one that changed the item.
+                return is_done(await self._read_after(place, key, unanswered)) is True
+            except UnknownOutcome as error:
+                unanswered = error
+                verdict = is_done(await self._read_after(place, key, error))
+                if verdict is not None:
+                    return verdict
+            else:
+                return True
+        raise UnknownOutcome("Write", "Unresolved", f"{place.table} {key} after several tries")
+
+    async def _read_after(self, place: Place, key: str, error: UnknownOutcome) -> Item | None:
+        try:
+            return await self.get(place, key)
+        except AwsError as unread:
+            raise error from unread
+
+
+def _metrics_or_none(item: Item, key_name: str) -> WorkerMetrics | None:
+    try:
+        return metrics_from_item(item, key_name)
+    except MalformedData:
+        return None
+
+
+def _has(item: Item, attributes: Item) -> bool:
+    return all(item.get(name) == value for name, value in attributes.items())
+
+
+def _identity(attributes: Item, name: str) -> Item:
+    """What tells a state from a later one that is the same again; Java names the first only."""
+    return {one: attributes[one] for one in (name, "mts", "mb")}
+
+
+def _renamed(item: Item, source: Place, target: Place) -> Item:
+    """An item under the key name of another table, with its type."""
+    key = item[source.key_name]
+    entity = entity_of(item, source.key_name)
+    if entity is None and ENTITY_TYPE not in item:
+        raise MalformedData(f"item {key['S']} of table {source.table} has no {ENTITY_TYPE}")
+    others = {name: value for name, value in item.items() if name != source.key_name}
+    typed = {ENTITY_TYPE: {"S": entity.value}} if entity is not None else {}
+    return {target.key_name: key, **others, **typed}

@@ -1,0 +1,268 @@
+"""What a worker does as one of its fleet, beside reading: it follows the fleet's generation.
+
+In a fleet whose leases are assigned, the lock is sought only beside the assigning itself, and both
+end together: nobody leads who does not assign.
+
+How it gets its leases changes with the generation, too; what it holds stays held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.rules.client_version import Mode
+from mld.kernel.concurrency import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from typing import Any
+
+    from mld.fleet.fleet_state import FleetState
+    from mld.fleet.leader_elector import LeaderElector
+    from mld.fleet.leader_lock import LeaderLock
+    from mld.fleet.lease_assigner import LeaseAssigner
+    from mld.fleet.own_process import OwnProcess
+    from mld.fleet.twin_watch import TwinWatch
+    from mld.leases.lease_acquisition import LeaseAcquisition
+    from mld.leases.model.lease import Lease
+
+    #: Runs until cancelled.
+    FleetLoop = Callable[[], Coroutine[Any, Any, None]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetServices:
+    """What a worker of a 3.x fleet runs; a fleet whose leases are taken loads none of it.
+
+    Attributes:
+        process: this one; notes it when it fails.
+        twins: knows whether another process lives under this worker's id.
+        reporting: run where workers report, whether leases are taken or assigned.
+        upgrading: run besides while a fleet is upgraded from 2.x.
+        assigning: run besides lock and assigner while leases are assigned.
+    """
+
+    lock: LeaderLock
+    assigner: LeaseAssigner
+    process: OwnProcess
+    twins: TwinWatch
+    reporting: tuple[FleetLoop, ...]
+    upgrading: tuple[FleetLoop, ...] = ()
+    assigning: tuple[FleetLoop, ...] = ()
+
+
+class FleetMember:
+    """Runs what the present generation asks for, and changes it when the generation changes.
+
+    Args:
+        elected: who leads where leases are taken.
+        make_services: called once, when the generation asks for what is made.
+    """
+
+    def __init__(
+        self,
+        state: FleetState,
+        switch: AcquisitionSwitch,
+        elected: LeaderElector,
+        make_services: Callable[[], FleetServices],
+        on_mode: Callable[[Mode], None] | None = None,
+    ) -> None:
+        self._state = state
+        self._switch = switch
+        self._elected = elected
+        self._make_services = make_services
+        self._made: FleetServices | None = None
+        self._on_mode = on_mode
+        state.on_beginning = self._prepare
+        self._is_leaving = False
+        #: Set while nothing is run for the fleet: no lead is sought, no metrics are reported.
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def leadership(self) -> LeaderElector | LeaderLock:
+        """Who leads the fleet as it is now."""
+        if self._state.behaviour.mode is Mode.ASSIGNED:
+            return self._services().lock
+        return self._elected
+
+    def _services(self) -> FleetServices:
+        if self._made is None:
+            self._made = self._make_services()
+        return self._made
+
+    def _prepare(self) -> None:
+        """Make the services before they are needed: their modules take a tenth of a second to load."""
+        self._services()
+
+    def wake(self) -> None:
+        """Leases were created or released: the leader looks now."""
+        if self._made is not None:
+            self._made.assigner.wake()
+
+    def follow(self) -> None:
+        """Get leases as the fleet does now."""
+        mode = self._state.behaviour.mode
+        self._switch.use(mode)
+        if self._on_mode is not None:
+            self._on_mode(mode)
+
+    def leave(self, failure: BaseException | None = None, lease: Lease | None = None) -> None:
+        """The worker stops: give the lead up, and take no part any more.
+
+        Args:
+            failure: why it stops by itself; None = it was asked to.
+            lease: whose child failed.
+        """
+        if failure is not None and self._made is not None:
+            self._made.process.fail(failure, lease)
+        self._is_leaving = True
+        self._changed.wake()
+
+    def waiting(self) -> Mapping[str, float]:
+        """Worker id -> seconds that it has to run until it gets leases; known to the leader alone."""
+        return {} if self._made is None else self._made.assigner.waiting()
+
+    @property
+    def may_have_twin(self) -> bool:
+        """Rows that name this worker may be held by another process with its id."""
+        return self._made is not None and self._made.twins.may_have_twin
+
+    @property
+    def is_assigned(self) -> bool:
+        """Leases are assigned by a leader, not taken."""
+        return self._state.behaviour.mode is Mode.ASSIGNED
+
+    async def start_hand_offs(self) -> frozenset[str]:
+        """The worker stops: where leases are assigned, say who goes on with its own; their keys.
+
+        First its own metrics have to be gone: of workers that stop at the same time each would name
+        another one.
+        """
+        await self._idle.wait()
+        if self._made is None or not self.is_assigned:
+            return frozenset()
+        return await self._made.assigner.start_hand_offs()
+
+    @property
+    def _changed(self) -> Wakeup:
+        return self._state.changed
+
+    async def run(self) -> None:
+        """Until cancelled; after :meth:`leave` it only waits for that.
+
+        Raises:
+            MldError: a part failed; the worker is to stop.
+        """
+        while not self._is_leaving:
+            self.follow()
+            before = self._state.behaviour
+            self._idle.clear()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(_for_ever(loop)) for loop in self._loops()]
+                    while self._state.behaviour == before and not self._is_leaving:
+                        await self._changed.wait()
+                    for task in tasks:
+                        task.cancel()
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from None
+            finally:
+                self._idle.set()
+        await asyncio.Event().wait()
+
+    def _loops(self) -> list[FleetLoop]:
+        behaviour = self._state.behaviour
+        if not behaviour.reports:
+            return []
+        services = self._services()
+        loops = list(services.reporting)
+        if behaviour.mode is Mode.ASSIGNED:
+            loops += [services.lock.run, lambda: services.assigner.run(services.lock)]
+            loops += services.assigning
+        elif self._state.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X:
+            loops += services.upgrading
+        return loops
+
+
+async def _for_ever(loop: FleetLoop) -> None:
+    await loop()
+    raise RuntimeError(f"{loop} ended, which it must not")
+
+
+class AcquisitionSwitch:
+    """Gets leases by one of several strategies.
+
+    Each change begins with a new strategy: what an earlier one remembered of the table is as old as
+    the last time that it looked. The one before is stopped and settled first, so no two strategies
+    write to one lease.
+    """
+
+    def __init__(
+        self, strategies: Mapping[Mode, Callable[[], LeaseAcquisition]], mode: Mode
+    ) -> None:
+        self._strategies = strategies
+        self._mode = mode
+        self._changed = Wakeup()
+        self._is_stopped = False
+        self._is_outdated = False
+        #: The strategy in use.
+        self.current = strategies[mode]()
+
+    @property
+    def mode(self) -> Mode:
+        """How leases come now."""
+        return self._mode
+
+    def use(self, mode: Mode) -> None:
+        """From now on get leases that way; nothing if it is so, or after :meth:`stop`."""
+        if mode is not self._mode and not self._is_stopped:
+            self._mode = mode
+            self._is_outdated = True
+            self.current.stop()
+            self._changed.wake()
+
+    async def run(self) -> None:
+        """Get leases until cancelled, or until :meth:`stop`."""
+        while not self._is_stopped:
+            if self._is_outdated:
+                self._is_outdated = False
+                self.current = self._strategies[self._mode]()
+                await self._changed.wait(0)
+            await self._run_until_changed()
+
+    async def _run_until_changed(self) -> None:
+        """The current strategy, until it ends or is to be replaced; its failure is passed on."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(self.current.run())
+                ending = group.create_task(self._end_when_changed(running))
+                running.add_done_callback(lambda _: ending.cancel())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _end_when_changed(self, running: asyncio.Task[None]) -> None:
+        await self._changed.wait()
+        # Only then cancelled: what is under way is held or undone, and never forgotten.
+        await self.current.settled()
+        running.cancel()
+
+    def wake(self) -> None:
+        """Look now: leases were created."""
+        self.current.wake()
+
+    def stop(self) -> None:
+        """Get nothing more, in any way; what is under way is undone."""
+        self._is_stopped = True
+        self.current.stop()
+        self._changed.wake()
+
+    async def settled(self) -> None:
+        """After :meth:`stop`: return when nothing is under way any more."""
+        await self.current.settled()

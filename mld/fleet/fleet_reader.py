@@ -1,0 +1,134 @@
+"""Looks at a running fleet from outside: rows, items, streams and, where asked for, tips of shards.
+
+Reads only. One part that can't be read is said in the snapshot; without the lease table there is
+none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.errors import Denied, MldError, NotFound
+from mld.fleet.coordinator_state import CoordinatorStateStore
+from mld.fleet.leader_lock import LockStore
+from mld.fleet.model.worker_life import failed_lives_in
+from mld.fleet.rules.table_migration import COMPLETE, INIT
+from mld.leases.model.lease_item import is_moving
+from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+from mld.signals.rules.remedies import failed_on_table
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.aws.ports import DynamoDb
+    from mld.kernel.ports import Clock, IdSource
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.table_layout import Layout
+    from mld.model.fleet.worker_page import WorkerPage
+    from mld.shards.tip_reader import TipReader
+    from mld.streams.stream_reader import StreamReader
+
+
+async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> FleetItems:
+    """What there is beside the leases.
+
+    Args:
+        ids: not used for reading.
+
+    Raises:
+        AwsError: a table could not be read. One of 3.0 to 3.4 that is denied counts as absent.
+        MalformedData: an item can't be read.
+    """
+    items = CoordinatorStateStore(dynamodb, layout, ids)
+    stored = None
+    try:
+        if await items.has_legacy_table():
+            items.layout = replace(layout, status=INIT, writes_to_lease_table=False)
+            stored = await items.table_migration()
+            if stored is not None and stored.state is COMPLETE:
+                items.layout = layout
+    except Denied:
+        items.layout = layout
+    version = await items.client_version()
+    if version is None:
+        return FleetItems()
+    try:
+        lock = await LockStore(dynamodb).read(items.layout.lock)
+    except NotFound:
+        lock = None
+    return FleetItems(
+        version=version.state,
+        lock=lock,
+        metrics=tuple(await items.worker_metrics()),
+        table_status=None if stored is None else stored.state,
+    )
+
+
+class FleetReader:
+    """Takes snapshots of one application.
+
+    Args:
+        tips: asks shards for their lag; None = nobody wants to know.
+        ids: not used for reading.
+    """
+
+    #: Asks workers for what they say of themselves; None = nobody wants to know.
+    pages: Callable[[], Awaitable[tuple[WorkerPage, ...]]] | None = None
+
+    def __init__(
+        self,
+        dynamodb: DynamoDb,
+        layout: Layout,
+        store: LeaseStore,
+        streams: StreamReader,
+        tips: TipReader | None,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._dynamodb = dynamodb
+        self._layout = layout
+        self._store = store
+        self._streams = streams
+        self._tips = tips
+        self._clock = clock
+        self._ids = ids
+
+    async def look(self, *, fresh: bool = True) -> FleetSnapshot:
+        """One look.
+
+        Args:
+            fresh: list the shards of all streams now, after the rows.
+
+        Raises:
+            NotFound: there is no lease table.
+            AwsError: it can't be read.
+        """
+        scan = await self._store.scan()
+        items, items_unknown, items_todo = None, None, ""
+        try:
+            items = await fleet_items(self._dynamodb, self._layout, self._ids)
+        except MldError as error:
+            failed = failed_on_table(error)
+            items_unknown, items_todo = failed.error, failed.todo
+        streams = await self._streams.look(
+            {lease.stream_identifier for lease in scan.leases}, fresh=fresh
+        )
+        tips = {}
+        if self._tips is not None:
+            tips = await self._tips.ask(scan.leases, self._streams.streams)
+        return FleetSnapshot(
+            began_at=scan.started_at,
+            at=scan.finished_at,
+            wall_s=self._clock.corrected(),
+            leases={lease.lease_key: lease for lease in scan.leases},
+            broken=scan.broken,
+            moving=tuple(sorted(key for key, item in scan.foreign.items() if is_moving(item))),
+            items=items,
+            items_unknown=items_unknown,
+            items_todo=items_todo,
+            streams=streams,
+            tips=tips,
+            pages=() if self.pages is None else await self.pages(),
+            failed=failed_lives_in(scan.foreign.values(), self._layout.leases.key_name),
+        )

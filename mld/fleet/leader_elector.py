@@ -1,0 +1,97 @@
+"""Who leads a 2.x fleet, and does what only one worker has to do: shard sync, hole audit.
+
+The leader is computed from the owners of the leases. A 3.x fleet has a lock in its table instead
+(:class:`~mld.fleet.leader_lock.LeaderLock`), and its leader assigns the leases, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError
+from mld.fleet.rules.leader_election import leader_of
+from mld.leases.lease_scan import every
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.kernel.ports import Clock
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
+
+log = logging.getLogger(__name__)
+
+#: Source: DeterministicShuffleShardSyncLeaderDecider.java:59-60 (3.5.1).
+FIRST_ELECTION_S = 60.0
+ELECTION_INTERVAL_S = 300.0
+#: Age up to which somebody else's scan serves.
+FRESH_S = 1.0
+
+
+class LeaderElector:
+    """Holds an election when asked and one is due; up to five minutes with two or no leaders.
+
+    Everything that a leader does must therefore be safe when done twice or late.
+
+    Args:
+        is_read: leases for which it is False give no vote: nobody takes leases of a stream that
+            is gone from an owner who is, too.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        worker_id: str,
+        clock: Clock,
+        is_read: Callable[[Lease], bool] = every,
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._clock = clock
+        self._is_read = is_read
+        self._elections = 0
+        self._due_at = 0.0
+        #: Worker id of the leader by the last election; None = no lease has an owner.
+        self.leader: str | None = None
+
+    async def is_leader(self) -> bool:
+        """True when this worker leads; everybody leads while no lease has an owner.
+
+        A failed listing keeps the old answer; before the first election the answer is then no.
+
+        Source: DeterministicShuffleShardSyncLeaderDecider.isLeader (3.5.1).
+        """
+        if self._elections == 0 or self._clock.monotonic() >= self._due_at:
+            await self._elect()
+        return self._elections > 0 and self.leader in (None, self._worker_id)
+
+    async def _elect(self) -> None:
+        try:
+            scan = self._fresh_scan() or await self._store.scan()
+        except AwsError as error:
+            log.warning(
+                "Could not determine the leader of the fleet; next try in %.0f s: %s",
+                FIRST_ELECTION_S,
+                error,
+            )
+            self._due_at = self._clock.monotonic() + FIRST_ELECTION_S
+            return
+        owners = [lease.lease_owner for lease in scan.leases if self._is_read(lease)]
+        before, self.leader = self.leader, leader_of(owners)
+        if before != self.leader or self._elections == 0:
+            log.info(
+                "Leader of the fleet (does the shard sync): %s",
+                self.leader or "every worker, because no lease has an owner",
+            )
+        pause_s = ELECTION_INTERVAL_S if self._elections else FIRST_ELECTION_S
+        self._elections += 1
+        self._due_at = self._clock.monotonic() + pause_s
+
+    def _fresh_scan(self) -> TableScan | None:
+        """The last scan of another reader, when it is hardly older than one of our own."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > FRESH_S:
+            return None
+        return scan

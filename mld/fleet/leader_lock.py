@@ -1,0 +1,490 @@
+"""Leads a 3.x fleet while it has the lock, and follows while it has not.
+
+Asking whether this worker leads costs nothing and waits for nobody. Heartbeats and looks are made
+by :meth:`LeaderLock.run`, which the fleet's mode starts and ends; a lock whose owner was paused, or
+cut off from the table, is not believed in any more by the time at which others may take it.
+
+The lock has the format of the DynamoDB lock client. Every write names the version that it replaces;
+a write without an answer is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome, UnservableFleet
+from mld.fleet.model.entities import (
+    IS_RELEASED,
+    LEADER_KEY,
+    OWNER_NAME,
+    RECORD_VERSION,
+    LockItem,
+    heartbeat_attributes,
+    lock_from_item,
+    lock_to_item,
+)
+from mld.fleet.rules.leader_lock import (
+    REST_S,
+    LockEvent,
+    LockMove,
+    Phase,
+    believed_until,
+    follow,
+    look_pause_s,
+    next_phase,
+    sight,
+)
+from mld.kernel.rules.backoff import backoff_s
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from mld.aws.ports import DynamoDb
+    from mld.fleet.rules.leader_lock import LockSighting, LockTiming
+    from mld.kernel.ports import Runtime
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.model.table_layout import Place
+
+log = logging.getLogger(__name__)
+
+#: Pauses between tries of a heartbeat that failed.
+RETRY_FIRST_S = 0.1
+RETRY_CAP_S = 1.0
+#: Of heartbeats: a scan that was made for another purpose, and is no older, is a look at the lock.
+RECENT = 1.5
+#: A living leader renews its lock more often, Java's workers each 30 s.
+SILENT_S = 150.0
+#: At the end the lock is given up within this time, or left to expire.
+RELEASE_LIMIT_S = 2.0
+
+
+class LockStore:
+    """The lock at a place. Methods raise the errors of the port, :class:`~mld.errors.AwsError`."""
+
+    def __init__(self, dynamodb: DynamoDb) -> None:
+        self._dynamodb = dynamodb
+
+    async def read(self, place: Place) -> LockItem | None:
+        """The lock as it is now, read consistently; None = there is none.
+
+        Raises:
+            MalformedData: the item can't be read.
+        """
+        answer = await self._dynamodb.get_item(
+            TableName=place.table, Key=_key(place), ConsistentRead=True
+        )
+        item = answer.get("Item")
+        return lock_from_item(item) if item else None
+
+    async def acquire(self, place: Place, found: LockItem | None, mine: LockItem) -> bool:
+        """Write the whole item over what was found.
+
+        Args:
+            found: as read; None = nothing.
+            mine: with a fresh version.
+
+        Returns:
+            False when the lock is not as it was found.
+
+        Raises:
+            UnknownOutcome: it may be ours; :meth:`read` tells.
+        """
+        request: dict[str, Any] = {
+            "TableName": place.table,
+            "Item": lock_to_item(mine, place.key_name),
+        }
+        if found is None:
+            request |= {
+                "ConditionExpression": "attribute_not_exists(#k)",
+                "ExpressionAttributeNames": {"#k": place.key_name},
+            }
+        elif found.is_released:
+            request |= _when(place, {IS_RELEASED: "1"})
+        else:
+            request |= _when(place, {RECORD_VERSION: found.record_version})
+        try:
+            await self._dynamodb.put_item(**request)
+        except (ConditionFailed, UnknownOutcome) as error:
+            stored = await self._after(place, error)
+            if stored == found and isinstance(error, UnknownOutcome):
+                raise
+            return stored is not None and stored.record_version == mine.record_version
+        return True
+
+    async def heartbeat(self, place: Place, held: LockItem, mine: LockItem) -> LockItem | None:
+        """Give our lock a new version.
+
+        Args:
+            held: as it was last known to be stored.
+            mine: the same with a fresh version.
+
+        Returns:
+            The lock as it is stored: ``mine`` when it worked, else somebody's, or None.
+
+        Raises:
+            AwsError: it is not known; ``held`` may still be stored.
+        """
+        request = _when(place, {RECORD_VERSION: held.record_version, OWNER_NAME: held.owner})
+        names, values = request["ExpressionAttributeNames"], request["ExpressionAttributeValues"]
+        sets = []
+        for number, (name, value) in enumerate(sorted(heartbeat_attributes(mine).items())):
+            names[f"#s{number}"], values[f":s{number}"] = name, value
+            sets.append(f"#s{number} = :s{number}")
+        try:
+            await self._dynamodb.update_item(
+                TableName=place.table,
+                Key=_key(place),
+                UpdateExpression=f"SET {', '.join(sets)}",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **request,
+            )
+        except (ConditionFailed, UnknownOutcome) as error:
+            stored = await self._after(place, error)
+            if isinstance(error, UnknownOutcome) and stored == held:
+                raise
+            return stored
+        return mine
+
+    async def delete(self, place: Place, held: LockItem) -> None:
+        """Let others have our lock; nothing where it is not ours any more."""
+        try:
+            await self._dynamodb.delete_item(
+                TableName=place.table,
+                Key=_key(place),
+                **_when(place, {RECORD_VERSION: held.record_version, OWNER_NAME: held.owner}),
+            )
+        except ConditionFailed:
+            return
+
+    async def _after(
+        self, place: Place, error: ConditionFailed | UnknownOutcome
+    ) -> LockItem | None:
+        """The lock after a write was refused or got no answer."""
+        try:
+            if isinstance(error, ConditionFailed) and error.item:
+                return lock_from_item(error.item)
+            return await self.read(place)
+        except AwsError as unread:
+            if isinstance(error, UnknownOutcome):
+                raise error from unread
+            raise
+
+
+def _ignore(*_: str | None) -> None:
+    """For a lock whose changes nobody follows."""
+
+
+async def _sure() -> None:
+    """The lock never moves."""
+
+
+def _always() -> bool:
+    """Nothing keeps this worker from leading."""
+    return True
+
+
+def _unscanned() -> None:
+    """No scan shows the lock."""
+
+
+class LeaderLock:
+    """One worker's way to the lock of its fleet.
+
+    Args:
+        place: where the lock is now; it moves at the end of a table migration, and who led at
+            the old place leads no more.
+        timing: of the lock if it is ours; followers look as often as a leader would write.
+        runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
+        on_gain: called each time that this worker begins to lead, with the id of the worker
+            whose lock expired, if there was one.
+        on_loss: called when its own lock expired or somebody else has it.
+        confirm_place: has ``place`` say where the lock is at this very time; asked before it
+            is taken, lest two workers lead at two places.
+        scanned: the last scan of the table in which the lock is, if there is one: who looks at
+            the leases anyway sees the lock, too. It is read by itself before it is taken.
+        may_lead: False = this process does not seek the lock, and gives it up.
+    """
+
+    def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
+        self,
+        store: LockStore,
+        place: Callable[[], Place],
+        worker_id: str,
+        timing: LockTiming,
+        runtime: Runtime,
+        *,
+        on_gain: Callable[[str | None], None] = _ignore,
+        on_loss: Callable[[], None] = _ignore,
+        confirm_place: Callable[[], Awaitable[None]] = _sure,
+        scanned: Callable[[], TableScan | None] = _unscanned,
+        may_lead: Callable[[], bool] = _always,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._worker_id = worker_id
+        self._duration_s = timing.duration_s
+        self._heartbeat_s = timing.heartbeat_s
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._ids = runtime.ids
+        self._on_gain = on_gain
+        self._on_loss = on_loss
+        self._confirm_place = confirm_place
+        self._scanned = scanned
+        self._may_lead = may_lead
+        #: When the lock was last seen.
+        self._looked_at = runtime.clock.monotonic()
+        self._phase = Phase.FOLLOWS
+        self._sighting: LockSighting | None = None
+        self._held: LockItem | None = None
+        self._held_at: Place | None = None
+        self._valid_until = 0.0
+        #: Versions that we may have written and not replaced since.
+        self._own: set[str] = set()
+        self._is_first_look = True
+        self._rests_until = 0.0
+        self._failures = 0
+        conditions = conditions or Conditions()
+        self._failing = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock)
+        self._writing = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock, "writing")
+        self._is_writing = False
+        self._silence = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock, "silence")
+        self._turn = asyncio.Lock()
+
+    @property
+    def phase(self) -> Phase:
+        """What this worker is to the lock; a leader may have stopped believing already."""
+        return self._phase
+
+    async def is_leader(self) -> bool:
+        """Whether this worker has the lock, by its own clock; asks nobody.
+
+        Cheap enough to ask before a write. Two workers may nevertheless say yes for a moment, so all
+        that a leader does is conditional, or may be done twice.
+        """
+        return (
+            self._phase is Phase.LEADS
+            and self._may_lead()
+            and self._held_at == self._place()
+            and self._clock.monotonic() < self._valid_until
+        )
+
+    async def release(self) -> None:
+        """Give the lock up and rest; others find it free at their next look."""
+        before = self._phase
+        self._happened(LockEvent.GIVEN_UP)
+        self._rests_until = self._clock.monotonic() + REST_S
+        if before is Phase.LEADS:
+            log.warning("This worker gives up leading the fleet for %.0f s", REST_S)
+            async with self._turn:
+                await self._delete()
+
+    @asynccontextmanager
+    async def standing_aside(self) -> AsyncIterator[None]:
+        """Lead not meanwhile, nor send heartbeats; then find out whose the lock is, and where."""
+        async with self._turn:
+            self._valid_until = self._clock.monotonic()
+            yield
+
+    async def run(self) -> None:
+        """Look at the lock or send heartbeats until cancelled; then give it up."""
+        try:
+            while True:
+                async with self._turn:
+                    pause_s = await self._step()
+                await asyncio.sleep(pause_s)
+        finally:
+            self._phase, self._is_first_look = Phase.FOLLOWS, True
+            self._failing.forget()
+            self._writing.forget()
+            self._silence.forget()
+            await self._delete()
+
+    async def _step(self) -> float:
+        """One look or heartbeat; returns the seconds until the next one."""
+        now = self._clock.monotonic()
+        self._is_writing = False
+        if not self._may_lead():
+            if self._phase is Phase.LEADS:
+                self._happened(LockEvent.GIVEN_UP)
+                await self._delete()
+            return self._heartbeat_s
+        try:
+            if self._phase is Phase.RESTS:
+                if now < self._rests_until:
+                    return self._rests_until - now
+                self._happened(LockEvent.RESTED)
+            pause_s = await (self._beat(now) if self._phase is Phase.LEADS else self._look())
+        except (AwsError, MalformedData, UnservableFleet) as error:
+            text = "The leader lock in table %s could not be read or written. While that is so for "
+            text += "all workers, no lease gets a new owner"
+            failing = self._writing if self._is_writing else self._failing
+            failing.failed(text % self._place().table, error)
+            self._failures += 1
+            first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
+            return backoff_s(self._failures - 1, self._rng, first_s=first_s, cap_s=cap_s)
+        self._failures = 0
+        self._failing.resolved()
+        return pause_s
+
+    def _is_seen_held(self) -> bool:
+        """Whether a scan that was made anyway shows that there is nothing to do."""
+        scan, now = self._scanned(), self._clock.monotonic()
+        if self._is_first_look or scan is None:
+            return False
+        item = scan.foreign.get(LEADER_KEY)
+        if item is None or now - scan.finished_at > self._heartbeat_s * RECENT:
+            return False
+        lock = lock_from_item(item)
+        if scan.started_at >= self._looked_at:
+            self._looked_at = scan.finished_at
+            self._sighting = sight(self._sighting, lock, scan.finished_at)
+        return follow(lock, self._sighting, now, self._own) is LockMove.WAIT
+
+    async def _look(self) -> float:
+        if self._is_seen_held():
+            return self._follow_on() / 2  # costs nothing, and the next scan may be made soon
+        place = self._place()
+        lock = await self._store.read(place)
+        now = self._looked_at = self._clock.monotonic()
+        if self._is_first_look and lock is not None and lock.owner == self._worker_id:
+            self._own.add(lock.record_version)  # of an earlier process with our id, as with leases
+        self._is_first_look = False
+        self._sighting = sight(self._sighting, lock, now)
+        move = follow(lock, self._sighting, now, self._own)
+        if move is LockMove.WAIT:
+            if lock is not None and lock.owner != self._worker_id:
+                self._writing.resolved()  # a lock of our own that expires proves nothing
+            self._notice_silence(place, lock)
+            return self._follow_on()
+        self._silence.resolved()
+        await self._confirm_place()
+        if self._place() != place:
+            return 0.0
+        # Noted before it is known: if this is cancelled in between, the end deletes it.
+        mine = self._held = self._fresh()
+        self._held_at = place
+        asked_at = self._clock.monotonic()
+        self._is_writing = True
+        if not await self._store.acquire(place, lock, mine):
+            self._held = None
+            self._own.discard(mine.record_version)
+            return self._follow_on()
+        if self._phase is not Phase.FOLLOWS:  # given up meanwhile
+            await self._delete()
+            return 0.0
+        self._renewed(mine, asked_at)
+        self._happened(LockEvent.GRANTED)
+        log.info("This worker leads the fleet now: it assigns the leases and syncs the shards")
+        self._on_gain(self._expired_owner(lock))
+        return self._heartbeat_s
+
+    def _expired_owner(self, lock: LockItem | None) -> str | None:
+        """Whose lock was taken because it had expired."""
+        if lock is None or lock.is_released or lock.owner == self._worker_id:
+            return None
+        return lock.owner
+
+    def _notice_silence(self, place: Place, lock: LockItem | None) -> None:
+        """Say so when a lock that is valid for hours is not renewed: its owner may be dead."""
+        sighting = self._sighting
+        assert lock is not None, "nobody waits for a lock that is not there"
+        assert sighting is not None, "nor for one that was not seen"
+        if self._clock.monotonic() - sighting.since < SILENT_S:
+            self._silence.resolved()
+            return
+        self._silence.failed(
+            f"Worker {lock.owner} has the leader lock for {lock.duration_s:.0f} s at a time and has "
+            "not renewed it for minutes: meanwhile no lease gets a new owner. If that worker is "
+            f"dead, delete the item {LEADER_KEY} of table {place.table}"
+        )
+
+    def _follow_on(self) -> float:
+        """Seconds until the next look, a little less than due: many workers drift apart."""
+        if self._phase is Phase.FOLLOWS:
+            self._happened(LockEvent.REFUSED)
+        every_s = self._heartbeat_s * (1 - self._rng.random() / 10)
+        return look_pause_s(self._sighting, self._clock.monotonic(), every_s)
+
+    async def _beat(self, now: float) -> float:
+        assert self._held is not None, "a leader has a lock"
+        assert self._held_at is not None, "and knows where"
+        if self._held_at != self._place():
+            log.info("The leader lock is now in table %s", self._place().table)
+            self._happened(LockEvent.OVERTAKEN)
+            await self._delete()
+            return 0.0
+        if now >= self._valid_until:
+            log.warning(
+                "This worker no longer leads the fleet: its lock was not renewed in time or is moving"
+            )
+            self._happened(LockEvent.OUTDATED)
+            self._held = None
+            self._on_loss()
+            return 0.0
+        mine = self._fresh()
+        self._is_writing = True
+        stored = await self._store.heartbeat(self._held_at, self._held, mine)
+        if stored is None or stored.record_version not in self._own:
+            self._held = None
+            if self._phase is Phase.LEADS:
+                owner = "nobody" if stored is None else f"worker {stored.owner}"
+                log.warning("This worker no longer leads the fleet: %s has the lock", owner)
+                self._happened(LockEvent.OVERTAKEN)
+                self._on_loss()
+            return 0.0
+        self._held = stored
+        if stored.record_version != mine.record_version:
+            return 0.0  # an earlier heartbeat without an answer was stored: write on top of it
+        self._renewed(mine, now)
+        self._writing.resolved()  # to have taken it is not enough: it may be lost after each time
+        if self._phase is Phase.LEADS:
+            self._happened(LockEvent.RENEWED)
+        return max(0.0, now + self._heartbeat_s - self._clock.monotonic())
+
+    def _fresh(self) -> LockItem:
+        mine = LockItem(self._worker_id, self._duration_s, self._ids.new_id())
+        self._own.add(mine.record_version)
+        return mine
+
+    def _renewed(self, mine: LockItem, requested_at: float) -> None:
+        self._own = {mine.record_version}
+        self._valid_until = believed_until(requested_at, self._duration_s)
+
+    def _happened(self, event: LockEvent) -> None:
+        self._phase = next_phase(self._phase, event)
+
+    async def _delete(self) -> None:
+        """Release the lock at once, if the table answers soon."""
+        held, place, self._held = self._held, self._held_at, None
+        if held is None or place is None:
+            return
+        try:
+            # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
+            await asyncio.wait_for(self._store.delete(place, held), RELEASE_LIMIT_S)
+        except (AwsError, TimeoutError) as error:
+            why = str(error) or f"no answer within {RELEASE_LIMIT_S:g} s"
+            log.warning("Could not delete the leader lock; it will expire: %s", why)
+
+
+def _key(place: Place) -> dict[str, dict[str, str]]:
+    return {place.key_name: {"S": LEADER_KEY}}
+
+
+def _when(place: Place, attributes: Mapping[str, str]) -> dict[str, Any]:
+    """A condition: the item exists, with these texts."""
+    names, values, parts = {"#k": place.key_name}, {}, ["attribute_exists(#k)"]
+    for number, (name, text) in enumerate(attributes.items()):
+        names[f"#c{number}"], values[f":c{number}"] = name, {"S": text}
+        parts.append(f"#c{number} = :c{number}")
+    return {
+        "ConditionExpression": " AND ".join(parts),
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }

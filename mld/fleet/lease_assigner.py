@@ -1,0 +1,494 @@
+"""The leader of a 3.x fleet says who reads what.
+
+It looks at the whole table more often than Java's leader, because nothing else tells it when a
+counter stood still, a lease was released or a worker joined; what it decides is in
+:mod:`mld.fleet.rules.assignment`. A worker that follows watches what scans it makes anyway, so that it
+knows which leases have expired when it begins to lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError, LeaseLost
+from mld.fleet.model.worker_metrics import metrics_in
+from mld.fleet.pause_watch import PauseWatch
+from mld.fleet.rules.assignment.leaving import plan_leaving
+from mld.fleet.rules.assignment.looks import (
+    FAILED_LOOKS,
+    FleetMemory,
+    FleetView,
+    asked_pause_s,
+    failed_pause_s,
+    look_pause_s,
+    observe,
+)
+from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
+from mld.fleet.rules.leader_lock import is_standby
+from mld.kernel.concurrency import Wakeup, for_each
+from mld.kernel.model.text import counted
+from mld.leases.heartbeat import retry_pause_s
+from mld.leases.lease_scan import every
+from mld.signals.conditions import Conditions
+from mld.signals.model.metrics import (
+    ASSIGNMENT,
+    ASSIGNMENT_LEASES,
+    ASSIGNMENT_SPILLOVER,
+    ASSIGNMENT_WORKERS,
+    FAILED_ASSIGNMENTS,
+)
+from mld.signals.model.reasons import Reason
+from mld.signals.rules.remedies import table_remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mld.config.fleet import FleetConfig
+    from mld.fleet.coordinator_state import CoordinatorStateStore
+    from mld.fleet.leader_lock import LeaderLock
+    from mld.fleet.model.worker_life import FailedLife
+    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from mld.fleet.rules.assignment.fleet import AssignmentLimits
+    from mld.fleet.rules.assignment.planning import AssignmentPlan, LeaseMove
+    from mld.fleet.worker_metrics import WorkerMetricsReader
+    from mld.kernel.ports import Runtime
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+    from mld.leases.model.lease import Lease
+
+log = logging.getLogger(__name__)
+
+#: Moves that are written at a time.
+WRITES = 20
+#: Looks of a worker that stops, if they fail.
+LOOK_TRIES = 3
+#: Calls for each item that is deleted.
+_DELETE_TRIES = 2
+#: A worker that gave the lead up for having failed is not ready for so long, unless it leads again
+#: and succeeds.
+COMPLAINT_S = 60.0
+#: A scan of another purpose serves a follower that is no older than so many pauses.
+RECENT = 1.5
+#: A leader needs no counter for a lease that nobody renews.
+_UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentOutcome:
+    """What one look did; ``str()`` is one sentence.
+
+    Attributes:
+        moved: leases whose rows were written.
+        raced: leases that somebody else wrote first: the next look sees them as they are.
+        failed: leases whose rows could not be written.
+    """
+
+    plan: AssignmentPlan
+    moved: tuple[LeaseMove, ...]
+    raced: int
+    failed: int
+
+    def __str__(self) -> str:
+        figures = self.plan.figures
+        started = sum(move.kind is MoveKind.HAND_OFF for move in self.moved)
+        text = (
+            f"Assigned {counted(len(self.moved) - started, 'lease', 'leases')}, "
+            f"began {counted(started, 'hand-off', 'hand-offs')} "
+            f"(leases: {figures.leases}, workers: {figures.workers})"
+        )
+        if self.raced or self.failed:
+            text += f"; changed meanwhile: {self.raced}, not written: {self.failed}"
+        return text
+
+
+class LeaseAssigner:
+    """What only the leader of a 3.x fleet does; nobody leads who does not assign.
+
+    Args:
+        renewer: of this worker; informed at once when a lease of its own is to be handed over.
+        runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
+        expect: called with the key of each lease that was given to this worker.
+        is_read: leases for which it is False are no leases here: of streams that are gone.
+    """
+
+    def __init__(  # noqa: PLR0913 - what surrounds it
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        metrics: WorkerMetricsReader,
+        limits: AssignmentLimits,
+        worker_id: str,
+        runtime: Runtime,
+        expect: Callable[[str], None],
+        is_read: Callable[[Lease], bool] = every,
+        *,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self._store = store
+        self._renewer = renewer
+        self._workers = metrics
+        self._limits = limits
+        self._worker_id = worker_id
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._metrics = runtime.metrics
+        self._expect = expect
+        self._is_read = is_read
+        self._memory = FleetMemory()
+        self._watched: TableScan | None = None
+        self._waiting: tuple[str, ...] = ()
+        self._pauses = PauseWatch()
+        self._wait_s = 0.0
+        self._poisoned: FailedLife | None = None
+        self._woken = Wakeup()
+        self._looked_at: float | None = None
+        self._conditions = conditions or Conditions()
+        self._why = ""
+        self._gave_up_at = 0.0
+
+    def wake(self) -> None:
+        """Look now: leases were created, released or orphaned."""
+        self._woken.wake()
+
+    def lead(self, former: str | None) -> None:
+        """Leadership was just gained: look now.
+
+        Args:
+            former: id of the leader whose lock expired; None = it was free.
+        """
+        self._memory = replace(self._memory, former_leader=former)
+        self.wake()
+
+    def observe(self, scan: TableScan) -> None:
+        """A look at the table while following: remember its counters, and who reported."""
+        if self._watched is None or scan.started_at > self._watched.started_at:
+            self._watched = scan
+            view = self._view(scan, self._workers.in_scan(scan))
+            self._memory = observe(self._memory, view, self._limits)
+            self._pauses.looked(view)
+
+    async def run(self, lock: LeaderLock) -> None:
+        """Assign whenever this worker leads, until cancelled.
+
+        Args:
+            lock: asked before each look and before each write; given up after five looks in
+                a row that failed.
+        """
+        try:
+            await self._run(lock)
+        finally:
+            self._conditions.clear(Reason.ASSIGNING_FAILS)
+
+    async def _run(self, lock: LeaderLock) -> None:
+        failures, begun_at = 0, self._clock.monotonic()
+        while True:
+            pause_s = look_pause_s(None, self._limits.failover_s)
+            if not await lock.is_leader():
+                failures, self._waiting = 0, ()
+                if self._clock.monotonic() - self._gave_up_at > COMPLAINT_S:
+                    self._conditions.clear(Reason.ASSIGNING_FAILS)  # another worker leads
+                if self._store.last_scan is not None:
+                    self.observe(self._store.last_scan)
+            elif await self._look(lock):
+                failures = 0
+                self._conditions.clear(Reason.ASSIGNING_FAILS)
+                pause_s = self._until_next_look()
+            else:
+                failures += 1
+                pause_s = failed_pause_s(failures, self._limits.failover_s)
+                if failures >= FAILED_LOOKS:
+                    await self._give_up(lock, failures)
+                    failures = 0
+            if await self._woken.wait(pause_s):
+                now, looked_at = self._clock.monotonic(), self._looked_at
+                since_look_s = None if looked_at is None else now - looked_at
+                await asyncio.sleep(asked_pause_s(now - begun_at, since_look_s))
+                await self._woken.wait(0)
+
+    async def _give_up(self, lock: LeaderLock, failures: int) -> None:
+        text = (
+            f"Assigning leases failed {failures} times in a row: leaving the lead to another worker"
+        )
+        text += f". The last time: {self._why}"
+        log.error("%s", text)
+        self._gave_up_at = self._clock.monotonic()
+        self._conditions.report(Reason.ASSIGNING_FAILS, text)
+        await lock.release()
+
+    async def _look(self, lock: LeaderLock) -> bool:
+        """One look; False = it failed, or a part of it."""
+        started_at = self._clock.monotonic()
+        outcome, succeeded = None, False
+        try:
+            outcome = await self.look_once(lock)
+            succeeded = outcome is None or not outcome.failed
+        except AwsError as error:
+            log.warning("Could not assign leases: %s", error)
+            self._why = f"{error}{table_remedy(error)}"
+        except Exception as error:
+            log.exception("Assigning leases failed unexpectedly")
+            self._why = repr(error)
+        self._looked_at = self._clock.monotonic()
+        self._metrics.call(ASSIGNMENT, self._clock.monotonic() - started_at, succeeded=succeeded)
+        if outcome is not None:
+            log.log(logging.INFO if outcome.plan.moves else logging.DEBUG, "%s", outcome)
+        return succeeded
+
+    async def look_once(self, lock: LeaderLock) -> AssignmentOutcome | None:
+        """Read, decide, write; None while the table has rows of others, beside which nothing is.
+
+        Raises:
+            AwsError: the tables could not be read.
+        """
+        scan = await self._store.scan()
+        if scan.conflict is not None:
+            return None
+        view = self._view(scan, await self._workers.read(scan))
+        plan = plan_assignment(view, self._memory, self._limits, self._rng)
+        self._memory = plan.memory
+        self._log_waiting(plan)
+        self._pauses.looked(view)
+        self._pauses.left(view, plan.figures.paused)
+        await self._delete(plan.dead, lock)
+        moved: list[LeaseMove] = []
+        raced = failed = 0
+
+        async def write(move: LeaseMove) -> None:
+            nonlocal raced, failed
+            if not await lock.is_leader():
+                return
+            try:
+                row = await self._write(move)
+            except AwsError as error:
+                text = "Could not assign lease %s to %s: %s"
+                log.warning(text, move.lease.lease_key, move.to, error)
+                self._why = f"{error}{table_remedy(error)}"
+                failed += 1
+            else:
+                raced += row is None
+                if row is not None:
+                    moved.append(move)
+                    await self._tell(move, row)
+
+        await for_each(plan.moves, WRITES, write)
+        if raced or failed:
+            self._memory = self._memory.unbalanced()
+        await self._delete(plan.stale, lock)
+        await self._forget(plan.forgotten, lock)
+        self._metrics.add(ASSIGNMENT_SPILLOVER, plan.figures.unassigned)
+        self._metrics.add(FAILED_ASSIGNMENTS, raced + failed)
+        self._metrics.add(ASSIGNMENT_WORKERS, plan.figures.workers)
+        self._metrics.add(ASSIGNMENT_LEASES, plan.figures.leases)
+        return AssignmentOutcome(plan, tuple(moved), raced, failed)
+
+    async def start_hand_offs(self) -> frozenset[str]:
+        """This worker stops, leader or not: hand its leases over, while they are still read.
+
+        Returns:
+            Keys of the leases that have a next owner; of no lease where there is no other worker,
+            or the table does not answer: those are released in the end, and assigned anew.
+        """
+        named: set[str] = set()
+
+        async def name(pair: tuple[Lease, str]) -> None:
+            lease, worker = pair
+            try:
+                row = await self._store.start_hand_off(lease, worker)
+            except AwsError as error:
+                log.debug("Could not name the next owner of %s: %s", lease.lease_key, error)
+            else:
+                if row is not None:
+                    named.add(lease.lease_key)
+
+        try:
+            view = await self._look_consistently()
+            pairs = plan_leaving(view, self._memory, self._worker_id, self._limits)
+            await for_each(pairs, WRITES, name)
+            self._pauses.leaving(view, self._worker_id, named)
+        except AwsError as error:
+            log.warning("Could not name the next owners of this worker's leases: %s", error)
+        return frozenset(named)
+
+    async def _look_consistently(self) -> FleetView:
+        """What nobody has changed before; tried again, because other workers stop at the same time.
+
+        Raises:
+            AwsError: the tables could not be read.
+        """
+        for attempt in range(LOOK_TRIES - 1):
+            try:
+                return await self._look_once_consistently()
+            except AwsError as error:
+                log.debug("Could not read the leases: %s", error)
+                await asyncio.sleep(retry_pause_s(attempt, self._rng))
+        return await self._look_once_consistently()
+
+    async def _look_once_consistently(self) -> FleetView:
+        scan = await self._store.scan(consistent=True)
+        return self._view(scan, await self._workers.read(scan))
+
+    def _view(self, scan: TableScan, metrics: tuple[WorkerMetrics, ...] | None) -> FleetView:
+        return FleetView(
+            leases=tuple(lease for lease in scan.leases if self._is_read(lease)),
+            metrics=metrics,
+            leader=self._worker_id,
+            now=scan.finished_at,
+            epoch_s=self._workers.now_s(),
+            failed=self._workers.failed_in(scan),
+        )
+
+    async def _write(self, move: LeaseMove) -> Lease | None:
+        if move.kind is MoveKind.HAND_OFF:
+            return await self._store.start_hand_off(move.lease, move.to)
+        is_unread = move.reason in _UNREAD
+        return await self._store.assign(move.lease, move.to, only_unchanged=is_unread)
+
+    async def _tell(self, move: LeaseMove, row: Lease) -> None:
+        """This worker need not look to know what it has written itself."""
+        if move.to == self._worker_id:
+            self._expect(row.lease_key)
+        held = self._renewer.get(row.lease_key)
+        if held is not None and row.checkpoint_owner == self._worker_id:
+            try:
+                await self._renewer.refresh(row.lease_key, held.token)
+            except (AwsError, LeaseLost) as error:
+                log.debug("The next renewal will show the hand-off: %s", error)
+
+    async def _delete(self, items: Iterable[WorkerMetrics], lock: LeaderLock) -> None:
+        for item in items:
+            # The next leader knows of a death by the missing item: one failed call must not hide it.
+            for _try in range(_DELETE_TRIES):
+                if not await lock.is_leader():
+                    return
+                try:
+                    await self._workers.delete(item)
+                    break
+                except AwsError as error:
+                    log.debug("Could not delete old metrics of %s: %s", item.worker_id, error)
+
+    async def _forget(self, lives: Iterable[FailedLife], lock: LeaderLock) -> None:
+        for life in lives:
+            if not await lock.is_leader():
+                return
+            try:
+                await self._workers.forget(life)
+            except AwsError as error:  # the next look has it again
+                log.debug("Could not delete the item of a process that failed: %s", error)
+
+    def _log_waiting(self, plan: AssignmentPlan) -> None:
+        figures, before = plan.figures, self._waiting
+        self._waiting, self._wait_s = figures.waiting, figures.wait_s
+        for worker in sorted(set(figures.waiting) - set(before)):
+            log.warning(
+                "Worker %s gets no leases until its reports show that it has run for %.0f s: "
+                "workers failed soon after their start%s",
+                worker,
+                figures.wait_s,
+                _last_of(plan.memory.workers.loop.lives),
+            )
+        poisoned = figures.poisoned
+        if poisoned is not None and poisoned != self._poisoned:
+            log.warning(
+                "Lease %s: all workers that failed of late failed at it, at position %s, the last "
+                "of them %s: %s",
+                poisoned.lease_key,
+                poisoned.position,
+                poisoned.worker_id,
+                poisoned.why,
+            )
+        self._poisoned = poisoned
+        for worker in sorted(set(before) - set(figures.waiting)):
+            log.info("Worker %s no longer waits for leases", worker)
+
+    def waiting(self) -> dict[str, float]:
+        """Worker id -> seconds that it has to run until it gets leases; of newcomers that wait."""
+        return dict.fromkeys(self._waiting, self._wait_s)
+
+    def _until_next_look(self) -> float:
+        """Seconds until something may have happened, or the next lease expires."""
+        now = self._clock.monotonic()
+        quiet_s = (now - one.seen_at for one in self._memory.sightings.values())
+        failover_s = self._limits.failover_s
+        return look_pause_s(
+            max((one for one in quiet_s if one <= failover_s), default=None), failover_s
+        )
+
+
+def _last_of(lives: Sequence[FailedLife]) -> str:
+    """The last process that failed, for people; nothing where none left an item."""
+    if not lives:
+        return ""
+    return (
+        f"; the last of them was {lives[-1].worker_id} after {lives[-1].lived_s} s: {lives[-1].why}"
+    )
+
+
+class StandbyLeader:
+    """Looks at the leases while another worker leads, so as to lead with a memory.
+
+    Only a worker that saw a counter stand still for the failover time knows that its lease is free. A
+    leader that begins without having looked needs that time once more, so a few followers look as
+    often as the leader shows that it lives. There are few, whatever the size of the fleet: each
+    knows from the table whether it is one.
+
+    Args:
+        lock: whether this worker leads.
+        assigner: is shown each scan.
+        config: section ``fleet``.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        items: CoordinatorStateStore,
+        lock: LeaderLock,
+        assigner: LeaseAssigner,
+        worker_id: str,
+        config: FleetConfig,
+        runtime: Runtime,
+    ) -> None:
+        self._store = store
+        self._items = items
+        self._lock = lock
+        self._assigner = assigner
+        self._worker_id = worker_id
+        self._every_s = config.lock_heartbeat_s
+        self._idle_s = config.report_s
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+
+    async def run(self) -> None:
+        """Look while following and among the first; see now and then whether that is so."""
+        while True:
+            pause_s = self._every_s
+            if not await self._lock.is_leader():
+                try:
+                    scan = self._recent() or await self._store.scan()
+                except AwsError as error:
+                    log.debug("Could not look at the leases: %s", error)
+                else:
+                    self._assigner.observe(scan)
+                    if not await self._is_standby(scan):
+                        pause_s = self._idle_s
+            await asyncio.sleep(pause_s * (1 - self._rng.random() / 10))
+
+    def _recent(self) -> TableScan | None:
+        """A scan that was made for another purpose, if it serves."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > self._every_s * RECENT:
+            return None
+        return scan
+
+    async def _is_standby(self, scan: TableScan) -> bool:
+        metrics, _ = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
+        if self._items.layout.metrics != self._items.layout.leases:
+            try:
+                metrics += (await self._items.legacy_metrics())[0]
+            except AwsError as error:
+                log.debug("Could not read the metrics of the fleet: %s", error)
+                return True
+        return is_standby(self._worker_id, metrics, self._clock.earliest())

@@ -1,0 +1,183 @@
+"""Everything about leases in one place: start, the two loops, the end of taking."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError, Denied, NotFound
+from mld.signals.model.reasons import Reason
+from mld.streams.existence_watch import ExistenceWatch
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
+    from mld.fleet.fleet_state import FleetWatch
+    from mld.fleet.leader_elector import LeaderElector
+    from mld.fleet.leader_lock import LeaderLock
+    from mld.kernel.ports import Clock
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_store import LeaseStore
+    from mld.signals.conditions import Conditions
+
+log = logging.getLogger(__name__)
+
+#: So long a worker that has stopped looks for leases that others hand over to it, and the pause
+#: between two looks.
+LAST_LOOKS_S = 5.0
+LAST_LOOK_PAUSE_S = 0.5
+
+
+class LeaseCoordinator:
+    """Store, renewer, elector and the two watches of one worker, and how it gets its leases.
+
+    The Scheduler runs :meth:`run` to the very end, because draining shards need heartbeats, and
+    ``fleet.run()`` and ``table_watch.run()`` beside it: what they raise
+    (:class:`~mld.errors.UnservableFleet`, :class:`~mld.errors.ResourceMissing`) begins a graceful
+    stop.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        acquisition: AcquisitionSwitch,
+        elector: LeaderElector,
+        fleet: FleetWatch,
+        table_watch: ExistenceWatch,
+        member: FleetMember,
+    ) -> None:
+        self.store = store
+        self.renewer = renewer
+        self.acquisition = acquisition
+        self.elector = elector
+        self.fleet = fleet
+        self.table_watch = table_watch
+        self.member = member
+
+    async def start(self) -> bool:
+        """Make the table usable, see that we may serve it, go on with rows that name us.
+
+        Returns:
+            True when the table was created here, so there are no leases yet.
+
+        Raises:
+            UnservableFleet: a 3.x fleet's table, or one of the other stream mode.
+            ResourceMissing: the table doesn't become usable.
+            AwsError: try again.
+        """
+        created = await self.store.table.ensure()
+        scan = await self.store.scan()
+        await self.fleet.check()
+        self.member.follow()
+        await self.renewer.adopt_own(scan.leases)
+        return created
+
+    @property
+    def leadership(self) -> LeaderElector | LeaderLock:
+        """Who leads the fleet, and how that is settled now."""
+        return self.member.leadership
+
+    async def is_leader(self) -> bool:
+        """Whether this worker does the fleet's common chores.
+
+        Raises:
+            ResourceMissing: the table is not the one of the start: nothing may be created in it.
+            AwsError: it is not known whether it is.
+        """
+        if not await self.leadership.is_leader():
+            return False
+        await self.check_table()
+        return True
+
+    async def check_table(self) -> None:
+        """Return if the table is the one of the start.
+
+        Raises:
+            ResourceMissing: it is not: nothing may be created in it.
+            AwsError: it is not known whether it is.
+        """
+        await self.table_watch.check()
+
+    async def run(self) -> None:
+        """Renew and get leases until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.renewer.heartbeat.run())
+            group.create_task(self.acquisition.run())
+
+    def leases_created(self) -> None:
+        """There are new leases: look for them now."""
+        self.acquisition.wake()
+        self.member.wake()
+
+    def stop_taking(
+        self, failure: BaseException | None = None, lease_key: str | None = None
+    ) -> None:
+        """From now on the number of held leases only falls, and others lead; renewals go on.
+
+        Args:
+            failure: why the worker stops by itself; None = it was asked to.
+            lease_key: of the lease whose child failed.
+        """
+        held = None if lease_key is None else self.renewer.get(lease_key)
+        if failure is not None and self.store.newcomer is not None:
+            self.store.newcomer.fail(lease_key)
+        self.member.leave(failure, None if held is None else held.lease)
+        self.acquisition.stop()
+        self.renewer.stop_regaining()
+
+    async def start_hand_offs(self) -> frozenset[str]:
+        """After :meth:`stop_taking`: keys of held leases whose next owners know, or soon will.
+
+        They are read on for a while, then handed over; others are released.
+        """
+        return await self.member.start_hand_offs()
+
+    async def last_look(self) -> None:
+        """After all leases were released: release those that were given to this worker meanwhile.
+
+        In a fleet whose leases are taken nobody gives any. Those of another process with this
+        worker's id are left to it.
+        """
+        if not self.member.is_assigned or self.member.may_have_twin:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_LOOKS_S):
+                while True:
+                    if await self._has_left():
+                        return
+                    await asyncio.sleep(LAST_LOOK_PAUSE_S)
+
+    async def _has_left(self) -> bool:
+        """Look once; True when no other look is needed."""
+        try:
+            return not await self.renewer.release_left()
+        except AwsError as error:
+            log.debug("Could not look for leases that name this worker: %s", error)
+            return isinstance(error, NotFound | Denied)
+
+    async def settled(self) -> None:
+        """After :meth:`stop_taking`: wait until it is known what is held."""
+        await self.acquisition.settled()
+
+
+def watch_table(
+    store: LeaseStore,
+    renewer: LeaseRenewer,
+    conditions: Conditions,
+    clock: Clock,
+    rng: random.Random,
+) -> ExistenceWatch:
+    """The watch over the lease table: without it nothing is held, and every child is notified."""
+    return ExistenceWatch(
+        store.table.look,
+        store.table_check_wanted,
+        Reason.TABLE_DELETED,
+        conditions,
+        clock,
+        rng,
+        on_gone=renewer.lose_all,
+    )

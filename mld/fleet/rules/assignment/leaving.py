@@ -1,0 +1,82 @@
+"""Who goes on with the leases of a worker that stops.
+
+It says so itself, while it still reads: a leader would see the leases only when nobody has them
+any more, and their next owners later still. So no shard goes unread between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from mld.fleet.model.worker_metrics import honoring
+from mld.fleet.rules.assignment.looks import observe, take_part, waiting_for_parents
+from mld.leases.rules.discovery import look_pause_s
+from mld.leases.rules.pausing import is_paused
+
+if TYPE_CHECKING:
+    from mld.fleet.rules.assignment.fleet import AssignmentLimits
+    from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+    from mld.leases.model.lease import Lease
+
+#: A worker that looks as rarely as it may has seen what was announced so long ago.
+_SEEN_AFTER_S = 0.5
+
+
+def plan_leaving(
+    view: FleetView, memory: FleetMemory, worker_id: str, limits: AssignmentLimits
+) -> tuple[tuple[Lease, str], ...]:
+    """The next owner of each lease of a worker, by the number of leases.
+
+    Leases of finished shards, and those in a hand-off, stay as they are. A paused lease goes to a
+    worker that is known to honor that, or has no next owner. Nor has one that waits for its
+    parents: nobody reads it meanwhile.
+
+    Args:
+        view: of one look at the fleet; the metrics of the stopping worker don't count.
+        memory: of looks before; workers that died, and newcomers that have to wait, get nothing.
+        limits: what a worker may hold.
+
+    Returns:
+        Pairs of lease and worker; a lease is missing that nobody can take.
+    """
+    active = take_part(view, observe(memory, view, limits).workers, limits).active
+    others = active.keys() - {worker_id}
+    known = honoring(active.values())
+    counts = dict.fromkeys(sorted(others), 0)
+    mine: list[Lease] = []
+    waiting = waiting_for_parents(view.leases)
+    for lease in view.leases:
+        if lease.is_finished:
+            continue
+        if lease.lease_owner in counts:
+            counts[lease.lease_owner] += 1
+        elif (
+            lease.lease_owner == worker_id
+            and not lease.is_handed_over
+            and lease.lease_key not in waiting
+        ):
+            mine.append(lease)
+    pairs: list[tuple[Lease, str]] = []
+    for lease in mine:
+        able = [
+            worker
+            for worker, count in counts.items()
+            if count < limits.max_leases and (worker in known or not is_paused(lease, view.epoch_s))
+        ]
+        if not able:
+            continue
+        taker = min(able, key=lambda worker: counts[worker])
+        counts[taker] += 1
+        pairs.append((lease, taker))
+    return tuple(pairs)
+
+
+def notice_s(failover_s: float, grace_s: float) -> float:
+    """How long a worker that stops reads on after it has named the next owners.
+
+    Args:
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+        grace_s: ``shutdownGraceMillis``, in seconds; at most a third of it is spent here.
+    """
+    return min(look_pause_s(math.inf, failover_s) + _SEEN_AFTER_S, grace_s / 3)

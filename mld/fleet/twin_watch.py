@@ -1,0 +1,111 @@
+"""Another living process under this worker's id, by the item that both report to.
+
+Of two processes of kcl-mld the younger one gives up what it holds, takes nothing and does not lead,
+until the other is gone. Beside a process that does not say when it began both go on, and this one
+says that it is not ready.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.fleet.rules.doubled_id import DoubledId
+from mld.signals.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from mld.fleet.coordinator_state import CoordinatorStateStore
+    from mld.fleet.model.worker_life import Instance
+    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from mld.kernel.ports import Clock
+    from mld.leases.lease_renewer import LeaseRenewer
+    from mld.signals.conditions import Conditions
+
+log = logging.getLogger(__name__)
+
+_TODO = "Give each process an id of its own: remove the line workerId, or write workerIdPrefix"
+
+
+class TwinWatch:
+    """Knows whether this process has to stand aside, and has it do so.
+
+    Args:
+        instance: this process, as its reports have it.
+        lasts_s: a process whose item has not changed for so long does not live.
+    """
+
+    def __init__(
+        self,
+        items: CoordinatorStateStore,
+        worker_id: str,
+        instance: Instance,
+        lasts_s: float,
+        clock: Clock,
+        renewer: LeaseRenewer,
+        conditions: Conditions,
+    ) -> None:
+        self._items = items
+        self._worker_id = worker_id
+        self._clock = clock
+        self._renewer = renewer
+        self._conditions = conditions
+        self._known = DoubledId(instance, lasts_s)
+
+    @property
+    def stands_aside(self) -> bool:
+        """This process gives up what it holds, and reports nothing."""
+        return self._known.stands_aside
+
+    @property
+    def may_have_twin(self) -> bool:
+        """Rows that name this worker may be held by another process."""
+        return self._known.may_be_doubled(self._clock.monotonic())
+
+    def reported(self, replaced: WorkerMetrics | None) -> None:
+        """After a report; ``replaced`` is what was there, None where it is not known."""
+        self._becomes(self._known.replaced(replaced, self._clock.monotonic()))
+
+    async def look(self) -> None:
+        """While standing aside: see whether the other process still lives.
+
+        Raises:
+            AwsError: nothing is known.
+        """
+        item = await self._items.metrics_of(self._worker_id)
+        self._becomes(self._known.looked(item, self._clock.monotonic()))
+
+    def _becomes(self, after: DoubledId) -> None:
+        before, self._known = self._known, after
+        was, is_now = _state(before), _state(after)
+        if was == is_now:
+            return
+        worker = self._worker_id
+        if after.stands_aside:
+            text = (
+                f"Another living process, which began before this one, has the id {worker}: this"
+                f" process gives up its leases and takes none until that one is gone. {_TODO}"
+            )
+            log.error("%s", text)
+            self._conditions.report(Reason.DOUBLED_ID, text)
+            self._renewer.stand_aside("another process with this worker id began before this one")
+        elif after.is_beside_unknown:
+            text = f"Another living process has the id {worker}: both take each other's leases. {_TODO}"
+            log.error("%s", text)
+            self._conditions.report(Reason.DOUBLED_ID, text)
+        elif after.lives:
+            log.warning(
+                "Another living process, which began after this one, has the id %s and is to give up"
+                " its leases. %s",
+                worker,
+                _TODO,
+            )
+        else:
+            log.warning("No other living process has the id %s any more", worker)
+        if before.stands_aside and not after.stands_aside:
+            self._renewer.go_on()
+        if not (after.stands_aside or after.is_beside_unknown):
+            self._conditions.clear(Reason.DOUBLED_ID)
+
+
+def _state(known: DoubledId) -> tuple[bool, bool, bool]:
+    return known.stands_aside, known.is_beside_unknown, known.lives

@@ -1,0 +1,384 @@
+"""The metrics of workers: what each tells the leader of a 3.x fleet, and how all of them are read.
+
+They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease.
+So the first item is written before anything is measured, and a worker that stops takes its item
+away: then nothing is given to it any more. What is measured is reported only where all others report
+theirs, see :mod:`mld.fleet.rules.worker_sightings`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mld.errors import AwsError, Denied, NotFound
+from mld.fleet.model.worker_life import failed_lives_in
+from mld.fleet.model.worker_metrics import (
+    FAILED_SAMPLE,
+    SINGLE_TABLE_MIGRATION,
+    WorkerMetrics,
+    metrics_in,
+)
+from mld.fleet.rules.assignment.fleet import REPORTS_MISSED
+from mld.fleet.rules.assignment.looks import LONGEST_PAUSE_S
+from mld.fleet.rules.worker_sightings import OtherFigures
+from mld.kernel.concurrency import Wakeup
+from mld.kernel.rules.backoff import backoff_s
+from mld.kernel.rules.clock_offset import wrong_by_s
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.attributes import rounded
+from mld.signals.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.config.fleet import FleetConfig
+    from mld.fleet.coordinator_state import CoordinatorStateStore
+    from mld.fleet.model.worker_life import FailedLife
+    from mld.fleet.own_process import OwnProcess
+    from mld.fleet.twin_watch import TwinWatch
+    from mld.kernel.ports import Clock, LoadSource, Runtime
+    from mld.leases.lease_scan import TableScan
+    from mld.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+#: Samples that are kept between two reports (WorkerMetricStatsManager, 3.5.1).
+MOST_SAMPLES = 300
+#: The range in which a worker may work, in percent; Java's, too, unless a program sets it.
+OPERATING_RANGE = 100
+#: Pauses between tries of a report that failed.
+RETRY_FIRST_S = 0.5
+RETRY_CAP_S = 5.0
+#: Pauses between tries to delete the item at the end.
+RETIRE_FIRST_S = 0.1
+RETIRE_CAP_S = 1.0
+#: At the end the item is deleted within this time, or expires.
+RETIRE_LIMIT_S = 6.0
+
+#: The second report comes so many failover times after the first: the looks of a leader that see
+#: both are one failover time apart at least.
+SECOND_SHARE = 1.5
+#: After a loss two reports are written, so far apart: a leader may notice the loss up to two of its
+#: looks later than this worker, and only a report after that shows it that this worker lives.
+AGAIN_S = 2 * LONGEST_PAUSE_S
+
+#: Java's short name of the CPU.
+CPU = "C"
+
+FindLoad: TypeAlias = "Callable[[], Awaitable[LoadSource | None]]"
+
+
+def _unknown() -> None:
+    return None
+
+
+class WorkerMetricsReader:
+    """The metrics of all workers, wherever they are kept."""
+
+    def __init__(self, items: CoordinatorStateStore, store: LeaseStore, clock: Clock) -> None:
+        self._items = items
+        self._store = store
+        self._clock = clock
+        # A wall clock that is set anew must not make what was noted before young or old.
+        self._epoch_s = clock.wall() - clock.monotonic()
+        self._unreadable: set[tuple[str, str]] = set()
+
+    def now_s(self) -> float:
+        """Epoch seconds at which the age of an item is judged, by a clock that nobody sets."""
+        now_s = self._clock.monotonic() + self._epoch_s
+        if self._clock.ahead_s() is None:
+            return now_s
+        return min(now_s, self._clock.corrected())
+
+    async def read(self, scan: TableScan) -> tuple[WorkerMetrics, ...]:
+        """The newest item of each worker, given what a scan of the lease table has just shown."""
+        stored, broken = await self._stored(scan)
+        for worker, why in sorted(set(broken) - self._unreadable):
+            text = "The metrics of worker %s can't be read, so it is given no leases: %s"
+            log.warning(text, worker, why)
+        self._unreadable = set(broken)
+        return tuple(stored.values())
+
+    async def read_recent(self, oldest_s: float) -> tuple[WorkerMetrics, ...]:
+        """The same for who needs it now and then.
+
+        Args:
+            oldest_s: a scan that was made for another purpose serves while it is not older.
+        """
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > oldest_s:
+            scan = await self._store.scan()
+        stored, _broken = await self._stored(scan)
+        return tuple(stored.values())
+
+    def in_scan(self, scan: TableScan) -> tuple[WorkerMetrics, ...] | None:
+        """The items of a scan alone; None where other tables have some."""
+        if not self._items.layout.is_single_table:
+            return None
+        return metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)[0]
+
+    def failed_in(self, scan: TableScan) -> tuple[FailedLife, ...]:
+        """The processes that left an item when they failed: it is in the lease table, if anywhere."""
+        return failed_lives_in(scan.foreign.values(), self._items.layout.leases.key_name)
+
+    async def forget(self, life: FailedLife) -> None:
+        """Remove the item of a process that failed."""
+        await self._items.forget_failed_life(life)
+
+    async def delete(self, metrics: WorkerMetrics) -> None:
+        """Remove an item that is out of date, unless it was written meanwhile."""
+        for place in self._items.layout.metrics_reads:
+            await self._items.delete_metrics(place, metrics)
+
+    async def _stored(
+        self, scan: TableScan
+    ) -> tuple[dict[str, WorkerMetrics], tuple[tuple[str, str], ...]]:
+        """Worker id -> its metrics, the newer of two items; and (worker id, why) of the unreadable."""
+        found, broken = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
+        stored = {one.worker_id: one for one in found}
+        if not self._items.layout.is_single_table:
+            legacy, broken_too = await self._items.legacy_metrics()
+            broken += broken_too
+            for one in legacy:
+                other = stored.get(one.worker_id)
+                if other is None or other.updated_at_s < one.updated_at_s:
+                    stored[one.worker_id] = one
+        return stored, broken
+
+
+class WorkerMetricsReporter:
+    """Measures and reports for as long as :meth:`run` runs.
+
+    Args:
+        config: section ``fleet``.
+        find_load: finds what measures this worker's load. Where there is nothing, the worker
+            is judged by what it reads.
+        others: the metrics of all workers; without them no figures are reported.
+        on_first: called when the first report is in the table: the worker can be given leases.
+        failover_s: of the fleet. A second report follows the first so soon that a leader that
+            lets newcomers wait for one failover time knows then that this one lives; None =
+            none does.
+        lapses: woken when this worker loses a lease or the lead because its time was up: it
+            lives, and says so at once.
+        find_most: how many leases this worker can renew in time; None = it isn't known.
+        process: this one; None = the items don't say which process wrote them.
+        twins: is informed of what each report replaces, and may have this process report nothing.
+    """
+
+    def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
+        self,
+        store: CoordinatorStateStore,
+        config: FleetConfig,
+        worker_id: str,
+        runtime: Runtime,
+        find_load: FindLoad | None = None,
+        others: WorkerMetricsReader | None = None,
+        conditions: Conditions | None = None,
+        on_first: Callable[[], None] | None = None,
+        *,
+        failover_s: float | None = None,
+        lapses: Wakeup | None = None,
+        find_most: Callable[[], int | None] = _unknown,
+        process: OwnProcess | None = None,
+        twins: TwinWatch | None = None,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._worker_id = worker_id
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._find_load = find_load if config.measures else None
+        self._samples: dict[str, list[float]] = {}
+        self._means: dict[str, tuple[float, ...]] = {}
+        self._place: str | None = None
+        self._reader = others
+        self._others = OtherFigures()
+        self._on_first = on_first
+        self._last: WorkerMetrics | None = None
+        self._why_not = ""
+        self._reporting: asyncio.Task[Any] | None = None
+        self._is_answered = asyncio.Event()
+        self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
+        self._lapses = lapses or Wakeup()
+        self._find_most = find_most
+        self._process = process
+        self._twins = twins
+        self._failing = FailingCondition(
+            Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock
+        )
+
+    async def run(self) -> None:
+        """Measure and report until cancelled; then take the item away.
+
+        Raises:
+            ConfigError: this worker's id is the key of another item in the lease table.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                if self._find_load is not None:
+                    group.create_task(self._take_samples(self._find_load))
+                group.create_task(self._report_for_ever())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            self._failing.forget()
+            await self._retire()
+
+    async def report_once(self) -> None:
+        """Write an item now; only look while another process with this worker id goes on.
+
+        Raises:
+            ConfigError: as :meth:`run`.
+            AwsError: it was not written.
+        """
+        if self._twins is not None and self._twins.stands_aside:
+            await self._twins.look()
+            if self._twins.stands_aside:
+                return
+        now_s = int(self._clock.service())
+        wrong_s = wrong_by_s(self._clock.ahead_s())
+        means = self._means if self._others.are_reported else {}
+        metrics = WorkerMetrics(
+            worker_id=self._worker_id,
+            updated_at_s=now_s,
+            samples=means,
+            limits=dict.fromkeys(means, (OPERATING_RANGE,)),
+            support=SINGLE_TABLE_MIGRATION,
+            support_at_s=now_s,
+            group=self._config.group,
+            place=self._place,
+            most=self._find_most(),
+            honors_pause=True,
+            clock_ahead_s=None if wrong_s is None else round(wrong_s),
+            instance=None if self._process is None else self._process.instance,
+        )
+        self._last = metrics
+        replaced = await self._store.report(metrics)
+        if self._process is not None:
+            await self._process.reported(replaced)
+        if self._twins is not None:
+            self._twins.reported(replaced)
+
+    async def _report_to_the_end(self) -> None:
+        self._reporting = asyncio.current_task()
+        self._is_answered.clear()
+        try:
+            await self.report_once()
+        finally:
+            self._is_answered.set()
+
+    async def _report_for_ever(self) -> None:
+        failures, early_s = 0, self._second_s
+        due_at = self._clock.monotonic() + self._config.report_s
+        while True:
+            try:
+                # Not cancelled with this loop: an item that is written after its deletion remains.
+                await asyncio.shield(self._report_to_the_end())
+            except AwsError as error:
+                table = self._store.layout.metrics.table
+                text = f"Could not write this worker's metrics into table {table}; without them "
+                self._failing.failed(f"{text}it gets no leases", error)
+                first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
+                pause_s = backoff_s(failures, self._rng, first_s=first_s, cap_s=cap_s)
+                failures += 1
+                await asyncio.sleep(pause_s)
+                continue
+            failures = 0
+            self._failing.resolved()
+            if self._on_first is not None:
+                self._on_first()
+                self._on_first = None
+            left_s = due_at - self._clock.monotonic()
+            is_due = early_s is None or early_s >= left_s
+            if await self._lapses.wait(left_s if is_due else early_s):
+                early_s = AGAIN_S
+                continue
+            early_s = None
+            if is_due:
+                due_at = self._clock.monotonic() + self._config.report_s
+                self._summarize()
+                await self._look_at_others()
+
+    async def _look_at_others(self) -> None:
+        """See whether one of them has no figures; a look that fails changes nothing."""
+        if self._reader is None or self._place is None:
+            return
+        try:
+            found = await self._reader.read_recent(self._config.report_s)
+        except AwsError as error:
+            log.debug("Could not read the metrics of the other workers: %s", error)
+            return
+        others = [one for one in found if one.worker_id != self._worker_id]
+        before, now = self._others, self._clock.monotonic()
+        expiry_s = REPORTS_MISSED * self._config.report_s
+        self._others = before.seen(others, now, self._reader.now_s(), expiry_s)
+        if self._others.without and not before.without:
+            text = (
+                "Worker %s reports no CPU, so this worker reports none either: a Java leader "
+                "compares only workers that report the same"
+            )
+            log.info(text, self._others.without[0])
+        elif self._others.are_reported and not before.are_reported:
+            log.info("All other workers report their CPU, so this worker reports its own")
+
+    def _summarize(self) -> None:
+        """Append the mean of each metric since the last report; -1 where nothing was measured."""
+        for name in sorted({*self._samples, *self._means}):
+            taken = self._samples.get(name)
+            mean = rounded(sum(taken) / len(taken)) if taken else FAILED_SAMPLE
+            self._means[name] = (*self._means.get(name, ()), mean)[-self._config.samples :]
+        self._samples = {}
+
+    async def _take_samples(self, find_load: FindLoad) -> None:
+        source = await find_load()
+        if source is None:
+            log.info("The CPU can't be measured here; this worker is judged by its throughput only")
+            return
+        log.info("This worker reports the CPU of: %s", source.name)
+        self._place = source.place
+        await asyncio.sleep(self._rng.random() * self._config.sample_s)
+        while True:
+            percent = await source.sample()
+            if percent is not None and 0 <= percent <= 100:
+                samples = self._samples.setdefault(CPU, [])
+                samples.append(percent)
+                del samples[:-MOST_SAMPLES]
+            await asyncio.sleep(self._config.sample_s)
+
+    async def _retire(self) -> None:
+        """Delete the item, if the table answers soon; a process that failed leaves another one."""
+        if self._last is None:
+            return
+        try:
+            # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
+            await asyncio.wait_for(self._delete(self._last), RETIRE_LIMIT_S)
+        except TimeoutError:
+            why = self._why_not or f"no answer within {RETIRE_LIMIT_S:g} s"
+            log.warning("Could not delete this worker's metrics; they will expire: %s", why)
+        finally:
+            self._last = None
+            if self._reporting is not None:
+                self._reporting.cancel()
+
+    async def _delete(self, last: WorkerMetrics) -> None:
+        """Until it is done: while the item is there, other workers give leases to this one."""
+        self._why_not = ""
+        if self._reporting is not None:
+            await self._is_answered.wait()
+        if self._process is not None:
+            await self._process.ended()
+        for attempt in itertools.count():
+            try:
+                await self._store.delete_metrics(self._store.layout.metrics, last)
+            except (Denied, NotFound) as error:
+                log.warning("Could not delete this worker's metrics; they will expire: %s", error)
+                return
+            except AwsError as error:
+                self._why_not = str(error)
+            else:
+                return
+            pause_s = backoff_s(attempt, self._rng, first_s=RETIRE_FIRST_S, cap_s=RETIRE_CAP_S)
+            await asyncio.sleep(pause_s)
