@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters.machine_limits import machine_limits
 from mld.aws.regions import find_region
 from mld.cli.doctor_facts import AwsExamination, try_child
 from mld.cli.loading import build
@@ -16,7 +15,10 @@ from mld.cli.machine import on_this_machine
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
 from mld.config.findings import Severity
-from mld.decide.doctor import (
+from mld.kernel.adapters.calls import CallPool
+from mld.kernel.model.masking import mask, printable
+from mld.ops.adapters.machine_limits import machine_limits
+from mld.ops.rules.doctor import (
     AwsFacts,
     Check,
     CheckSeverity,
@@ -29,9 +31,7 @@ from mld.decide.doctor import (
     judge_stream,
     judge_table,
 )
-from mld.decide.iam_policy import PolicyScope, Role, least_policy
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.model.masking import mask, printable
+from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy
 from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from mld.config.build import Built
     from mld.config.config import Config
-    from mld.decide.doctor import ChildTrial
+    from mld.ops.rules.doctor import ChildTrial
 
 _COLORS = {CheckSeverity.ERROR: "red", CheckSeverity.WARNING: "yellow"}
 _OF_FINDINGS = {Severity.ERROR: CheckSeverity.ERROR, Severity.WARNING: CheckSeverity.WARNING}

@@ -20,15 +20,6 @@ from mld.children.record_processor import RecordProcessor
 from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
-from mld.decide.doctor import (
-    Attempt,
-    AwsFacts,
-    ChildTrial,
-    EndpointFact,
-    Identity,
-    StreamFacts,
-    TableFacts,
-)
 from mld.errors import CredentialsMissing, MldError, NotFound
 from mld.fleet.fleet_reader import fleet_items
 from mld.fleet.model.state_history import ClientVersion
@@ -37,6 +28,15 @@ from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.model.lease_item import LEASE_KEY
 from mld.leases.model.table_layout import index_status, my_leases_query
+from mld.ops.rules.doctor import (
+    Attempt,
+    AwsFacts,
+    ChildTrial,
+    EndpointFact,
+    Identity,
+    StreamFacts,
+    TableFacts,
+)
 from mld.streams.rules.stream_identity import described_stream
 
 if TYPE_CHECKING:

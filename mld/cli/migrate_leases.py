@@ -23,19 +23,19 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
 from mld.config.stream import Stream, StreamArn
-from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.model.masking import mask, printable
 from mld.leases.model.lease_move import RowKind
-from mld.services.leases.lease_migration import LeaseMigration
+from mld.ops.lease_migration import LeaseMigration
+from mld.ops.rules.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.streams.rules.stream_identity import created_at_s, epoch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mld.config.config import Config
-    from mld.decide.leases.lease_migration import MigrationPlan, RowWrite
+    from mld.ops.rules.lease_migration import MigrationPlan, RowWrite
     from mld.signals.model.attributes import Item
 
 #: Progress is printed after so many writes.

@@ -103,8 +103,8 @@ def aws(monkeypatch):
 def migrate(tmp_path, monkeypatch, aws):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setattr("mld.services.leases.lease_migration.FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("mld.services.leases.lease_migration.LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr("mld.ops.lease_migration.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("mld.ops.lease_migration.LONGEST_PAUSE_S", 0.001)
     path = tmp_path / "app.properties"
     path.write_text(PROPERTIES)
 

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from mld.decide.doctor import (
+from mld.errors import (
+    CredentialsRefused,
+    Denied,
+    MldError,
+    NotFound,
+    ServiceError,
+    Throttled,
+    Unreachable,
+)
+from mld.ops.rules.doctor import (
     ERROR,
     FILES_OF_WORKER,
     OK,
@@ -27,15 +36,6 @@ from mld.decide.doctor import (
     judge_permissions,
     judge_stream,
     judge_table,
-)
-from mld.errors import (
-    CredentialsRefused,
-    Denied,
-    MldError,
-    NotFound,
-    ServiceError,
-    Throttled,
-    Unreachable,
 )
 
 NOT_FOUND = NotFound("X", "ResourceNotFoundException")

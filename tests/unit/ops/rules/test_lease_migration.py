@@ -3,13 +3,6 @@
 import pytest
 
 from mld.config.stream import Stream
-from mld.decide.leases.lease_migration import (
-    MigrationPhase,
-    identifiers_of,
-    moving_to,
-    plan_move,
-    signs_of_life,
-)
 from mld.errors import MalformedData
 from mld.leases.model.lease_item import MOVING, is_lease_item, lease_from_item
 from mld.leases.model.lease_move import (
@@ -19,6 +12,13 @@ from mld.leases.model.lease_move import (
     staged,
     unchanged_condition,
     valid,
+)
+from mld.ops.rules.lease_migration import (
+    MigrationPhase,
+    identifiers_of,
+    moving_to,
+    plan_move,
+    signs_of_life,
 )
 from tests.fakes.lease_rows import FULL, LEADER, METRICS, ORDERS, Rows, multi, single
 

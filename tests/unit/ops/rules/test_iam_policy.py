@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.aws import ports as aws
-from mld.decide.iam_policy import PolicyScope, Role, least_policy, policy_document
+from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
 from tests.unit.config.test_stream_list import many
 from tests.unit.model.config.test_config_build import ARN, config
 

@@ -7,8 +7,8 @@ import resource
 
 import pytest
 
-from mld.adapters import machine_limits as tested
-from mld.adapters.machine_limits import machine_limits
+from mld.ops.adapters import machine_limits as tested
+from mld.ops.adapters.machine_limits import machine_limits
 
 
 @pytest.fixture

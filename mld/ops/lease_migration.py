@@ -1,11 +1,10 @@
-"""Carries out a plan of :mod:`mld.decide.leases.lease_migration` on a lease table that nobody uses."""
+"""Carries out a plan of :mod:`mld.ops.rules.lease_migration` on a lease table that nobody uses."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.leases.lease_migration import signs_of_life
 from mld.errors import (
     AwsError,
     ConditionFailed,
@@ -18,13 +17,14 @@ from mld.kernel.pages import all_items
 from mld.kernel.rules.backoff import backoff_s
 from mld.leases.model.lease_item import LEASE_KEY
 from mld.leases.model.lease_move import comparable, unchanged_condition
+from mld.ops.rules.lease_migration import signs_of_life
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
     from mld.aws.ports import DynamoDb
-    from mld.decide.leases.lease_migration import RowWrite
+    from mld.ops.rules.lease_migration import RowWrite
     from mld.signals.model.attributes import Item
 
 #: Tries of one request; the pauses between them add up to about 40 s, enough for a throttled table.

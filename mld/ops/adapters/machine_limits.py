@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.children.adapters.child_process import DESCRIPTORS
-from mld.decide.doctor import MachineLimits
+from mld.ops.rules.doctor import MachineLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
