@@ -13,7 +13,7 @@ from mld.config.config import KEYS
 from mld.config.spark import keys
 from mld.fleet.rules import client_version, leader_lock, table_migration
 from mld.leases.rules import lease_life
-from mld.model.fleet.verdict import Verdict
+from mld.observe.model.verdict import Verdict
 from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario
 from mld.spark import errors

@@ -12,11 +12,11 @@ from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.config.config import RetrievalMode
 from mld.kernel.ports import Runtime
+from mld.observe.summary_log import SummaryLog
 from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.retrieval.polling_publisher import PollingPublisher
 from mld.retrieval.records_publisher import PublisherParts
 from mld.services.scheduler import Scheduler, SchedulerParts
-from mld.services.summary_log import SummaryLog
 from mld.services.worker_start import StartCalls
 from mld.shards.lease_cleanup import LeaseCleanup
 from mld.shards.shard_detector import ShardDetector
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from mld.app.ports import Ports, SchemaPorts
     from mld.config.config import Config
     from mld.config.stream import Stream
-    from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.model.sequence import InitialPosition
     from mld.leases.model.lease import HeldLease, Lease
+    from mld.observe.rules.readiness import WorkerSnapshot
     from mld.retrieval.records_publisher import PublisherFactory
     from mld.retrieval.schema_registry import SchemaRegistry
     from mld.signals.model.metric_values import FamilyValues

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld import __version__
-from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
-from mld.decide.readiness import (
+from mld.leases.rules.deleted_row import creating_command
+from mld.leases.rules.lease_report import left_free, told_free
+from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
+from mld.observe.rules.readiness import (
     TABLE_SILENT_INTERVALS,
     Readiness,
     WorkerSnapshot,
     readiness,
 )
-from mld.leases.rules.deleted_row import creating_command
-from mld.leases.rules.lease_report import left_free, told_free
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports
@@ -66,7 +66,7 @@ class Worker:
         )
 
     def readiness(self, max_age_s: float | None = None) -> Readiness:
-        """What ``/readyz`` answers; see :func:`mld.decide.readiness.readiness`.
+        """What ``/readyz`` answers; see :func:`mld.observe.rules.readiness.readiness`.
 
         Args:
             max_age_s: None = that of the file.

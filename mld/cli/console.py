@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mld.adapters.console.server import ConsoleServer, Published
 from mld.cli.arguments import DAY_S, Finite
 from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
 from mld.cli.fleet_documents import as_json, lease_as_json
 from mld.cli.loading import read_config
 from mld.cli.options import parse_address, takes_properties_file
-from mld.decide.fleet.explain import explain as explained
-from mld.decide.fleet.fleet_events import fleet_events
-from mld.decide.fleet.fleet_history import FleetHistory
-from mld.decide.fleet.lease_list import list_leases
 from mld.errors import MldError
 from mld.fleet.rules.fleet_workers import fleet_workers
+from mld.observe.adapters.console.server import ConsoleServer, Published
+from mld.observe.rules.explain import explain as explained
+from mld.observe.rules.fleet_events import fleet_events
+from mld.observe.rules.fleet_history import FleetHistory
+from mld.observe.rules.lease_list import list_leases
 
 if TYPE_CHECKING:
     from mld.config.config import Config
-    from mld.decide.fleet.fleet_events import FleetEvent
     from mld.fleet.fleet_reader import FleetReader
     from mld.fleet.rules.watching import ExplainRules
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Conclusion
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Conclusion
+    from mld.observe.rules.fleet_events import FleetEvent
 
 #: Of the documents; higher when something in them gets another meaning, or goes away.
 VERSION = 1

@@ -25,17 +25,17 @@ from mld.cli.lease_tables import COLORS
 from mld.cli.loading import read_config
 from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.tables import print_json
-from mld.decide.fleet.explain import Awaited, explain as explained, missing
 from mld.errors import ConfigError, ResourceMissing
 from mld.kernel.model.masking import printable
-from mld.model.fleet.verdict import Verdict, VerdictSeverity
+from mld.observe.model.verdict import Verdict, VerdictSeverity
+from mld.observe.rules.explain import Awaited, explain as explained, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mld.config.config import Config
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Conclusion, Explanation
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Conclusion, Explanation
 
 _WIDTH = 100
 _DIGITS = re.compile(r"[0-9]+")

@@ -12,14 +12,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from mld.adapters.worker_pages import WorkerPages
 from mld.aws import clients
 from mld.aws.credentials import AwsSessions, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.aws.kinesis import BotocoreKinesis
 from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
-from mld.decide.fleet.explain import explain as explained
 from mld.errors import NotFound, ResourceMissing
 from mld.fleet.fleet_reader import FleetReader
 from mld.fleet.rules.watching import STALLED_AFTER_S, ExplainRules
@@ -27,6 +25,8 @@ from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.masking import brief
 from mld.leases.lease_store import LeaseStore
+from mld.observe.adapters.worker_pages import WorkerPages
+from mld.observe.rules.explain import explain as explained
 from mld.shards.tip_reader import TipReader
 from mld.streams.rules.stream_identity import stream_to_read
 from mld.streams.stream_names import DiscoveredNames, StaticNames
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.config.credentials import CredentialChain
     from mld.config.stream import Stream
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Explanation
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Explanation
     from mld.streams.stream_names import StreamNames
 
 _THREADS = 8

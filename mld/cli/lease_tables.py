@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
-from mld.decide.fleet.lease_list import matches
 from mld.kernel.model.masking import printable
 from mld.leases.model.containment import skipped_behind
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.lease_report import group_leases, left_free, told_free
-from mld.model.fleet.verdict import VerdictSeverity
+from mld.observe.model.verdict import VerdictSeverity
+from mld.observe.rules.lease_list import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mld.decide.fleet.fleet_events import FleetEvent
-    from mld.decide.fleet.lease_list import ListedLease
     from mld.leases.model.lease_request import LeaseRequest
     from mld.leases.rules.lease_report import Grouping
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Explanation
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Explanation
+    from mld.observe.rules.fleet_events import FleetEvent
+    from mld.observe.rules.lease_list import ListedLease
 
 COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 

@@ -21,9 +21,9 @@ from mld.cli.steer_leases import delete, pause, release, resume
 from mld.cli.tables import print_json
 from mld.cli.watch_leases import watch
 from mld.cli.withdraw_leases import withdraw
-from mld.decide.fleet.lease_list import ListedLease, list_leases, relatives
 from mld.kernel.model.masking import printable
 from mld.leases.rules.lease_report import Grouping
+from mld.observe.rules.lease_list import ListedLease, list_leases, relatives
 
 
 @click.group("leases", cls=SuggestingGroup)

@@ -40,7 +40,6 @@ from mld.kernel.ports import CHILD_LOGGER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-    from mld.adapters.http_status import Query
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
     from mld.config.config import Config
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.config.stream_list import StreamList
     from mld.kernel.adapters.systemd import SystemdNotify
+    from mld.observe.adapters.http_status import Query
 
 #: So many names of tasks with one stack are shown.
 _NAMES = 8
@@ -235,7 +235,7 @@ def _max_age_s(query: Query) -> float | None:
     Raises:
         BadQuery: it is not a number of seconds, or given twice.
     """
-    from mld.adapters.http_status import BadQuery
+    from mld.observe.adapters.http_status import BadQuery
 
     values = query.get(_MAX_AGE)
     if values is None:
@@ -276,7 +276,7 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
     if options.http is None:
         yield
         return
-    from mld.adapters.http_status import HttpStatus
+    from mld.observe.adapters.http_status import HttpStatus
 
     def live(_query: Query) -> tuple[bool, dict[str, Any]]:
         return worker.watchdog.is_alive(), {"state": worker.scheduler.state}

@@ -21,20 +21,20 @@ from mld.cli.lease_tables import LeaseChoice, beside, heading, selects_leases, t
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
-from mld.decide.fleet.explain import explain as explained
-from mld.decide.fleet.fleet_events import fleet_events
-from mld.decide.fleet.lease_list import list_leases
 from mld.errors import AwsError
 from mld.kernel.model.masking import printable
+from mld.observe.rules.explain import explain as explained
+from mld.observe.rules.fleet_events import fleet_events
+from mld.observe.rules.lease_list import list_leases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from mld.config.config import Config
-    from mld.decide.fleet.fleet_events import FleetEvent
-    from mld.decide.fleet.lease_list import ListedLease
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Explanation
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Explanation
+    from mld.observe.rules.fleet_events import FleetEvent
+    from mld.observe.rules.lease_list import ListedLease
 
 #: Events that stay below the table.
 _SHOWN_EVENTS = 8

@@ -15,7 +15,7 @@ from mld.fleet.leader_lock import LockStore
 from mld.fleet.model.worker_life import failed_lives_in
 from mld.fleet.rules.table_migration import COMPLETE, INIT
 from mld.leases.model.lease_item import is_moving
-from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.signals.rules.remedies import failed_on_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock, IdSource
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.table_layout import Layout
-    from mld.model.fleet.worker_page import WorkerPage
+    from mld.observe.model.worker_page import WorkerPage
     from mld.shards.tip_reader import TipReader
     from mld.streams.stream_reader import StreamReader
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import Sentinel
-from mld.model.fleet.fleet_snapshot import TipSnapshot
+from mld.observe.model.fleet_snapshot import TipSnapshot
 from mld.retrieval.model.wire import first_arrival_s, read_batch
 from mld.retrieval.rules.polling import ReadPosition, iterator_start
 from mld.signals.rules.remedies import failed_reading

@@ -13,7 +13,7 @@ from mld.config.stream import Stream
 from mld.config.stream_list import may_be
 from mld.errors import MalformedData, MldError, NotFound
 from mld.kernel.concurrency import for_each
-from mld.model.fleet.fleet_snapshot import StreamSnapshot
+from mld.observe.model.fleet_snapshot import StreamSnapshot
 from mld.shards.shard_detector import ShardDetector
 from mld.signals.rules.remedies import failed_reading
 from mld.streams.rules.existence import missing_stream, recreated_stream

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import NotFound
-from mld.model.fleet.fleet_snapshot import FleetSnapshot
+from mld.observe.model.fleet_snapshot import FleetSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.console.server import ConsoleServer
 from mld.cli.console import ConsoleWatch
 from mld.fleet.rules.watching import ExplainRules
 from mld.local.embedded import EmbeddedAws
-from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
+from mld.observe.adapters.console.server import ConsoleServer
+from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.streams.model.shard import HashRange, Shard
 from tests import chromium
 from tests.fakes.lease_world import lease

@@ -18,7 +18,7 @@ from mld.leases.model.lease_request import LeaseRequest, SteerVerb
 from mld.leases.model.table_layout import Layout
 from mld.leases.rules.lineage import missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay, plan_step
-from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
+from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb

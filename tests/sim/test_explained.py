@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.config.stream import Stream
-from mld.decide.fleet.explain import explain
-from mld.decide.fleet.fleet_events import FleetEvent, FleetEventKind, fleet_events
 from mld.errors import MldError
 from mld.fleet.fleet_reader import FleetReader
 from mld.fleet.model.entities import FAILED_LIFE
@@ -21,8 +19,10 @@ from mld.fleet.rules.watching import ExplainRules
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
 from mld.leases.model.table_layout import Layout
-from mld.model.fleet.fleet_snapshot import FleetSnapshot
-from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.observe.model.fleet_snapshot import FleetSnapshot
+from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.observe.rules.explain import explain
+from mld.observe.rules.fleet_events import FleetEvent, FleetEventKind, fleet_events
 from mld.shards.tip_reader import TipReader
 from mld.streams.stream_reader import StreamReader
 from tests.fakes.clock import CountingIds
@@ -39,7 +39,7 @@ from tests.sim.stream import STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.fleet.verdict import Explanation
+    from mld.observe.model.verdict import Explanation
     from mld.streams.model.shard import Shard
 
 pytestmark = pytest.mark.sim

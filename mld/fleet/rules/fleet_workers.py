@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from mld.fleet.model.worker_metrics import FAILED_SAMPLE
 from mld.fleet.rules.client_version import ALIVE_S
-from mld.model.fleet.verdict import Verdict
+from mld.observe.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Conclusion, Explanation
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Conclusion, Explanation
 
 #: Short name of the CPU among the samples of a worker.
 _CPU = "C"

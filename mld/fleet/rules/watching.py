@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot, StreamSnapshot
+    from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
     from mld.streams.model.shard import HashRange, Shard
 
 #: Failover times that a window should span, so that gaps and trends are more than a moment's.

@@ -14,8 +14,8 @@ from mld.cli import dispatch
 from mld.cli.fleet_access import pause_with_progress, table_region
 from mld.cli.loading import read_config
 from mld.errors import NotFound
-from mld.model.fleet.fleet_snapshot import FleetSnapshot
-from mld.model.fleet.verdict import Verdict
+from mld.observe.model.fleet_snapshot import FleetSnapshot
+from mld.observe.model.verdict import Verdict
 from tests.fakes.lease_world import lease
 from tests.generated_docs import ROOT, verdicts
 from tests.sim.loop import run

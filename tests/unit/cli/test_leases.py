@@ -14,8 +14,8 @@ from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_item import lease_from_item
 from mld.leases.model.lease_request import LeaseRequest
-from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
-from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
+from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi
 from tests.fakes.lease_world import lease

@@ -24,7 +24,6 @@ from mld.cli import dispatch
 from mld.cli.options import check_protocol_package
 from mld.cli.run import run
 from mld.cli.run_options import RunOptions
-from mld.decide.readiness import WorkerSnapshot, readiness
 from mld.errors import (
     ChildFailed,
     ConfigError,
@@ -34,6 +33,7 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.kernel.adapters.system import SystemClock
+from mld.observe.rules.readiness import WorkerSnapshot, readiness
 from mld.services.scheduler import StopOutcome
 from tests.unit.services.consumer_world import Inline
 

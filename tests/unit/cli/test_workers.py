@@ -9,8 +9,8 @@ from mld.cli import dispatch
 from mld.fleet.model.entities import LockItem
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.model.fleet.fleet_snapshot import FleetItems
-from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.observe.model.fleet_snapshot import FleetItems
+from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import BEGINS_S, PROPERTIES, Looks
 from tests.fakes.lease_world import lease
 

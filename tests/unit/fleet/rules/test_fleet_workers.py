@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from mld.decide.fleet.explain import explain
 from mld.fleet.model.entities import LockItem
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.fleet_workers import WorkerState, fleet_workers
 from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import SHARD_END
-from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
+from mld.observe.rules.explain import explain
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

@@ -18,7 +18,7 @@ from mld.leases.rules.steering import (
     plan_step,
     plan_withdrawal,
 )
-from mld.model.fleet.fleet_snapshot import StreamSnapshot
+from mld.observe.model.fleet_snapshot import StreamSnapshot
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease

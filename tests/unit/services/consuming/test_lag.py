@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mld.config.config import ChildExceptionPolicy, ChildFailurePolicy
-from mld.decide.readiness import ShardHealth, health_of
 from mld.errors import ChildFailed, Throttled
+from mld.observe.rules.readiness import ShardHealth, health_of
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import World

@@ -8,7 +8,7 @@ from mld.fleet.model.entities import LockItem, lock_to_item
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.leases.model.table_layout import Layout
-from mld.model.fleet.fleet_snapshot import FleetItems
+from mld.observe.model.fleet_snapshot import FleetItems
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import (
     COORDINATOR,

@@ -9,9 +9,9 @@ import subprocess
 import pytest
 
 from mld.children.model.consumer_status import ConsumerStatus
-from mld.decide.metric_readings import WorkerFacts, observed
-from mld.decide.readiness import WorkerSnapshot
 from mld.kernel.adapters.system import SystemClock
+from mld.observe.rules.metric_readings import WorkerFacts, observed
+from mld.observe.rules.readiness import WorkerSnapshot
 from mld.signals.metric_store import MetricStore
 from mld.signals.model.metric_values import Distribution, FamilyValues
 from mld.signals.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS

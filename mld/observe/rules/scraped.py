@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.readiness import CHILD_SILENT_S, CRASH_LOOP_FAILURES, READING_FAILS_S
+from mld.observe.rules.readiness import CHILD_SILENT_S, CRASH_LOOP_FAILURES, READING_FAILS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 
 #: An exception of a processor is a warning for so long.
 EXCEPTION_SHOWN_S = 600.0

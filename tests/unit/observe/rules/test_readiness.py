@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mld.children.model.consumer_status import ConsumerStatus
-from mld.decide.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
+from mld.observe.rules.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
 from mld.signals.model.reasons import Condition, Reason
 
 DELETED = Condition(Reason.STREAM_DELETED, "stream orders was deleted")

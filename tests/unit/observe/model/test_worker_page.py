@@ -6,7 +6,7 @@ import pytest
 
 from mld.children.model.consumer_status import ConsumerStatus
 from mld.errors import MalformedData
-from mld.model.fleet.worker_page import ShardOnPage, read_page
+from mld.observe.model.worker_page import ShardOnPage, read_page
 
 URL = "http://[::1]:8080/leases"
 

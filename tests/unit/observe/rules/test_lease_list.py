@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 
-from mld.decide.fleet.explain import explain
-from mld.decide.fleet.lease_list import host_of, list_leases, matches, relatives
-from mld.decide.fleet.scraped import failures, owner_says, records_per_s
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
-from mld.model.fleet.verdict import Verdict, VerdictSeverity
-from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
+from mld.observe.model.verdict import Verdict, VerdictSeverity
+from mld.observe.model.worker_page import ShardOnPage, WorkerPage
+from mld.observe.rules.explain import explain
+from mld.observe.rules.lease_list import host_of, list_leases, matches, relatives
+from mld.observe.rules.scraped import failures, owner_says, records_per_s
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

@@ -6,13 +6,13 @@ import pytest
 
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.model.reading import LossNote, ReadNote
-from mld.model.fleet.fleet_snapshot import TipSnapshot
-from mld.model.fleet.verdict import Verdict
-from mld.model.fleet.worker_page import ShardOnPage, WorkerPage
+from mld.observe.model.fleet_snapshot import TipSnapshot
+from mld.observe.model.verdict import Verdict
+from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 from mld.signals.model.metrics import PassCause
 from mld.streams.model.shard import HashRange
 from tests.fakes.fleet_looks import snapshot as look
-from tests.unit.decide.fleet.test_explain import (
+from tests.unit.observe.rules.test_explain import (
     CRITICAL,
     INFO,
     KEY,

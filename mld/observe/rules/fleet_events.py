@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
 
 
 class FleetEventKind(StrEnum):

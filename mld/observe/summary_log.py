@@ -6,15 +6,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.summary import summary
+from mld.observe.rules.summary import summary
 from mld.signals.model.metrics import LOG_MESSAGES_DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.children.consuming.consumer_parts import Tally
-    from mld.decide.readiness import WorkerSnapshot
     from mld.kernel.ports import Clock
+    from mld.observe.rules.readiness import WorkerSnapshot
     from mld.signals.ports import Metrics
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
+from mld.observe.rules.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
 from mld.signals.model import metrics as catalogue
 from mld.signals.model.metric_values import FamilyValues, shard_labels
 from mld.signals.model.metrics import Over
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.children.model.consumer_status import ConsumerStatus
-    from mld.decide.readiness import WorkerSnapshot
+    from mld.observe.rules.readiness import WorkerSnapshot
     from mld.signals.model.metric_values import Labels
     from mld.signals.model.metrics import Family
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.fleet.rules.fleet_workers import throughput_kbps
-from mld.model.fleet.verdict import VerdictSeverity
+from mld.observe.model.verdict import VerdictSeverity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.fleet_snapshot import FleetSnapshot
-    from mld.model.fleet.verdict import Conclusion, Explanation
+    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.model.verdict import Conclusion, Explanation
     from mld.streams.model.shard import HashRange
 
 #: Of the fleet; half of them at least, once there were so many.

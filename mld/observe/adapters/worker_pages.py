@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mld.errors import MalformedData
-from mld.model.fleet.worker_page import WorkerPage, read_page
+from mld.observe.model.worker_page import WorkerPage, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mld.children.model.consumer_status import ConsumerStatus
-from mld.decide.metric_readings import WorkerFacts, observed, stream_and_shard
-from mld.decide.readiness import ShardHealth, WorkerSnapshot
+from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
+from mld.observe.rules.readiness import ShardHealth, WorkerSnapshot
 from mld.signals.model.metric_values import Distribution
 from mld.signals.model.metrics import BUCKETS, FAMILIES, METRICS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.decide.fleet.scraped import shard_on_page
-from mld.model.fleet.verdict import Verdict, VerdictSeverity
+from mld.observe.model.verdict import Verdict, VerdictSeverity
+from mld.observe.rules.scraped import shard_on_page
 from mld.retrieval.rules.loss import RISK, sentence
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RetentionFinding(NamedTuple):
-    """A verdict; the fields are those of :class:`~mld.model.fleet.verdict.Conclusion`."""
+    """A verdict; the fields are those of :class:`~mld.observe.model.verdict.Conclusion`."""
 
     verdict: Verdict
     severity: VerdictSeverity

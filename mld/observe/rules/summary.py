@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.children.rules.lifecycle import ConsumerState
-from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
 from mld.kernel.model.text import counted
+from mld.observe.rules.readiness import ShardHealth, batch_age_s, health_of, readiness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.children.model.consumer_status import ConsumerStatus
-    from mld.decide.readiness import WorkerSnapshot
+    from mld.observe.rules.readiness import WorkerSnapshot
 
 _WORDS = {
     ShardHealth.READ: "being read",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters import http_status
-from mld.adapters.http_status import BadQuery, HttpStatus, Query
 from mld.errors import ConfigError
+from mld.observe.adapters import http_status
+from mld.observe.adapters.http_status import BadQuery, HttpStatus, Query
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from mld.config.stream_list import STRATEGY_KEY
-from mld.decide.fleet.explain import Awaited, explain, missing
 from mld.fleet.model.entities import LockItem
 from mld.fleet.model.state_history import ClientVersion, TableStatus
 from mld.fleet.model.worker_life import FailedLife
@@ -16,9 +15,10 @@ from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_request import LeaseRequest
 from mld.leases.model.newcomer import NewcomerMark
-from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
-from mld.model.fleet.verdict import Verdict, VerdictSeverity
-from mld.model.fleet.worker_page import WorkerPage
+from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
+from mld.observe.model.verdict import Verdict, VerdictSeverity
+from mld.observe.model.worker_page import WorkerPage
+from mld.observe.rules.explain import Awaited, explain, missing
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mld.children.model.consumer_status import ConsumerStatus
-from mld.decide.readiness import WorkerSnapshot
-from mld.decide.summary import summary
 from mld.kernel.model.text import counted
+from mld.observe.rules.readiness import WorkerSnapshot
+from mld.observe.rules.summary import summary
 from mld.signals.model.reasons import Condition, Reason
 
 

@@ -12,8 +12,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.scraped import failures
-from mld.decide.fleet.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.fleet.rules.crash_loop import poisoned
@@ -23,13 +21,15 @@ from mld.kernel.model.sequence import LATEST
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
 from mld.leases.rules.steering import asked_facts
-from mld.model.fleet.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
+from mld.observe.model.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
+from mld.observe.rules.scraped import failures
+from mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.model.fleet.fleet_snapshot import FleetItems, FleetSnapshot
+    from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
 
 #: So many processes that failed are named.
 _NAMED = 3

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_metrics import WorkerMetrics
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.worker_page import WorkerPage
+    from mld.observe.model.worker_page import WorkerPage
     from mld.streams.model.shard import Shard
 
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.retention import losses, retention
-from mld.decide.fleet.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
 from mld.kernel.model.sequence import Sentinel
 from mld.leases.rules.lease_report import left_free, told_free
 from mld.leases.rules.pausing import paused_by
-from mld.model.fleet.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.observe.rules.retention import losses, retention
+from mld.observe.rules.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
 from mld.shards.rules.audit import signs_of_recreation
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mld.fleet.rules.watching import ExplainRules, Snapshots
     from mld.leases.model.lease import Lease
-    from mld.model.fleet.fleet_snapshot import TipSnapshot
+    from mld.observe.model.fleet_snapshot import TipSnapshot
 
 #: Part of what to do where workers are missing.
 EXITS = "if workers exit, the last line of their logs says why"

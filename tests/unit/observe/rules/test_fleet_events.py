@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.fleet.fleet_events import FleetEventKind as Kind, fleet_events, silent_workers
 from mld.fleet.model.entities import LockItem
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.model.fleet.fleet_snapshot import FleetItems, StreamSnapshot
+from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
+from mld.observe.rules.fleet_events import FleetEventKind as Kind, fleet_events, silent_workers
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
