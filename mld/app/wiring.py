@@ -7,7 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.app.leases import LeaseWiring
+from mld.app.scheduler import Scheduler, SchedulerParts
 from mld.app.worker import Worker
+from mld.app.worker_start import StartCalls
 from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.config.config import RetrievalMode
@@ -16,8 +18,6 @@ from mld.observe.summary_log import SummaryLog
 from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.retrieval.polling_publisher import PollingPublisher
 from mld.retrieval.records_publisher import PublisherParts
-from mld.services.scheduler import Scheduler, SchedulerParts
-from mld.services.worker_start import StartCalls
 from mld.shards.lease_cleanup import LeaseCleanup
 from mld.shards.shard_detector import ShardDetector
 from mld.shards.shard_end import ShardEnd

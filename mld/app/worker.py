@@ -18,10 +18,10 @@ from mld.observe.rules.readiness import (
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports
+    from mld.app.scheduler import Scheduler
     from mld.children.model.consumer_status import ConsumerStatus
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.scheduler import Scheduler
     from mld.signals.cloudwatch_metrics import CloudWatchMetrics
     from mld.signals.conditions import Conditions
     from mld.signals.metric_store import MetricPush, MetricStore

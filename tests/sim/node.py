@@ -48,7 +48,7 @@ from tests.sim.stream import STREAM
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.services.scheduler import StopOutcome
+    from mld.app.scheduler import StopOutcome
     from tests.sim.children import Manners
     from tests.sim.fleet import Fleet
     from tests.sim.plan import Plan

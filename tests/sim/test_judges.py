@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mld import app
+from mld.app import scheduler
 from mld.children.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.record_processor import RecordProcessor
@@ -25,7 +26,6 @@ from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.model.lease_writes import taking
 from mld.leases.rules.lineage import plan_lineage
-from mld.services import scheduler
 from mld.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim import steering

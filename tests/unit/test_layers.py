@@ -153,8 +153,8 @@ def test_no_more_imports_run_upward_between_rooms():
 
 
 def test_an_import_upward_is_seen():
-    planted = ("mld.leases.model.lease", "mld.services.scheduler")
-    edges = {planted, ("mld.services.scheduler", "mld.leases.model.lease")}
+    planted = ("mld.leases.model.lease", "mld.app.scheduler")
+    edges = {planted, ("mld.app.scheduler", "mld.leases.model.lease")}
     assert rooms.upward(edges) == [planted]
 
 

@@ -19,6 +19,7 @@ import pytest
 import mld.app
 import mld.cli.run
 import protocol
+from mld.app.scheduler import StopOutcome
 from mld.children.model.consumer_status import ConsumerStatus
 from mld.cli import dispatch
 from mld.cli.options import check_protocol_package
@@ -34,7 +35,6 @@ from mld.errors import (
 )
 from mld.kernel.adapters.system import SystemClock
 from mld.observe.rules.readiness import WorkerSnapshot, readiness
-from mld.services.scheduler import StopOutcome
 from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:

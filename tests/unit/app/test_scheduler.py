@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.app.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import (
     AwsConfig,
@@ -31,7 +32,6 @@ from mld.kernel.model.sequence import SHARD_END
 from mld.leases.lease_renewer import Releases
 from mld.leases.model.lease import HeldLease
 from mld.leases.model.lease_request import LeaseRequest
-from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from mld.streams.stream_context import SingleStream

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mld.app.worker_start import WorkerStart
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.fleet.rules.assignment.leaving import notice_s
 from mld.kernel.model.text import counted
 from mld.leases.rules.pausing import is_paused
 from mld.leases.rules.steering import due_request
-from mld.services.worker_start import WorkerStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mld.app.worker_start import THROTTLED_S, StartCalls
 from mld.config.config import (
     ShardConfig,
 )
@@ -22,7 +23,6 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.services.worker_start import THROTTLED_S, StartCalls
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from tests.fakes.clock import LoopClock
