@@ -33,7 +33,7 @@ from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
-from tests.unit.services.consumer_world import Inline
+from tests.unit.children.consumer_world import Inline
 
 if TYPE_CHECKING:
     from mld.config.config import Config

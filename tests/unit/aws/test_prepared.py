@@ -42,7 +42,7 @@ from mld.aws.prepared import (
     request_ids,
 )
 from mld.aws.whole_answers import BrokenAnswer, limit_answers
-from tests.unit.adapters.aws.sessions import quick_session
+from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from mld.aws.service_clock import SKEW_S, ServiceClock, service_clock_of
 from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
 from mld.errors import CredentialsRefused
 from mld.kernel.adapters.calls import CallPool
-from tests.unit.adapters.aws.sessions import quick_session
+from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from mld.aws.regions import find_region
 from mld.cli import dispatch
 from mld.cli.doctor_facts import endpoint_origin
-from tests.unit.model.config.test_config_build import BASE
+from tests.unit.config.test_config_build import BASE
 
 
 @pytest.fixture

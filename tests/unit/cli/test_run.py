@@ -35,7 +35,7 @@ from mld.errors import (
 )
 from mld.kernel.adapters.system import SystemClock
 from mld.observe.rules.readiness import WorkerSnapshot, readiness
-from tests.unit.services.consumer_world import Inline
+from tests.unit.children.consumer_world import Inline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -4,7 +4,7 @@ import pytest
 
 from mld.config.contain_config import ContainConfig
 from mld.config.findings import Severity
-from tests.unit.model.config.test_config_build import built, config, warnings
+from tests.unit.config.test_config_build import built, config, warnings
 
 
 def errors(result):

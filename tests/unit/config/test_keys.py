@@ -9,7 +9,7 @@ from mld.config.config import KEYS, SECTIONS, Config
 from mld.config.keys import Key, Kind, by_rule, keys_of, named, own_millis, readers_of
 from mld.config.settings import Setting, Settings
 from mld.config.spark.keys import SparkValues
-from tests.unit.model.config.test_config_build import config
+from tests.unit.config.test_config_build import config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

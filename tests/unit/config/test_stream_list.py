@@ -18,7 +18,7 @@ from mld.config.stream_list import (
 from mld.config.streams import named_in
 from mld.errors import ConfigError
 from mld.kernel.model.sequence import InitialPosition, Sentinel
-from tests.unit.model.config.test_config_build import built, config, errors, warnings
+from tests.unit.config.test_config_build import built, config, errors, warnings
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/clicks"

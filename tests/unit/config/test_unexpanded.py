@@ -3,7 +3,7 @@
 import pytest
 
 from mld.config.findings import Severity
-from tests.unit.model.config.test_config_build import built
+from tests.unit.config.test_config_build import built
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/${S}"
 NO_VARIABLES = "stays as it is: a properties file has no variables, in Java neither"

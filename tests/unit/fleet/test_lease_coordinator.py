@@ -26,7 +26,7 @@ from mld.streams.existence_watch import GIVE_UP_S, WANTED_S
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import Inline
+from tests.unit.children.consumer_world import Inline
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from mld.retrieval.records_publisher import PublisherParts
 from mld.retrieval.rules.fan_out import MOST_EVENTS
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
-from tests.unit.services.retrieval.publishing import (
+from tests.unit.retrieval.publishing import (
     CHILD,
     EPOCH,
     Publishing,

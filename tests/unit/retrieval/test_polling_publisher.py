@@ -32,7 +32,7 @@ from mld.retrieval.records_publisher import PublisherParts
 from mld.signals.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
-from tests.unit.services.retrieval.publishing import (
+from tests.unit.retrieval.publishing import (
     CHILD,
     EPOCH,
     Publishing,

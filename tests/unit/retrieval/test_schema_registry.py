@@ -27,7 +27,7 @@ from mld.retrieval.schema_registry import ABSENT_S, CALL_S, SchemaRegistry
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.schema_frames import ORDER, ORDER_ID, FakeFiles, FakeGlue
 from tests.fakes.shard_world import simulated
-from tests.unit.services.consumer_world import Inline, RecordedMetrics
+from tests.unit.children.consumer_world import Inline, RecordedMetrics
 
 ONE = {ORDER_ID: 1}
 

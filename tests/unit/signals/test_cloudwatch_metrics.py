@@ -25,7 +25,7 @@ from mld.signals.model.metrics import (
 from tests.fakes.clock import LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import World
+from tests.unit.children.consumer_world import World
 
 DATA = Path(__file__).parents[2] / "data" / "cloudwatch.jsonl"
 

@@ -7,7 +7,7 @@ import asyncio
 from mld.signals.model.metrics import LOOP_LATENESS
 from mld.signals.watchdog import LoopWatchdog
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import RecordedMetrics
+from tests.unit.children.consumer_world import RecordedMetrics
 
 
 class Clock:

@@ -15,7 +15,7 @@ from mld.streams.former_streams import FormerStreams
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics
 from tests.fakes.shard_world import simulated
-from tests.unit.services.streams.streams_world import ACCOUNT, StreamsWorld
+from tests.unit.streams.streams_world import ACCOUNT, StreamsWorld
 
 AUTO = {"formerStreamsLeasesDeletionStrategy": "AUTO_DETECTION"}
 PROVIDED = {"formerStreamsLeasesDeletionStrategy": "PROVIDED_LIST"}

@@ -11,7 +11,7 @@ from mld.signals.ports import AllMetrics
 from mld.streams.stream_context import StreamContext, StreamRegistry, metrics_of
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import ShardWorld, simulated
-from tests.unit.services.consumer_world import RecordedMetrics
+from tests.unit.children.consumer_world import RecordedMetrics
 
 MULTI = Stream(name="orders", account="123456789012", epoch=1700000000)
 

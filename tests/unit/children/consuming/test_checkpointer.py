@@ -21,7 +21,7 @@ from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceN
 from mld.leases.model.lease import HeldLease, Lease
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import RecordedMetrics
+from tests.unit.children.consumer_world import RecordedMetrics
 
 THROTTLED = Throttled("UpdateItem", "ProvisionedThroughputExceededException")
 

@@ -17,7 +17,7 @@ from mld.leases.model.containment import NO_FAILURE
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate
-from tests.unit.services.consumer_world import FIRST, World
+from tests.unit.children.consumer_world import FIRST, World
 
 
 class Letters:

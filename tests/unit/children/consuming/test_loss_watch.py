@@ -12,7 +12,7 @@ from mld.local.kinesis.shard import next_sequence
 from mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import FIRST, World
+from tests.unit.children.consumer_world import FIRST, World
 
 HOUR_S = 3600.0
 

@@ -31,7 +31,7 @@ from mld.streams.model.shard import HashRange
 from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate
-from tests.unit.services.consumer_world import FIRST, STREAM, World
+from tests.unit.children.consumer_world import FIRST, STREAM, World
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "kpl.json").read_text())
 DAMAGED = base64.b64decode(

@@ -6,8 +6,8 @@ import pytest
 
 from mld.aws import ports as aws
 from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
+from tests.unit.config.test_config_build import ARN, config
 from tests.unit.config.test_stream_list import many
-from tests.unit.model.config.test_config_build import ARN, config
 
 ACCOUNT = "123456789012"
 SCOPE = PolicyScope(region="eu-central-1", account=ACCOUNT)

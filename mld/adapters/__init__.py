@@ -1,1 +1,0 @@
-"""The real world behind the ports."""

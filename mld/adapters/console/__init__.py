@@ -1,1 +1,0 @@
-"""The console: a page for people, and what it shows as JSON."""

@@ -1,1 +1,0 @@
-"""Pure decisions: (state, now, rng) -> what to do."""

@@ -1,1 +1,0 @@
-"""A shard's child: its life, its environment, its checkpoints."""

@@ -1,1 +1,0 @@
-"""Who leads a fleet, who lives in it, and who gets which lease."""

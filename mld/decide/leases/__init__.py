@@ -1,1 +1,0 @@
-"""Which leases a worker takes and keeps."""

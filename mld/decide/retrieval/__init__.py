@@ -1,1 +1,0 @@
-"""How records are fetched, and what becomes of them until they are delivered."""

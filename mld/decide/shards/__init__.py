@@ -1,1 +1,0 @@
-"""Which leases the shards of a stream need."""

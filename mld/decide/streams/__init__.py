@@ -1,1 +1,0 @@
-"""Which streams a worker reads."""

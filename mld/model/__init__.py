@@ -1,1 +1,0 @@
-"""Frozen data and the grammars that parse it."""

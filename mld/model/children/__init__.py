@@ -1,1 +1,0 @@
-"""Children: how they are started, and what they do now."""

@@ -1,1 +1,0 @@
-"""What a .properties file says."""

@@ -1,1 +1,0 @@
-"""Items of a 3.x fleet beside its leases."""

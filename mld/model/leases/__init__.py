@@ -1,1 +1,0 @@
-"""Leases and their rows."""

@@ -1,1 +1,0 @@
-"""Records, from the bytes of an answer on."""

@@ -1,1 +1,0 @@
-"""What the properties spark.* say."""

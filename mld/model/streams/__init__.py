@@ -1,1 +1,0 @@
-"""Streams and their shards."""

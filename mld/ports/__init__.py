@@ -1,1 +1,0 @@
-"""What the services need of the world, as typing.Protocols."""

@@ -1,1 +1,0 @@
-"""The asyncio services: snapshot, decide, effect."""

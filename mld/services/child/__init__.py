@@ -1,1 +1,0 @@
-"""One child process: messages, time-outs, output, exit."""

@@ -1,1 +1,0 @@
-"""Being one of a fleet: who leads, how leases are distributed, what workers report in the table."""

@@ -1,1 +1,0 @@
-"""Holding leases: the table, heartbeats, taking, and who leads."""

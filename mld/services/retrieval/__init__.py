@@ -1,1 +1,0 @@
-"""Getting a shard's records, and the memory that they may take."""
