@@ -3,7 +3,7 @@
 The daemon and ``validate`` ask the same. The region is asked for by ``validate`` only: the daemon
 meets it at once when it makes its clients.
 
-The rules for Spark are in :mod:`mld.model`, and the child checks the same. Environment and Python are
+The rules for Spark are in :mod:`mld.config`, and the child checks the same. Environment and Python are
 checked only for ``kcl-mld-spark`` itself: a program of the user's own may set variables, or start
 another Python.
 """

@@ -3,7 +3,7 @@
 It discovers what it is given, obeys hand-offs, writes its metrics, has the leader lock of the lock
 client and assigns while it leads: from a scan each ``2 F``, by the number of leases, evening out
 with each third run. A second formulation of ``leases.md`` sections 3.3 and 5, which shares nothing
-with ``mld.decide``. In the single-table layout of 3.5, or with the two further tables of 3.0 to 3.4;
+with ``mld.fleet.rules``. In the single-table layout of 3.5, or with the two further tables of 3.0 to 3.4;
 it can join a fleet of 2.x and flip it. In a fleet that was rolled back, or has not flipped yet, it
 takes leases as those of 2.x do, and is elected as they are.
 """

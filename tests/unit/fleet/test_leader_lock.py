@@ -165,7 +165,7 @@ async def test_a_stopped_leader_does_not_wait_long_for_a_table_that_does_not_ans
     await asyncio.sleep(1)
     it.world.fault("slow", "DeleteItem", seconds=60.0)
     began = it.world.clock.monotonic()
-    with caplog.at_level("WARNING", "mld.services.fleet"):
+    with caplog.at_level("WARNING", "mld.fleet"):
         await it.stop("a")
     assert it.world.clock.monotonic() - began < RELEASE_LIMIT_S + 0.5
     assert f"it will expire: no answer within {RELEASE_LIMIT_S:g} s" in caplog.text
@@ -338,7 +338,7 @@ async def test_a_lock_that_cannot_be_read_is_left_alone(it, caplog):
 async def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(it, caplog):
     """It was told once, and then no lease found a new owner in silence."""
 
-    caplog.set_level("INFO", "mld.services")
+    caplog.set_level("INFO", "mld.fleet")
     conditions = Conditions()
     it.world.put_item({"leaseKey": {"S": "Leader"}, "ownerName": {"S": "java"}})
     it.start("a", it.lock("a", conditions=conditions))

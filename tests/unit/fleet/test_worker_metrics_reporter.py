@@ -175,7 +175,7 @@ def test_beside_a_worker_without_figures_none_are_told_and_it_says_why(caplog):
         told = [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]]
         assert told == ["7"] * 10  # it went on to measure
 
-    with caplog.at_level("INFO", "mld.services.fleet"):
+    with caplog.at_level("INFO", "mld.fleet"):
         running(test, Measuring(7.0))
     said = [line for line in caplog.messages if "CPU" in line]
     assert said[1].startswith("Worker java reports no CPU, so this worker reports none either")
@@ -262,7 +262,7 @@ def test_an_item_that_cannot_be_taken_away_grows_old(caplog):
         world.fault("slow", "DeleteItem", seconds=60)
         began = world.clock.monotonic()
         task.cancel()
-        with caplog.at_level("WARNING", "mld.services.fleet"):
+        with caplog.at_level("WARNING", "mld.fleet"):
             await asyncio.gather(task, return_exceptions=True)
         assert world.clock.monotonic() - began < RETIRE_LIMIT_S + 1
         assert "they will expire: no answer within" in caplog.text

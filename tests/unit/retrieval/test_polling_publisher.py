@@ -386,7 +386,7 @@ def test_iterators_that_never_serve_are_an_error_that_is_told_now_and_then(error
     async def test(world):
         caplog.clear()
         world.kinesis.answers += [error("GetRecords", "x") for _ in range(30)]
-        with caplog.at_level("INFO", "mld.services.retrieval"):
+        with caplog.at_level("INFO", "mld.retrieval"):
             await asyncio.sleep(60)
         levels = [one.levelname for one in caplog.records if "iterator" in one.getMessage()]
         assert levels[:6] == ["INFO"] * 5 + ["ERROR"]

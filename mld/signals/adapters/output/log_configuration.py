@@ -36,11 +36,11 @@ _LEVELS = {
 #: Prefixes of Java loggers and ours that say the same, the longest first.
 _LOGGERS = (
     ("software.amazon.kinesis.multilang", "mld"),
-    ("software.amazon.kinesis.leases", "mld.services"),
-    ("software.amazon.kinesis.coordinator", "mld.services"),
-    ("software.amazon.kinesis.lifecycle", "mld.services"),
-    ("software.amazon.kinesis.retrieval", "mld.services"),
-    ("software.amazon.kinesis.metrics", "mld.services"),
+    ("software.amazon.kinesis.leases", "mld.leases"),
+    ("software.amazon.kinesis.coordinator", "mld.fleet"),
+    ("software.amazon.kinesis.lifecycle", "mld.children"),
+    ("software.amazon.kinesis.retrieval", "mld.retrieval"),
+    ("software.amazon.kinesis.metrics", "mld.signals"),
     ("software.amazon.kinesis", "mld"),
     ("com.amazonaws.services.kinesis", "mld"),
     ("software.amazon.awssdk", "botocore"),

@@ -13,7 +13,7 @@ from mld.kernel.adapters import allocator
 
 def run(code: str, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", f"from mld.adapters import allocator\n{code}"],
+        [sys.executable, "-c", f"from mld.kernel.adapters import allocator\n{code}"],
         capture_output=True,
         check=True,
         timeout=30,

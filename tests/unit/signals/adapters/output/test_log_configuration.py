@@ -13,7 +13,7 @@ LOGBACK = """<configuration scan="true">
   <logger name="software.amazon.kinesis" level="debug"/>
   <logger name="software.amazon.awssdk.http"><level value="ERROR"/></logger>
   <logger name="io.netty" level="OFF"/>
-  <logger name="mld.adapters" level="TRACE"/>
+  <logger name="mld.aws" level="TRACE"/>
   <logger name="com.example" level="DEBUG"/>
   <logger name="org.apache.http"/>
   <logger name="software.amazon.kinesis.multilang" level="INHERITED"/>
@@ -35,7 +35,7 @@ def test_levels_of_a_logback_file_are_taken(tmp_path):
         ("mld", "DEBUG"),
         ("botocore", "ERROR"),
         ("urllib3", "CRITICAL"),
-        ("mld.adapters", "DEBUG"),
+        ("mld.aws", "DEBUG"),
     )
     assert found.python is None
 
