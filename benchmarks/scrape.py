@@ -10,10 +10,10 @@ import time
 from mld.children.adapters.child_process import resident_bytes
 from mld.children.model.consumer_status import ConsumerStatus
 from mld.kernel.adapters.system import SystemClock
+from mld.observe.adapters.prometheus import exposition
+from mld.observe.metric_store import MetricStore
 from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.observe.rules.readiness import WorkerSnapshot
-from mld.signals.adapters.prometheus import exposition
-from mld.signals.metric_store import MetricStore
 from mld.signals.model.metrics import METRICS
 
 ROUNDS = 20

@@ -23,8 +23,8 @@ ORDER = (
     "retrieval",
     "children",
     "fleet",
-    "ops",
     "observe",
+    "ops",
     "app",
 )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.app.former_streams import FormerStreams
+from mld.app.stream_tracker import StreamTracker
 from mld.config.streams import named_in
-from mld.streams.former_streams import FormerStreams
 from mld.streams.stream_context import TrackerParts
 from mld.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
-from mld.streams.stream_tracker import StreamTracker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

@@ -137,7 +137,7 @@ class _Opened:
         if not config.metrics.otlp:
             return None
         try:
-            from mld.signals.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
+            from mld.observe.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
         except ImportError as error:
             why = f"needs the OpenTelemetry SDK ({error}): pip install 'kcl-mld[otel]'"
             raise ConfigError(why, key="otlpMetrics") from error

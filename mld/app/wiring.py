@@ -14,6 +14,8 @@ from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.config.config import RetrievalMode
 from mld.kernel.ports import Runtime
+from mld.observe.cloudwatch_metrics import CloudWatchMetrics
+from mld.observe.metric_store import MetricPush, MetricStore
 from mld.observe.summary_log import SummaryLog
 from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
 from mld.retrieval.polling_publisher import PollingPublisher
@@ -25,9 +27,7 @@ from mld.shards.shard_syncer import ShardSyncer
 from mld.shards.stream_existence import StreamExistence, StreamSource
 from mld.shards.stream_sync import rows_of
 from mld.signals.clock_watch import ClockWatch
-from mld.signals.cloudwatch_metrics import CloudWatchMetrics
 from mld.signals.conditions import Conditions
-from mld.signals.metric_store import MetricPush, MetricStore
 from mld.signals.ports import AllMetrics, Metrics
 from mld.signals.watchdog import LoopWatchdog
 from mld.streams.stream_context import (

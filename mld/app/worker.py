@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mld.children.model.consumer_status import ConsumerStatus
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
-    from mld.signals.cloudwatch_metrics import CloudWatchMetrics
+    from mld.observe.cloudwatch_metrics import CloudWatchMetrics
+    from mld.observe.metric_store import MetricPush, MetricStore
     from mld.signals.conditions import Conditions
-    from mld.signals.metric_store import MetricPush, MetricStore
     from mld.signals.model.metric_values import FamilyValues
     from mld.signals.watchdog import LoopWatchdog
     from mld.streams.stream_context import WorkerStreams

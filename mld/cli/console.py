@@ -17,20 +17,20 @@ from mld.cli.fleet_documents import as_json, lease_as_json
 from mld.cli.loading import read_config
 from mld.cli.options import parse_address, takes_properties_file
 from mld.errors import MldError
-from mld.fleet.rules.fleet_workers import fleet_workers
 from mld.observe.adapters.console.server import ConsoleServer, Published
 from mld.observe.rules.explain import explain as explained
 from mld.observe.rules.fleet_events import fleet_events
 from mld.observe.rules.fleet_history import FleetHistory
+from mld.observe.rules.fleet_workers import fleet_workers
 from mld.observe.rules.lease_list import list_leases
 
 if TYPE_CHECKING:
     from mld.config.config import Config
-    from mld.fleet.fleet_reader import FleetReader
-    from mld.fleet.rules.watching import ExplainRules
+    from mld.observe.fleet_reader import FleetReader
     from mld.observe.model.fleet_snapshot import FleetSnapshot
     from mld.observe.model.verdict import Conclusion
     from mld.observe.rules.fleet_events import FleetEvent
+    from mld.observe.rules.watching import ExplainRules
 
 #: Of the documents; higher when something in them gets another meaning, or goes away.
 VERSION = 1

@@ -21,13 +21,13 @@ from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
 from mld.errors import CredentialsMissing, MldError, NotFound
-from mld.fleet.fleet_reader import fleet_items
 from mld.fleet.model.state_history import ClientVersion
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.model.lease_item import LEASE_KEY
 from mld.leases.model.table_layout import index_status, my_leases_query
+from mld.observe.fleet_reader import fleet_items
 from mld.ops.rules.doctor import (
     Attempt,
     AwsFacts,

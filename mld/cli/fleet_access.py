@@ -19,18 +19,18 @@ from mld.aws.kinesis import BotocoreKinesis
 from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
 from mld.errors import NotFound, ResourceMissing
-from mld.fleet.fleet_reader import FleetReader
-from mld.fleet.rules.watching import STALLED_AFTER_S, ExplainRules
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.masking import brief
 from mld.leases.lease_store import LeaseStore
 from mld.observe.adapters.worker_pages import WorkerPages
+from mld.observe.fleet_reader import FleetReader
 from mld.observe.rules.explain import explain as explained
-from mld.shards.tip_reader import TipReader
+from mld.observe.rules.watching import STALLED_AFTER_S, ExplainRules
+from mld.observe.stream_reader import StreamReader
+from mld.observe.tip_reader import TipReader
 from mld.streams.rules.stream_identity import stream_to_read
 from mld.streams.stream_names import DiscoveredNames, StaticNames
-from mld.streams.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mld.config.config import Config
+    from mld.leases.model.attributes import Item
     from mld.ops.rules.lease_migration import MigrationPlan, RowWrite
-    from mld.signals.model.attributes import Item
 
 #: Progress is printed after so many writes.
 _REPORT_EVERY = 500

@@ -17,14 +17,14 @@ from mld.cli.options import takes_file_and_names
 from mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
 from mld.config.child_command import spark_command
 from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
-from mld.fleet.rules.watching import Snapshots
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.lineage import missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay, plan_step
+from mld.observe.rules.watching import Snapshots
+from mld.observe.tip_reader import TipReader
+from mld.ops.rules.lineage import missing_rows, plan_lineage
 from mld.retrieval.position_search import FoundPosition, PositionSearch
-from mld.shards.tip_reader import TipReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

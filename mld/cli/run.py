@@ -253,7 +253,7 @@ def _max_age_s(query: Query) -> float | None:
 def _metrics_page(worker: Worker) -> Callable[[], Awaitable[tuple[int, str, bytes]]]:
     """What makes ``/metrics``; without prometheus_client it says what to install."""
     try:
-        from mld.signals.adapters.prometheus import MetricsPage
+        from mld.observe.adapters.prometheus import MetricsPage
     except ImportError:
         text = "/metrics needs prometheus_client: pip install 'kcl-mld[prometheus]'"
         log.info("%s", text)

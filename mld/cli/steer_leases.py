@@ -21,14 +21,14 @@ from mld.cli.loading import read_config
 from mld.cli.options import takes_execute, takes_file_and_names
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.errors import ConfigError, MldError, MoveRefused
-from mld.fleet.rules.watching import Snapshots
 from mld.kernel.adapters.system import RandomIds
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.masking import printable
 from mld.kernel.model.text import counted
-from mld.leases.lease_steering import SHIELD_S, LeaseSteering
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb
 from mld.leases.rules.steering import SteerWay, plan_step
+from mld.observe.rules.watching import Snapshots
+from mld.ops.lease_steering import SHIELD_S, LeaseSteering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

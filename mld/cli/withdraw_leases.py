@@ -16,9 +16,9 @@ from mld.cli.steer_leases import (
     chosen_leases,
     execute_steps,
 )
-from mld.fleet.rules.watching import Snapshots
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.steering import plan_withdrawal
+from mld.observe.rules.watching import Snapshots
 
 
 @click.command("withdraw")

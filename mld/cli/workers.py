@@ -14,16 +14,16 @@ from mld.cli.lease_tables import COLORS, beside, heading, number, seconds
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.fleet.rules.fleet_workers import fleet_workers
 from mld.observe.model.verdict import VerdictSeverity
+from mld.observe.rules.fleet_workers import fleet_workers
 from mld.observe.rules.lease_list import host_of
 from mld.observe.rules.scraped import page_of, records_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.fleet.rules.fleet_workers import WorkerState
     from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.rules.fleet_workers import WorkerState
 
 _LIVES = {True: "alive", False: "silent", None: "unknown"}
 

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_life import FailedLife
     from mld.fleet.model.worker_metrics import WorkerMetrics
     from mld.kernel.ports import IdSource
+    from mld.leases.model.attributes import Item
     from mld.leases.model.table_layout import Layout, Place
-    from mld.signals.model.attributes import Item
 
 log = logging.getLogger(__name__)
 

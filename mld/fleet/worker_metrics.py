@@ -27,8 +27,8 @@ from mld.fleet.rules.worker_sightings import OtherFigures
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.rules.backoff import backoff_s
 from mld.kernel.rules.clock_offset import wrong_by_s
+from mld.leases.model.attributes import rounded
 from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.attributes import rounded
 from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mld.aws.ports import DynamoDb
+    from mld.leases.model.attributes import Item
     from mld.ops.rules.lease_migration import RowWrite
-    from mld.signals.model.attributes import Item
 
 #: Tries of one request; the pauses between them add up to about 40 s, enough for a throttled table.
 TRIES = 12

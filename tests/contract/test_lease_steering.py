@@ -14,12 +14,12 @@ from mld.config.config import LeaseConfig
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.lease_steering import LeaseSteering
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.lease_request import LeaseRequest
 from mld.leases.rules.steering import SteerStep, SteerWay
+from mld.ops.lease_steering import LeaseSteering
 from tests.contract.targets import client_for
 from tests.fakes.lease_world import lease
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.cli.console import ConsoleWatch
-from mld.fleet.rules.watching import ExplainRules
 from mld.local.embedded import EmbeddedAws
 from mld.observe.adapters.console.server import ConsoleServer
 from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
+from mld.observe.rules.watching import ExplainRules
 from mld.streams.model.shard import HashRange, Shard
 from tests import chromium
 from tests.fakes.lease_world import lease

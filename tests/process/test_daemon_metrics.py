@@ -10,6 +10,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.signals.adapters.test_otlp import Collector
 
 from tests.process.daemon import (
     PATIENCE_S,
@@ -20,7 +21,6 @@ from tests.process.daemon import (
     wait_until,
 )
 from tests.process.test_daemon_watched import free_address, get
-from tests.unit.signals.adapters.test_otlp import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, MalformedData
-from mld.fleet.fleet_reader import fleet_items
-from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.lease_steering import LeaseSteering
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb
 from mld.leases.model.table_layout import Layout
-from mld.leases.rules.lineage import missing_rows, plan_lineage
 from mld.leases.rules.steering import SteerWay, plan_step
+from mld.observe.fleet_reader import fleet_items
 from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
+from mld.observe.rules.watching import Snapshots
+from mld.ops.lease_steering import LeaseSteering
+from mld.ops.rules.lineage import missing_rows, plan_lineage
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb

@@ -13,18 +13,18 @@ import pytest
 
 from mld.config.stream import Stream
 from mld.errors import MldError
-from mld.fleet.fleet_reader import FleetReader
 from mld.fleet.model.entities import FAILED_LIFE
-from mld.fleet.rules.watching import ExplainRules
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
 from mld.leases.model.table_layout import Layout
+from mld.observe.fleet_reader import FleetReader
 from mld.observe.model.fleet_snapshot import FleetSnapshot
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.observe.rules.explain import explain
 from mld.observe.rules.fleet_events import FleetEvent, FleetEventKind, fleet_events
-from mld.shards.tip_reader import TipReader
-from mld.streams.stream_reader import StreamReader
+from mld.observe.rules.watching import ExplainRules
+from mld.observe.stream_reader import StreamReader
+from mld.observe.tip_reader import TipReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis

@@ -21,11 +21,11 @@ from mld.fleet.rules.leader_lock import LockMove
 from mld.fleet.rules.worker_sightings import WorkerSightings
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases import lease_store
-from mld.leases.lease_steering import LeaseSteering
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.model.lease_writes import taking
-from mld.leases.rules.lineage import plan_lineage
+from mld.ops.lease_steering import LeaseSteering
+from mld.ops.rules.lineage import plan_lineage
 from mld.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim import steering

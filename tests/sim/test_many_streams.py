@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from mld import app
+from mld.app.stream_tracker import StreamTracker
 from mld.shards import stream_sync
 from mld.streams.rules import stream_identity
 from mld.streams.stream_context import ContextLoops
 from mld.streams.stream_names import DiscoveredNames
-from mld.streams.stream_tracker import StreamTracker
 from tests.sim.fleet import judge
 from tests.sim.plan import STREAM_EVENTS, Plan, draw
 

@@ -59,7 +59,7 @@ def test_the_layers_hold(copy):
 #: Module, import that is planted in it, who must not import what.
 VIOLATIONS = [
     ("mld.leases.rules.taking", "asyncio", "mld.leases.rules", "asyncio"),
-    ("mld.leases.rules.lineage", "mld.kernel.concurrency", "mld.leases.rules", "asyncio"),
+    ("mld.leases.rules.renewal", "mld.kernel.concurrency", "mld.leases.rules", "asyncio"),
     ("mld.leases.lease_scan", "mld.fleet.fleet_state", "mld.leases", "mld.fleet"),
     ("mld.aws.clients", "mld.app", "mld.aws", "mld.app"),
     ("mld.config.spark.settings", "mld.spark.config", "mld.config", "mld.spark"),
@@ -177,7 +177,7 @@ def test_a_part_that_imports_what_lies_above_is_seen(importer, imported):
 # --- the rooms by domain
 
 #: Imports that run upward between rooms. It falls, and never rises.
-UPWARD = 35
+UPWARD = 18
 
 
 def test_no_more_imports_run_upward_between_rooms():

@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
-from mld.signals.model.attributes import required, text_of
+from mld.leases.model.attributes import required, text_of
 
 if TYPE_CHECKING:
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 OWNER_NAME = "ownerName"
 RECORD_VERSION = "recordVersionNumber"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from mld.errors import MalformedData
 from mld.fleet.model.entities import ENTITY_TYPE, MIGRATION_KEY, TABLE_MIGRATION_KEY, Entity
-from mld.signals.model.attributes import integer, integer_of, required, text_of, value_of
+from mld.leases.model.attributes import integer, integer_of, required, text_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 #: Attribute of the state.
 TABLE_STATUS = "tm"

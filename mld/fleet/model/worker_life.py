@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
 from mld.fleet.model.entities import ENTITY_TYPE, FAILED_LIFE, Entity
-from mld.signals.model.attributes import integer, text_of, value_of
+from mld.leases.model.attributes import integer, text_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 #: Entry of ``properties`` of a worker's metrics.
 INSTANCE = "kclMldInstance"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import MalformedData
 from mld.fleet.model.entities import ENTITY_TYPE, FAILED_LIFE, Entity, entity_of
 from mld.fleet.model.worker_life import INSTANCE, instance_of
-from mld.signals.model.attributes import decimal, integer, integer_of, required, text_of, value_of
+from mld.leases.model.attributes import decimal, integer, integer_of, required, text_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.fleet.model.worker_life import Instance
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 #: ``sup`` of a worker that keeps its items where the table migration to 3.5 says.
 SINGLE_TABLE_MIGRATION = 1

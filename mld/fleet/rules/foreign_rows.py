@@ -23,7 +23,7 @@ from mld.leases.model.lease_item import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 #: So many rows are named in a sentence.
 _NAMED = 5

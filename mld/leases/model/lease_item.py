@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import MalformedData
 from mld.fleet.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.kernel.model.sequence import ExtendedSequenceNumber
+from mld.leases.model.attributes import (
+    decimal,
+    decimal_of,
+    integer,
+    integer_of,
+    required,
+    text_of,
+    texts_of,
+)
 from mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_request import (
@@ -25,19 +34,10 @@ from mld.leases.model.lease_request import (
 )
 from mld.leases.model.newcomer import NEWCOMER, newcomer_mark_of
 from mld.leases.model.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
-from mld.signals.model.attributes import (
-    decimal,
-    decimal_of,
-    integer,
-    integer_of,
-    required,
-    text_of,
-    texts_of,
-)
 from mld.streams.model.shard import HashRange
 
 if TYPE_CHECKING:
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"

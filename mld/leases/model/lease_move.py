@@ -23,7 +23,7 @@ from mld.leases.model.lease_item import LEASE_KEY, MOVING, STREAM_MARK, item_key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from mld.leases.model.attributes import decimal, integer, rounded
 from mld.leases.model.containment import FAILURE, SKIP, skipped_behind
 from mld.leases.model.lease_item import (
     LEASE_KEY,
@@ -23,7 +24,6 @@ from mld.leases.model.lease_item import (
 from mld.leases.model.lease_request import HOLDER, REQUEST
 from mld.leases.model.newcomer import NEWCOMER
 from mld.leases.model.reading import COARSE_S, LOSS, READ_UNTIL
-from mld.signals.model.attributes import decimal, integer, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

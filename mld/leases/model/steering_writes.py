@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mld.leases.model.attributes import integer
 from mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP
 from mld.leases.model.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
 from mld.leases.model.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
 from mld.leases.model.lease_writes import PENDING, LeaseWrite, own_write, renewal
-from mld.signals.model.attributes import integer
 
 if TYPE_CHECKING:
     from mld.leases.model.lease import Lease

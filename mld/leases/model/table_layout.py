@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 #: Its name; items without ``leaseOwner`` are not in it.
 LEASE_OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"

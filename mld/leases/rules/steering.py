@@ -20,10 +20,10 @@ from mld.streams.rules.existence import ShardExistence, shard_existence
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.fleet.rules.watching import Snapshots
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_request import LeaseRequest
+    from mld.observe.rules.watching import Snapshots
 
 
 class SteerWay(StrEnum):

@@ -16,7 +16,6 @@ from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.fleet.rules.crash_loop import poisoned
 from mld.fleet.rules.table_migration import COMPLETE
-from mld.fleet.rules.watching import ExplainRules, Snapshots
 from mld.kernel.model.sequence import LATEST
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
@@ -24,6 +23,7 @@ from mld.leases.rules.steering import asked_facts
 from mld.observe.model.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 from mld.observe.rules.scraped import failures
 from mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity
+from mld.observe.rules.watching import ExplainRules, Snapshots
 from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:

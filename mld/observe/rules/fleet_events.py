@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mld.fleet.rules.client_version import ALIVE_S
-from mld.fleet.rules.watching import Snapshots
+from mld.observe.rules.watching import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

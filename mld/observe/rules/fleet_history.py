@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.fleet.rules.fleet_workers import throughput_kbps
 from mld.observe.model.verdict import VerdictSeverity
+from mld.observe.rules.fleet_workers import throughput_kbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

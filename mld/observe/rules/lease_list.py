@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from mld.config.stream import Stream
 from mld.errors import MalformedData
-from mld.fleet.rules.watching import Snapshots
 from mld.leases.rules.lease_life import state_of
 from mld.observe.rules.scraped import page_of, records_per_s, shard_on_page
+from mld.observe.rules.watching import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

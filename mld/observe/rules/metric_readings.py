@@ -1,6 +1,6 @@
 """Metrics as they are at one moment: what Prometheus and OTLP are shown.
 
-What services counted is collected by :class:`mld.signals.metric_store.MetricStore`; what the state
+What services counted is collected by :class:`mld.observe.metric_store.MetricStore`; what the state
 of the worker says is read by :func:`observed`.
 """
 

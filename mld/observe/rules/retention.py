@@ -12,8 +12,8 @@ from mld.streams.rules.existence import ShardExistence, shard_existence
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.fleet.rules.watching import Snapshots
     from mld.leases.model.lease import Lease
+    from mld.observe.rules.watching import Snapshots
 
 
 class RetentionFinding(NamedTuple):

@@ -22,9 +22,9 @@ from mld.streams.rules.existence import ShardExistence, shard_existence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.fleet.rules.watching import ExplainRules, Snapshots
     from mld.leases.model.lease import Lease
     from mld.observe.model.fleet_snapshot import TipSnapshot
+    from mld.observe.rules.watching import ExplainRules, Snapshots
 
 #: Part of what to do where workers are missing.
 EXITS = "if workers exit, the last line of their logs says why"

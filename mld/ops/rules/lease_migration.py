@@ -33,7 +33,7 @@ from mld.leases.model.lease_move import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.signals.model.attributes import Item
+    from mld.leases.model.attributes import Item
 
 
 class MigrationPhase(StrEnum):

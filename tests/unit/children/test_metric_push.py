@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mld.signals.metric_store import MetricPush
+from mld.observe.metric_store import MetricPush
 from mld.signals.ports import MetricSender
 from tests.sim.loop import run
 

@@ -10,11 +10,11 @@ from msgspec import structs
 from mld.cli import dispatch
 from mld.cli.console import EVENTS, VERSION, ConsoleWatch
 from mld.cli.fleet_documents import as_json
-from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 from mld.observe.rules.explain import explain
+from mld.observe.rules.watching import ExplainRules
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.lease_world import lease
 

@@ -670,7 +670,7 @@ def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
         "mld.fleet.lease_assigner",
         "mld.retrieval.fan_out_publisher",
         "mld.retrieval.schema_registry",
-        "mld.streams.stream_tracker",
+        "mld.app.stream_tracker",
     )
     program = f"import sys, mld.cli.run, mld.app; print([m for m in {others} if m in sys.modules])"
     done = subprocess.run(

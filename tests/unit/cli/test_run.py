@@ -611,7 +611,7 @@ def test_metrics_without_their_library_say_what_to_install(
     if is_installed:
         pytest.importorskip("prometheus_client")
     else:
-        monkeypatch.setitem(sys.modules, "mld.signals.adapters.prometheus", None)
+        monkeypatch.setitem(sys.modules, "mld.observe.adapters.prometheus", None)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

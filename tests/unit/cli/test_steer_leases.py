@@ -9,10 +9,10 @@ from mld.cli.lease_copies import LeaseCopy
 from mld.cli.loading import read_config
 from mld.cli.steer_leases import _FACTS, LeaseSteerer, chosen_leases
 from mld.errors import ConfigError, MoveRefused
-from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.steering import SteerStep, SteerWay
+from mld.observe.rules.watching import Snapshots
 from tests.fakes.fleet_looks import PROPERTIES, snapshot
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease

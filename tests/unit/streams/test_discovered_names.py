@@ -16,7 +16,7 @@ from mld.streams.stream_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
-from tests.unit.streams.streams_world import StreamsWorld
+from tests.unit.app.streams_world import StreamsWorld
 
 TAGGED = StreamSelection(tags=(("read", "yes"),))
 

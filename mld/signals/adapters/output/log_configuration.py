@@ -40,7 +40,7 @@ _LOGGERS = (
     ("software.amazon.kinesis.coordinator", "mld.fleet"),
     ("software.amazon.kinesis.lifecycle", "mld.children"),
     ("software.amazon.kinesis.retrieval", "mld.retrieval"),
-    ("software.amazon.kinesis.metrics", "mld.signals"),
+    ("software.amazon.kinesis.metrics", "mld.observe"),
     ("software.amazon.kinesis", "mld"),
     ("com.amazonaws.services.kinesis", "mld"),
     ("software.amazon.awssdk", "botocore"),

@@ -29,8 +29,8 @@ from mld.fleet.model.worker_metrics import (
     metrics_in,
     metrics_to_item,
 )
+from mld.leases.model.attributes import decimal, decimal_of, rounded, text_of
 from mld.leases.model.table_layout import Layout, Place, index_creation, index_status
-from mld.signals.model.attributes import decimal, decimal_of, rounded, text_of
 
 METRICS = WorkerMetrics(
     "w1", 1795252393, {"C": (12.5, -1.0, 0.333333)}, {"C": (100,)}, 1, 1795252390

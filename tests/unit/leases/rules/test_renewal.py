@@ -3,6 +3,7 @@
 import pytest
 
 from mld.config.config import LeaseConfig
+from mld.leases.model.attributes import decimal
 from mld.leases.model.lease_writes import releasing, renewal
 from mld.leases.rules.renewal import (
     RowVerdict,
@@ -20,7 +21,6 @@ from mld.leases.rules.renewal import (
     renewal_order,
     throughput_after,
 )
-from mld.signals.model.attributes import decimal
 from tests.fakes.lease_world import lease
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from mld.fleet.rules.watching import Snapshots
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb
@@ -19,6 +18,7 @@ from mld.leases.rules.steering import (
     plan_withdrawal,
 )
 from mld.observe.model.fleet_snapshot import StreamSnapshot
+from mld.observe.rules.watching import Snapshots
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease

@@ -10,7 +10,6 @@ from mld.fleet.model.entities import LockItem
 from mld.fleet.model.state_history import ClientVersion, TableStatus
 from mld.fleet.model.worker_life import FailedLife
 from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_request import LeaseRequest
@@ -19,6 +18,7 @@ from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnap
 from mld.observe.model.verdict import Verdict, VerdictSeverity
 from mld.observe.model.worker_page import WorkerPage
 from mld.observe.rules.explain import Awaited, explain, missing
+from mld.observe.rules.watching import ExplainRules
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease

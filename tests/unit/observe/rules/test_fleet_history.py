@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
 from mld.observe.rules.explain import explain
 from mld.observe.rules.fleet_history import CHANGES, FORMER_SHARDS, POINTS, SAMPLES, FleetHistory
+from mld.observe.rules.watching import ExplainRules
 from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.lease_world import lease
 

@@ -21,7 +21,7 @@ CODE = {path: path.read_text("utf-8") for path in (ROOT / "mld").rglob("*.py") i
 def test_no_metric_is_made_outside_of_the_catalogue():
     makes = re.compile(r"(?<!\w)(?:Metric|Family|CallMetrics)\(")
     # Libraries have types of the same name.
-    sinks = {ROOT / "mld/signals/adapters/prometheus.py", ROOT / "mld/signals/adapters/otlp.py"}
+    sinks = {ROOT / "mld/observe/adapters/prometheus.py", ROOT / "mld/observe/adapters/otlp.py"}
     assert {path for path, text in CODE.items() if makes.search(text)} == sinks
     assert not any(
         "import Metric" in CODE[path].partition("mld.signals.model.metrics")[2] for path in sinks

@@ -13,7 +13,7 @@ import pytest
 from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.config.config import MetricsConfig
 from mld.errors import Denied, Unreachable
-from mld.signals.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
+from mld.observe.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
 from mld.signals.model.metrics import (
     CHILD_RESTARTED,
     CURRENT_LEASES,

@@ -9,8 +9,8 @@ from mld.config.stream import Stream
 from mld.config.stream_list import ListedStream, StreamList
 from mld.errors import Denied, Throttled
 from mld.local.kinesis import KinesisModel
+from mld.observe.stream_reader import GOOD_S, StreamReader
 from mld.streams.stream_names import StaticNames
-from mld.streams.stream_reader import GOOD_S, StreamReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.config import config_with
 from tests.fakes.fake_kinesis import FakeKinesis

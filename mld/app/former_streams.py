@@ -28,11 +28,11 @@ from mld.streams.rules.stream_list import LOOK_S, Pending, SeenStreams, judge_fo
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mld.app.stream_tracker import StreamTracker
     from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
     from mld.signals.ports import Metrics
     from mld.streams.stream_context import TrackerParts
-    from mld.streams.stream_tracker import StreamTracker
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from mld.kernel.model.sequence import (
     ExtendedSequenceNumber,
 )
 from mld.local.kinesis import KinesisModel
-from mld.shards.tip_reader import EVERY_S, THROTTLED_S, TipReader
+from mld.observe.tip_reader import EVERY_S, THROTTLED_S, TipReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import lease

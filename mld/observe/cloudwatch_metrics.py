@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from mld.errors import MldError
 from mld.kernel.concurrency import Wakeup
+from mld.observe.rules.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 from mld.signals.model.metrics import SHARD, STREAM, WORKER, Level, Unit
 from mld.signals.ports import Metrics
-from mld.signals.rules.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 
 if TYPE_CHECKING:
     from mld.aws.ports import CloudWatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.signals.metric_store import KEPT_S, MetricStore
+from mld.observe.metric_store import KEPT_S, MetricStore
 from mld.signals.model.metrics import (
     CHILD_RESTARTED,
     CURRENT_LEASES,

@@ -21,7 +21,7 @@ from mld.local.kinesis.faults import KinesisFault
 from mld.signals.model.reasons import Reason
 from mld.streams import stream_names
 from tests.fakes.shard_world import simulated
-from tests.unit.streams.streams_world import (
+from tests.unit.app.streams_world import (
     ACCOUNT,
     FIRST,
     StreamsWorld,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from mld.fleet.model.entities import LockItem
 from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.fleet_workers import WorkerState, fleet_workers
-from mld.fleet.rules.watching import ExplainRules
 from mld.kernel.model.sequence import SHARD_END
 from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.observe.rules.explain import explain
+from mld.observe.rules.fleet_workers import WorkerState, fleet_workers
+from mld.observe.rules.watching import ExplainRules
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

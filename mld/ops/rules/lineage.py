@@ -25,9 +25,9 @@ from mld.shards.rules.shardsync import lease_of_shard
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
-    from mld.fleet.rules.watching import Snapshots
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
+    from mld.observe.rules.watching import Snapshots
 
 #: Writes of one transaction.
 MOST_ROWS = 100

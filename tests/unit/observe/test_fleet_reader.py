@@ -7,13 +7,13 @@ import random
 import pytest
 
 from mld.errors import Denied, NotFound
-from mld.fleet.fleet_reader import FleetReader
 from mld.fleet.model.entities import LockItem, lock_to_item
 from mld.fleet.model.state_history import ClientVersion, TableStatus
 from mld.leases.model.lease_move import staged
 from mld.leases.model.table_layout import Layout
-from mld.shards.tip_reader import TipReader
-from mld.streams.stream_reader import StreamReader
+from mld.observe.fleet_reader import FleetReader
+from mld.observe.stream_reader import StreamReader
+from mld.observe.tip_reader import TipReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import legacy, migration, status
 from tests.fakes.lease_rows import single

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.table_layout import Layout
     from mld.observe.model.worker_page import WorkerPage
-    from mld.shards.tip_reader import TipReader
-    from mld.streams.stream_reader import StreamReader
+    from mld.observe.stream_reader import StreamReader
+    from mld.observe.tip_reader import TipReader
 
 
 async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> FleetItems:

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from mld.app.former_streams import FormerStreams
 from mld.config.properties import parse
 from mld.config.stream import Stream
 from mld.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
 from mld.errors import Denied, Throttled, UnknownOutcome
-from mld.streams.former_streams import FormerStreams
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics
 from tests.fakes.shard_world import simulated
-from tests.unit.streams.streams_world import ACCOUNT, StreamsWorld
+from tests.unit.app.streams_world import ACCOUNT, StreamsWorld
 
 AUTO = {"formerStreamsLeasesDeletionStrategy": "AUTO_DETECTION"}
 PROVIDED = {"formerStreamsLeasesDeletionStrategy": "PROVIDED_LIST"}

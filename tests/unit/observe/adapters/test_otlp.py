@@ -15,7 +15,7 @@ from mld.kernel.adapters.system import SystemClock
 from mld.signals.model.metric_values import Distribution, FamilyValues
 from mld.signals.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
 
-otlp = pytest.importorskip("mld.signals.adapters.otlp")
+otlp = pytest.importorskip("mld.observe.adapters.otlp")
 messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
 
 CONFIG = replace(
