@@ -9,6 +9,7 @@ from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
 from mld.fleet.fleet_state import FleetState, FleetWatch
 from mld.fleet.leader_elector import LeaderElector
 from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from mld.fleet.model.table_layout import Layout
 from mld.fleet.rules.client_version import Mode
 from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import LeaseRenewer
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
         WorkerMetricsReader,
         WorkerMetricsReporter,
     )
-    from mld.kernel.ports import Runtime
     from mld.leases.lease_scan import TableScan
     from mld.leases.model.lease import Lease
     from mld.signals.conditions import Conditions
+    from mld.signals.runtime import Runtime
 
 
 class LeaseWiring:
@@ -79,7 +80,7 @@ class LeaseWiring:
         self._renewer.has_left = self._has_left
         self._taking = self._failing("taking")
         self._elector = LeaderElector(self._store, worker, clock, is_read)
-        layout = config.fleet.layout(config.application_name, leases.table_name)
+        layout = Layout.of(config)
         self._items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
         self._state = FleetState(self._items, config.fleet, worker, clock, rng)
         strategies = {Mode.TAKES: self._taker, Mode.ASSIGNED: self._discoverer}

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.aws.ports import CloudWatch, DynamoDb, Glue, Kinesis
-    from mld.children.ports import ChildLauncher, DecoderFactory, DefinitionFiles, LetterStore
+    from mld.children.ports import ChildLauncher, LetterStore
     from mld.config.properties import Entry
     from mld.fleet.worker_metrics import FindLoad
     from mld.kernel.ports import Clock, IdSource, Offload
+    from mld.retrieval.ports import DecoderFactory, DefinitionFiles
     from mld.signals.ports import MetricSender
 
 

@@ -13,7 +13,6 @@ from mld.app.worker_start import StartCalls
 from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.config.config import RetrievalMode
-from mld.kernel.ports import Runtime
 from mld.observe.cloudwatch_metrics import CloudWatchMetrics
 from mld.observe.metric_store import MetricPush, MetricStore
 from mld.observe.summary_log import SummaryLog
@@ -29,6 +28,7 @@ from mld.shards.stream_sync import rows_of
 from mld.signals.clock_watch import ClockWatch
 from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics, Metrics
+from mld.signals.runtime import Runtime
 from mld.signals.watchdog import LoopWatchdog
 from mld.streams.stream_context import (
     SingleStream,

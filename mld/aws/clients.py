@@ -23,6 +23,7 @@ from mld.aws.errors import (
     service_error,
     was_not_sent,
 )
+from mld.aws.ports import SUBSCRIPTION_SILENCE_S
 from mld.aws.prepared import PreparedOperation
 from mld.aws.service_clock import service_clock_of
 from mld.aws.whole_answers import (
@@ -35,7 +36,6 @@ from mld.aws.whole_answers import (
     limit_answers,
 )
 from mld.kernel.model.masking import printable
-from mld.retrieval.rules.fan_out import SILENCE_S
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -241,7 +241,7 @@ def kinesis_settings(config: Config) -> ClientSettings:
 def subscription_settings(config: Config) -> ClientSettings:
     """Settings of the Kinesis client that subscribes: silence on a connection may last longer."""
     kept = SUBSCRIPTIONS_KEPT
-    return replace(kinesis_settings(config), threads=kept, read_timeout_s=SILENCE_S)
+    return replace(kinesis_settings(config), threads=kept, read_timeout_s=SUBSCRIPTION_SILENCE_S)
 
 
 def dynamodb_settings(config: Config) -> ClientSettings:

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+#: A subscription without any event for so long is given up: the service sends empty ones, too.
+SUBSCRIPTION_SILENCE_S = 60.0
+
 
 class DynamoDb(Protocol):
     """Operations on tables and items."""

@@ -21,9 +21,9 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from mld.children.model.consumer_status import CHILD_SILENT_S
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut
 from mld.kernel.model.masking import printable
-from mld.observe.rules.readiness import CHILD_SILENT_S
 from protocol import (
     NEED_DATA,
     Action,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mld.children.rules.child_record import ChildRecord, StderrTail, Traces, read_record
 from mld.config.config import ChildLogFormat
 from mld.kernel.model.masking import mask, printable
-from mld.kernel.ports import CHILD_LOGGER
+from mld.signals.log_facts import CHILD_LOGGER
 from protocol import Action
 
 if TYPE_CHECKING:

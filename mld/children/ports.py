@@ -1,4 +1,4 @@
-"""What the consumers of shards need: children, a place for dead letters, and for schemas."""
+"""What the consumers of shards need: children, and a place for dead letters."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from mld.retrieval.model.schema import Decode, SchemaVersion
 
 
 class Child(Protocol):
@@ -80,34 +78,5 @@ class LetterStore(Protocol):
 
         Raises:
             LetterRefused: it is not known to be kept.
-        """
-        ...
-
-
-class DefinitionFiles(Protocol):
-    """Where children find definitions."""
-
-    @property
-    def folder(self) -> str:
-        """Absolute path; each definition is a file there whose name is the version id."""
-        ...
-
-    async def put(self, version: SchemaVersion) -> None:
-        """Write one, whole from the moment it is there.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        ...
-
-
-class DecoderFactory(Protocol):
-    """Makes what turns payloads into JSON text."""
-
-    def __call__(self, version: SchemaVersion) -> Decode | None:
-        """Read a definition; None = payloads of this format are passed on as they are.
-
-        Raises:
-            Undecodable: the definition cannot be used.
         """
         ...

@@ -22,11 +22,12 @@ from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
 from mld.errors import CredentialsMissing, MldError, NotFound
 from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.model.table_layout import Layout
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.model.lease_item import LEASE_KEY
-from mld.leases.model.table_layout import index_status, my_leases_query
+from mld.leases.model.owner_index import index_status, my_leases_query
 from mld.observe.fleet_reader import fleet_items
 from mld.ops.rules.doctor import (
     Attempt,
@@ -231,7 +232,7 @@ class AwsExamination:
 
     async def _table(self, dynamodb: BotocoreDynamoDb) -> TableFacts:
         config, name = self._config, self._config.leases.table_name
-        layout = config.fleet.layout(config.application_name, name)
+        layout = Layout.of(config)
         answer, error = await self._try(
             "dynamodb:DescribeTable", f"table {name}", dynamodb.describe_table, TableName=name
         )

@@ -19,6 +19,7 @@ from mld.aws.kinesis import BotocoreKinesis
 from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
 from mld.errors import NotFound, ResourceMissing
+from mld.fleet.model.table_layout import Layout
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.masking import brief
@@ -214,7 +215,7 @@ def open_fleet(
         kinesis, clock = access.kinesis, access.clock
         reader = FleetReader(
             access.dynamodb,
-            config.fleet.layout(config.application_name, config.leases.table_name),
+            Layout.of(config),
             access.store,
             access.streams,
             TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s) if tips else None,

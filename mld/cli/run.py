@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.children.adapters.pipes import enlarge_pipe
 from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
-from mld.kernel.ports import CHILD_LOGGER
+from mld.signals.log_facts import CHILD_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence

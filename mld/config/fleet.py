@@ -23,7 +23,6 @@ from mld.config.keys import (
     text,
 )
 from mld.config.values import parse_duration
-from mld.leases.model.table_layout import Layout
 
 #: Share of the failover time after which others may take the leader lock, unless the file says
 #: otherwise. Followers look as often as a leader sends heartbeats, so a dead leader is replaced
@@ -111,12 +110,6 @@ class FleetConfig:
     group: str | None = text("workerGroup",
         "which workers this one belongs to: leases are spread over groups, too; the part of"
         " workerId before the first - when absent", own=True)
-
-    def layout(self, application_name: str, lease_table: str) -> Layout:
-        """The tables by name, as if all were in one."""
-        return Layout.named(
-            application_name, lease_table, self.coordinator_table, self.metrics_table
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

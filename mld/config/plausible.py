@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from mld.config.config import RetrievalMode
 from mld.config.credentials import CredentialSource
 from mld.config.overrides import first_variable, how_to_expand
+from mld.config.reserved_keys import key_taken_by_others
 from mld.config.stream import StreamArn, partition_of
 from mld.config.stream_list import is_regular
-from mld.fleet.model.entities import key_taken_by_others
 from mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:

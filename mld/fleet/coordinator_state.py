@@ -12,6 +12,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from mld.config.reserved_keys import (
+    LEADER_KEY,
+    MIGRATION_KEY,
+    TABLE_MIGRATION_KEY,
+    key_taken_by_others,
+)
 from mld.errors import (
     AwsError,
     ConditionFailed,
@@ -20,16 +26,7 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
-from mld.fleet.model.entities import (
-    ENTITY_TYPE,
-    LEADER_KEY,
-    MIGRATION_KEY,
-    OWNER_NAME,
-    TABLE_MIGRATION_KEY,
-    Entity,
-    entity_of,
-    key_taken_by_others,
-)
+from mld.fleet.model.lock_item import OWNER_NAME
 from mld.fleet.model.state_history import (
     CLIENT_VERSION,
     TABLE_STATUS,
@@ -40,21 +37,22 @@ from mld.fleet.model.state_history import (
     table_migration_from_item,
     table_migration_to_item,
 )
+from mld.fleet.model.table_layout import change, condition, creation, deletion, key_of, upsert
 from mld.fleet.model.worker_life import failed_life_to_item
 from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
 from mld.kernel.pages import all_items
-from mld.leases.model.table_layout import change, condition, creation, deletion, key_of, upsert
+from mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.aws.ports import DynamoDb
     from mld.fleet.model.state_history import MigrationState, TableMigrationState
+    from mld.fleet.model.table_layout import Layout, Place
     from mld.fleet.model.worker_life import FailedLife
     from mld.fleet.model.worker_metrics import WorkerMetrics
     from mld.kernel.ports import IdSource
     from mld.leases.model.attributes import Item
-    from mld.leases.model.table_layout import Layout, Place
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
-from mld.fleet.model.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.fleet.model.state_history import ClientVersion, StateChange, StateItem, migration_from_item
 from mld.fleet.rules.client_version import (
     BEHAVIOUR,
@@ -34,8 +34,8 @@ from mld.fleet.rules.client_version import (
     change_at_start,
     followed,
 )
-from mld.fleet.rules.foreign_rows import refuse_two_fleets, refuse_unreadable
 from mld.fleet.rules.table_migration import COMPLETE, INIT, PENDING, status_at_start
+from mld.fleet.rules.unservable import refuse_two_fleets, refuse_unreadable
 from mld.kernel.concurrency import Wakeup
 from mld.signals.model.reasons import Reason
 
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from mld.config.fleet import FleetConfig
     from mld.fleet.coordinator_state import CoordinatorStateStore
     from mld.fleet.model.state_history import MigrationState, TableStatus
+    from mld.fleet.model.table_layout import Layout
     from mld.fleet.rules.client_version import Behaviour
     from mld.kernel.ports import Clock
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.table_layout import Layout
     from mld.signals.conditions import Conditions
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from mld.fleet.leader_elector import LeaderElector
     from mld.fleet.leader_lock import LeaderLock
     from mld.fleet.model.state_history import TableMigrationState, TableStatus
-    from mld.kernel.ports import Clock, Runtime
+    from mld.kernel.ports import Clock
     from mld.leases.lease_store import LeaseStore
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

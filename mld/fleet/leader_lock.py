@@ -15,10 +15,10 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from mld.config.reserved_keys import LEADER_KEY
 from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome, UnservableFleet
-from mld.fleet.model.entities import (
+from mld.fleet.model.lock_item import (
     IS_RELEASED,
-    LEADER_KEY,
     OWNER_NAME,
     RECORD_VERSION,
     LockItem,
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mld.aws.ports import DynamoDb
+    from mld.fleet.model.table_layout import Place
     from mld.fleet.rules.leader_lock import LockSighting, LockTiming
-    from mld.kernel.ports import Runtime
     from mld.leases.lease_scan import TableScan
-    from mld.leases.model.table_layout import Place
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

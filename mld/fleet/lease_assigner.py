@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from mld.fleet.rules.assignment.fleet import AssignmentLimits
     from mld.fleet.rules.assignment.planning import AssignmentPlan, LeaseMove
     from mld.fleet.worker_metrics import WorkerMetricsReader
-    from mld.kernel.ports import Runtime
     from mld.leases.lease_renewer import LeaseRenewer
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

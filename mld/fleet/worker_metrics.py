@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_life import FailedLife
     from mld.fleet.own_process import OwnProcess
     from mld.fleet.twin_watch import TwinWatch
-    from mld.kernel.ports import Clock, LoadSource, Runtime
+    from mld.kernel.ports import Clock, LoadSource
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -1,20 +1,14 @@
-"""What a service needs of its process: clocks, ids, threads, facts for log lines, the CPU load.
+"""What a service needs of its process: clocks, ids, threads, the CPU load.
 
 Waiting is ``asyncio.sleep``: in a simulation the loop itself is virtual.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator, Mapping
-
-    from mld.signals.ports import Metrics
+    from collections.abc import Callable
 
 
 class Clock(Protocol):
@@ -66,10 +60,6 @@ class IdSource(Protocol):
         ...
 
 
-#: Logger of what children print, and of nothing else.
-CHILD_LOGGER = "mld.child"
-
-_FACTS: ContextVar[Mapping[str, str]] = ContextVar("mld_log_facts")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -80,23 +70,6 @@ class Offload(Protocol):
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Result of ``work(*args, **kwargs)``, computed elsewhere; its exceptions come through."""
         ...
-
-
-def log_facts() -> dict[str, str]:
-    """Those of the running task; usually none."""
-    return dict(_FACTS.get({}))
-
-
-@contextmanager
-def logging_with(**facts: str) -> Iterator[None]:
-    """Lines that are logged in the block, and by tasks started in it, carry these facts."""
-    token = _FACTS.set(log_facts() | facts)
-    try:
-        yield
-    finally:
-        # A task that never ended is closed by the garbage collector, in whatever context that runs.
-        with suppress(ValueError):
-            _FACTS.reset(token)
 
 
 class LoadSource(Protocol):
@@ -123,18 +96,3 @@ class LoadSource(Protocol):
             read, which was logged.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
-    """Time, chance, ids, metrics and a place for long computations; one per worker.
-
-    Attributes:
-        offload: for pure functions that take too long for the loop.
-    """
-
-    clock: Clock
-    rng: random.Random
-    ids: IdSource
-    metrics: Metrics
-    offload: Offload

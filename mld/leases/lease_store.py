@@ -21,7 +21,6 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
-from mld.fleet.rules.foreign_rows import foreign_rows
 from mld.kernel.concurrency import Wakeup
 from mld.leases.lease_scan import TableScan, TableScanner
 from mld.leases.lease_table import LeaseTable, OwnerIndex
@@ -51,6 +50,7 @@ from mld.leases.model.lease_writes import (
 )
 from mld.leases.model.reading import RowNotes
 from mld.leases.model.steering_writes import answering, withdrawing
+from mld.leases.rules.foreign_rows import foreign_rows
 from mld.leases.rules.renewal import (
     MoveVerdict,
     RowVerdict,

@@ -18,7 +18,7 @@ from mld.errors import (
 )
 from mld.kernel.pages import all_items
 from mld.leases.model.lease_item import LEASE_KEY, item_key
-from mld.leases.model.table_layout import (
+from mld.leases.model.owner_index import (
     LEASE_OWNER_INDEX,
     index_creation,
     index_status,

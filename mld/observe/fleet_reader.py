@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.aws.ports import DynamoDb
+    from mld.fleet.model.table_layout import Layout
     from mld.kernel.ports import Clock, IdSource
     from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.table_layout import Layout
     from mld.observe.model.worker_page import WorkerPage
     from mld.observe.stream_reader import StreamReader
     from mld.observe.tip_reader import TipReader

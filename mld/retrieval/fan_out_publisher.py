@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mld.aws.ports import SUBSCRIPTION_SILENCE_S
 from mld.errors import InvalidArgument, MldError, NotFound, UnknownOutcome
 from mld.kernel.model.sequence import Sentinel
 from mld.retrieval.fetch_report import SubscriptionReport
@@ -30,7 +31,6 @@ from mld.retrieval.records_publisher import (
 from mld.retrieval.rules.fan_out import (
     LARGEST_EVENT_BYTES,
     MOST_EVENTS,
-    SILENCE_S,
     expected_event_bytes,
     renewal_pause_s,
     starting_position,
@@ -252,8 +252,8 @@ class FanOutPublisher(RecordsPublisher):
 async def _within_silence() -> AsyncIterator[None]:
     """Longer waiting is a failure."""
     try:
-        async with asyncio.timeout(SILENCE_S):
+        async with asyncio.timeout(SUBSCRIPTION_SILENCE_S):
             yield
     except TimeoutError:
-        why = f"nothing came for {SILENCE_S:.0f} s"
+        why = f"nothing came for {SUBSCRIPTION_SILENCE_S:.0f} s"
         raise UnknownOutcome("SubscribeToShard", "Silence", why) from None

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from mld.config.config import RetrievalConfig
     from mld.config.stream import Stream
     from mld.errors import NotFound
-    from mld.kernel.ports import Runtime
     from mld.retrieval.byte_budget import ByteBudget, Reservation
     from mld.retrieval.fetch_report import FetchReport, SubscriptionReport
     from mld.retrieval.model.record import Batch
     from mld.shards.stream_existence import StreamExistence
     from mld.signals.rules.remedies import FailedCall
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger(__name__)
 #: From this size on an envelope is read away from the loop.

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.aws.ports import Glue
-    from mld.children.ports import DecoderFactory, DefinitionFiles
-    from mld.kernel.ports import Runtime
     from mld.retrieval.model.schema import Catalogue
+    from mld.retrieval.ports import DecoderFactory, DefinitionFiles
     from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

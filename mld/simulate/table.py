@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mld.fleet.model.entities import LockItem
+from mld.fleet.model.lock_item import LockItem
 from mld.leases.model.lease import Lease
 
 if TYPE_CHECKING:

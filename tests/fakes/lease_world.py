@@ -17,19 +17,20 @@ from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.fleet.fleet_state import FleetState, FleetWatch
 from mld.fleet.leader_elector import LeaderElector
 from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from mld.fleet.model.table_layout import Layout
 from mld.fleet.own_process import OwnProcess
 from mld.fleet.rules.client_version import Mode
 from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.kernel.ports import Runtime
 from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_scan import UnreadableRows
 from mld.leases.lease_store import LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_item import lease_to_item
-from mld.leases.model.table_layout import Layout, index_creation
+from mld.leases.model.owner_index import index_creation
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
+from mld.signals.runtime import Runtime
 from mld.streams.model.shard import HashRange
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb

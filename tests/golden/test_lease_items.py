@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mld.fleet.model.entities import Entity, entity_of, lock_from_item, lock_to_item
+from mld.fleet.model.lock_item import lock_from_item, lock_to_item
 from mld.fleet.model.state_history import migration_from_item, migration_to_item
 from mld.fleet.model.worker_metrics import metrics_from_item, metrics_to_item
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from mld.leases.model.entity import Entity, entity_of
 from mld.leases.model.lease_item import is_lease_item, lease_from_item, lease_to_item
 from mld.leases.model.lease_request import HOLDER
 from mld.leases.model.newcomer import NEWCOMER

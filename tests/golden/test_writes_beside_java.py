@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
-from mld.fleet.model.entities import heartbeat_attributes, lock_from_item
+from mld.fleet.model.lock_item import heartbeat_attributes, lock_from_item
+from mld.fleet.model.table_layout import Place, change, creation, deletion, upsert
 from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.lease_item import lease_from_item
@@ -21,15 +22,7 @@ from mld.leases.model.lease_writes import (
     hand_off_start,
     renewal,
 )
-from mld.leases.model.table_layout import (
-    Place,
-    change,
-    creation,
-    deletion,
-    index_creation,
-    my_leases_query,
-    upsert,
-)
+from mld.leases.model.owner_index import index_creation, my_leases_query
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.golden.test_lease_items import written_by_us
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.fleet.model.entities import FAILED_LIFE
+from mld.config.reserved_keys import FAILED_LIFE
 from mld.fleet.model.worker_life import FailedLife, failed_life_to_item
 from tests.peer import fetched, rows
 from tests.peer.fleet import NATIVE

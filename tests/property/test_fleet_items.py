@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from mld.fleet.model.entities import LockItem, lock_from_item, lock_to_item
+from mld.fleet.model.lock_item import LockItem, lock_from_item, lock_to_item
 from mld.fleet.model.state_history import (
     ClientVersion,
     MigrationState,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from mld.fleet.rules.foreign_rows import foreign_rows
 from mld.leases.model.lease_item import is_lease_item, item_key
 from mld.leases.model.lease_move import RowKind, RowName, contents
+from mld.leases.rules.foreign_rows import foreign_rows
 from mld.ops.rules.lease_migration import plan_move
 from tests.fakes.lease_rows import FULL, LEADER, METRICS, ORDERS, Rows, multi, single
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.entities import FAILED_LIFE
+from mld.config.reserved_keys import FAILED_LIFE
 from tests.sim.node import TABLE
 from tests.sim.rows import position_of, taken_away, text_of, worker_of
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, MalformedData
+from mld.fleet.model.table_layout import Layout
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.leases.model.table_layout import Layout
 from mld.leases.rules.steering import SteerWay, plan_step
 from mld.observe.fleet_reader import fleet_items
 from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mld.config.reserved_keys import FAILED_LIFE
 from mld.config.stream import Stream
 from mld.errors import MldError
-from mld.fleet.model.entities import FAILED_LIFE
+from mld.fleet.model.table_layout import Layout
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
-from mld.leases.model.table_layout import Layout
 from mld.observe.fleet_reader import FleetReader
 from mld.observe.model.fleet_snapshot import FleetSnapshot
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity

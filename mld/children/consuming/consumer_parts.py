@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.children.ports import ChildLauncher, LetterStore
     from mld.config.config import Config
     from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.kernel.ports import Offload, Runtime
+    from mld.kernel.ports import Offload
     from mld.leases.lease_renewer import LeaseRenewer
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_writes import FindNotes
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mld.retrieval.schema_registry import SchemaRegistry
     from mld.shards.lease_cleanup import LeaseCleanup
     from mld.shards.shard_end import ShardEnd
+    from mld.signals.runtime import Runtime
     from mld.streams.model.shard import HashRange
     from mld.streams.stream_context import StreamRegistry
 

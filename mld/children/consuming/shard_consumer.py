@@ -35,8 +35,8 @@ from mld.errors import (
     LeaseLost,
 )
 from mld.kernel.concurrency import Wakeup
-from mld.kernel.ports import logging_with
 from mld.retrieval.rules.loss import sentence
+from mld.signals.log_facts import logging_with
 from mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 
 if TYPE_CHECKING:

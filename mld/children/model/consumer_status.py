@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+#: A child that owes an answer and sends no message for so long is not "being read".
+CHILD_SILENT_S = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatus:

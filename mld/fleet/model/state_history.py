@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.errors import MalformedData
-from mld.fleet.model.entities import ENTITY_TYPE, MIGRATION_KEY, TABLE_MIGRATION_KEY, Entity
 from mld.leases.model.attributes import integer, integer_of, required, text_of, value_of
+from mld.leases.model.entity import ENTITY_TYPE, Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.config.reserved_keys import FAILED_LIFE
 from mld.errors import MalformedData
-from mld.fleet.model.entities import ENTITY_TYPE, FAILED_LIFE, Entity
 from mld.leases.model.attributes import integer, text_of, value_of
+from mld.leases.model.entity import ENTITY_TYPE, Entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

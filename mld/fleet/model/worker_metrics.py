@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mld.config.reserved_keys import FAILED_LIFE
 from mld.errors import MalformedData
-from mld.fleet.model.entities import ENTITY_TYPE, FAILED_LIFE, Entity, entity_of
 from mld.fleet.model.worker_life import INSTANCE, instance_of
 from mld.leases.model.attributes import decimal, integer, integer_of, required, text_of, value_of
+from mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,8 +10,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from mld.config.reserved_keys import RESERVED_KEYS
 from mld.errors import MalformedData
-from mld.fleet.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.attributes import (
     decimal,
@@ -23,6 +23,7 @@ from mld.leases.model.attributes import (
     texts_of,
 )
 from mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
+from mld.leases.model.entity import ENTITY_TYPE, Entity
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_request import (
     HOLDER,

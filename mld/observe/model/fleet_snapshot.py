@@ -10,7 +10,7 @@ from mld.fleet.model.worker_metrics import honoring
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.fleet.model.entities import LockItem
+    from mld.fleet.model.lock_item import LockItem
     from mld.fleet.model.state_history import ClientVersion, TableStatus
     from mld.fleet.model.worker_life import FailedLife
     from mld.fleet.model.worker_metrics import WorkerMetrics

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from mld.children.model.consumer_status import CHILD_SILENT_S
 from mld.children.rules.lifecycle import ConsumerState
 from mld.signals.model.reasons import Condition, Reason
 
@@ -26,8 +27,6 @@ CRASH_LOOP_FAILURES = 3
 #: until it has lived for so long since its last failure. The longest pause between two starts is a
 #: minute, unless the file says more.
 CRASH_LOOP_S = 120.0
-#: A child that owes an answer and sends no message for so long is not "being read".
-CHILD_SILENT_S = 60.0
 #: A shard can't be read when no call for it has succeeded for so long.
 READING_FAILS_S = 30.0
 #: The table doesn't answer when no scan has succeeded for so many scan intervals,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.observe.rules.readiness import CHILD_SILENT_S, CRASH_LOOP_FAILURES, READING_FAILS_S
+from mld.children.model.consumer_status import CHILD_SILENT_S
+from mld.observe.rules.readiness import CRASH_LOOP_FAILURES, READING_FAILS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

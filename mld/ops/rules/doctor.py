@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import CredentialsRefused, Denied, NotFound, ServiceError, Throttled
 from mld.kernel.model.text import counted
 from mld.leases.model.lease_item import LEASE_KEY
-from mld.leases.model.table_layout import LEASE_OWNER_INDEX, index_status
+from mld.leases.model.owner_index import LEASE_OWNER_INDEX, index_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

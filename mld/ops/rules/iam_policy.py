@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from mld.config.config import RetrievalMode
 from mld.config.stream import partition_of
 from mld.config.stream_list import is_regular
-from mld.leases.model.table_layout import LEASE_OWNER_INDEX
+from mld.fleet.model.table_layout import Layout
+from mld.leases.model.owner_index import LEASE_OWNER_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -195,7 +196,7 @@ class _Tables:
     def __init__(self, config: Config, scope: PolicyScope) -> None:
         region = config.aws.dynamodb_region or config.stream.region or scope.region
         prefix = f"arn:{partition_of(region)}:dynamodb:{region}:{scope.account}:table/"
-        layout = config.fleet.layout(config.application_name, config.leases.table_name)
+        layout = Layout.of(config)
         self._leases = prefix + layout.lease_table
         self._coordinator = prefix + layout.coordinator_table
         self._metrics = prefix + layout.metrics_table

@@ -51,7 +51,7 @@ _ANY_JSON = msgspec.json.Decoder()
 
 
 class Decoders:
-    """The port :class:`mld.children.ports.DecoderFactory`.
+    """The port :class:`mld.retrieval.ports.DecoderFactory`.
 
     Raises:
         ConfigError: the package fastavro is missing.

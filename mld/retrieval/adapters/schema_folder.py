@@ -25,7 +25,7 @@ _UNFINISHED = "kcl-mld-new-schemas-"
 
 
 class SchemaFolder:
-    """The port :class:`mld.children.ports.DefinitionFiles`; close it at the end.
+    """The port :class:`mld.retrieval.ports.DefinitionFiles`; close it at the end.
 
     Args:
         parent: where the folder is made; None = the system's place for temporary files.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mld.errors import MldError
     from mld.retrieval.rules.polling import IteratorStart
 
-#: A subscription without any event for so long is given up: the service sends empty ones, too.
-SILENCE_S = 60.0
 #: The service refuses another subscription to a shard within so long of an accepted one.
 RENEWAL_DISTANCE_S = 5.0
 #: Spread over those who wait for that to pass.

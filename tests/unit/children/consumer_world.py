@@ -25,7 +25,6 @@ from mld.config.config import (
 from mld.config.credentials import CredentialChain
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.kernel.ports import Runtime
 from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease import HeldLease, Lease
@@ -39,6 +38,7 @@ from mld.shards.shard_end import ShardEnd
 from mld.shards.stream_existence import StreamExistence, StreamSource
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
+from mld.signals.runtime import Runtime
 from mld.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock

@@ -7,7 +7,7 @@ import pytest
 
 import mld.cli.fleet_access
 from mld.cli import dispatch
-from mld.fleet.model.entities import LockItem
+from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber

@@ -10,6 +10,7 @@ from mld.config.credentials import CredentialSource
 from mld.config.findings import Finding, Severity
 from mld.config.fleet import ClientVersionConfig
 from mld.errors import ConfigError
+from mld.fleet.model.table_layout import Layout
 from mld.kernel.model.sequence import InitialPosition, Sentinel
 
 BASE = {
@@ -690,9 +691,9 @@ def test_an_error_about_one_key_in_the_file_names_that_key(name, number):
 
 
 def test_the_tables_of_a_fleet_are_named_by_the_application_or_the_file():
-    plain = config().fleet.layout("app", "leases")
+    plain = Layout.of(config("tableName = leases"))
     assert (plain.lease_table, plain.coordinator_table) == ("leases", "app-CoordinatorState")
-    named = config("workerMetricsTableName = load").fleet.layout("app", "app")
+    named = Layout.of(config("workerMetricsTableName = load"))
     assert named.metrics_table == "load"
 
 

@@ -19,8 +19,8 @@ from mld.fleet.model.state_history import (
     TableMigrationState,
     TableStatus,
 )
+from mld.fleet.model.table_layout import Layout, Place
 from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.leases.model.table_layout import Layout, Place
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

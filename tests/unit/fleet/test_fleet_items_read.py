@@ -3,10 +3,10 @@
 import pytest
 
 from mld.errors import Denied
-from mld.fleet.model.entities import LockItem, lock_to_item
+from mld.fleet.model.lock_item import LockItem, lock_to_item
 from mld.fleet.model.state_history import ClientVersion
+from mld.fleet.model.table_layout import Layout
 from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.leases.model.table_layout import Layout
 from mld.observe.fleet_reader import fleet_items
 from mld.observe.model.fleet_snapshot import FleetItems
 from tests.fakes.clock import CountingIds

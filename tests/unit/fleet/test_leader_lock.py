@@ -9,8 +9,8 @@ import pytest
 
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
 from mld.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
+from mld.fleet.model.table_layout import Layout
 from mld.fleet.rules.leader_lock import REST_S, LockTiming, Phase
-from mld.leases.model.table_layout import Layout
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World

@@ -13,9 +13,9 @@ from mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
 from mld.fleet.model.worker_life import FailedLife
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.kernel.ports import Runtime
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
+from mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import World, lease

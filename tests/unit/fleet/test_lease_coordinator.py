@@ -18,10 +18,10 @@ from mld.fleet.lease_coordinator import (
     LeaseCoordinator,
 )
 from mld.fleet.rules.client_version import Mode
-from mld.kernel.ports import Runtime
 from mld.leases.lease_taker import LeaseTaker
 from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics
+from mld.signals.runtime import Runtime
 from mld.streams.existence_watch import GIVE_UP_S, WANTED_S
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mld.errors import Denied, NotFound
-from mld.fleet.model.entities import LockItem, lock_to_item
+from mld.fleet.model.lock_item import LockItem, lock_to_item
 from mld.fleet.model.state_history import ClientVersion, TableStatus
+from mld.fleet.model.table_layout import Layout
 from mld.leases.model.lease_move import staged
-from mld.leases.model.table_layout import Layout
 from mld.observe.fleet_reader import FleetReader
 from mld.observe.stream_reader import StreamReader
 from mld.observe.tip_reader import TipReader

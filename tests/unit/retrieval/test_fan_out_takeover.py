@@ -8,7 +8,6 @@ import random
 from mld.config.config import FanOutConfig, RetrievalConfig
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.kernel.ports import Runtime
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
 from mld.retrieval.byte_budget import ByteBudget
 from mld.retrieval.consumer_registration import ConsumerRegistration
@@ -16,6 +15,7 @@ from mld.retrieval.fan_out_publisher import FanOutPublisher
 from mld.retrieval.model.wire import decode_records
 from mld.retrieval.records_publisher import PublisherParts
 from mld.signals.conditions import Conditions
+from mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run

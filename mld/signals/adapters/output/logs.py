@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mld.kernel.model.masking import mask, mask_value
-from mld.kernel.ports import CHILD_LOGGER, log_facts
+from mld.signals.log_facts import CHILD_LOGGER, log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 import pytest
 
-from mld.fleet.model.entities import Entity, entity_of
 from mld.fleet.model.worker_life import (
     FailedLife,
     Instance,
@@ -16,6 +15,7 @@ from mld.fleet.model.worker_metrics import (
     metrics_in,
     metrics_to_item,
 )
+from mld.leases.model.entity import Entity, entity_of
 
 LIFE = FailedLife(
     instance="abc",

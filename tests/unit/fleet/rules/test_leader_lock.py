@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.fleet.model.entities import LockItem
+from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules import leader_lock
 from mld.fleet.rules.leader_lock import LockEvent, LockMove, LockSighting, Phase

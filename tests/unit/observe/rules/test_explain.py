@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mld.config.stream_list import STRATEGY_KEY
-from mld.fleet.model.entities import LockItem
+from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.state_history import ClientVersion, TableStatus
 from mld.fleet.model.worker_life import FailedLife
 from mld.fleet.model.worker_metrics import WorkerMetrics

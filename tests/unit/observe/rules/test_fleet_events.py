@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.fleet.model.entities import LockItem
+from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mld.fleet.model.entities import LockItem
+from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.kernel.model.sequence import SHARD_END
 from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot

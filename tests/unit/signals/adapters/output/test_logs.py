@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from mld.kernel.ports import CHILD_LOGGER, log_facts, logging_with
 from mld.signals.adapters.output.logs import (
     JsonFormatter,
     LogFormat,
@@ -18,6 +17,7 @@ from mld.signals.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
+from mld.signals.log_facts import CHILD_LOGGER, log_facts, logging_with
 
 
 class Terminal(io.StringIO):

@@ -1,10 +1,9 @@
-"""In which table each kind of item lives, the index of the lease table, and conditional writes of items.
+"""In which table each kind of item lives, and conditional writes of items.
 
 Names in expressions always have placeholders: ``key``, the primary key of a table of 3.0 to 3.4, is a
 word of DynamoDB's own.
 
-Source: CoordinatorStateDAO, WorkerMetricStatsDAO, TableMigrationStateMachineImpl,
-DynamoDBLeaseRefresher.createLeaseOwnerToLeaseKeyIndexIfNotExists (3.5.1).
+Source: CoordinatorStateDAO, WorkerMetricStatsDAO, TableMigrationStateMachineImpl (3.5.1).
 """
 
 from __future__ import annotations
@@ -13,17 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.fleet.model.state_history import TableStatus
-from mld.leases.model.lease_item import LEASE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
+    from mld.config.config import Config
     from mld.leases.model.attributes import Item
-
-#: Its name; items without ``leaseOwner`` are not in it.
-LEASE_OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
-LEASE_OWNER = "leaseOwner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +67,17 @@ class Layout:
             lease_table or application_name,
             coordinator_table or f"{application_name}-CoordinatorState",
             metrics_table or f"{application_name}-WorkerMetricStats",
+        )
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The tables that a file names, as if all were in one."""
+        fleet = config.fleet
+        return cls.named(
+            config.application_name,
+            config.leases.table_name,
+            fleet.coordinator_table,
+            fleet.metrics_table,
         )
 
     @property
@@ -123,53 +129,6 @@ class Layout:
     def metrics_reads(self) -> tuple[Place, ...]:
         """Where the metrics of workers are; a worker may have an item in both."""
         return (self.leases,) if self.is_single_table else (self.legacy_metrics, self.leases)
-
-
-def index_creation(table: dict[str, Any]) -> dict[str, Any]:
-    """The UpdateTable request, but for ``TableName``, that creates the index.
-
-    Args:
-        table: as DescribeTable shows it; an index of a provisioned table gets its capacity.
-    """
-    creation: dict[str, Any] = {
-        "IndexName": LEASE_OWNER_INDEX,
-        "KeySchema": [
-            {"AttributeName": LEASE_OWNER, "KeyType": "HASH"},
-            {"AttributeName": LEASE_KEY, "KeyType": "RANGE"},
-        ],
-        "Projection": {"ProjectionType": "KEYS_ONLY"},
-    }
-    if table.get("BillingModeSummary", {}).get("BillingMode") != "PAY_PER_REQUEST":
-        # Where the server says neither, it shall decide itself whether the index lacks something.
-        capacity = table.get("ProvisionedThroughput", {})
-        if capacity:
-            creation["ProvisionedThroughput"] = {
-                name: capacity[name] for name in ("ReadCapacityUnits", "WriteCapacityUnits")
-            }
-    return {
-        "AttributeDefinitions": [
-            {"AttributeName": LEASE_OWNER, "AttributeType": "S"},
-            {"AttributeName": LEASE_KEY, "AttributeType": "S"},
-        ],
-        "GlobalSecondaryIndexUpdates": [{"Create": creation}],
-    }
-
-
-def index_status(table: dict[str, Any]) -> str | None:
-    """``CREATING``, ``ACTIVE``, ... of the index in an answer of DescribeTable; None = no index."""
-    for index in table.get("GlobalSecondaryIndexes", ()):
-        if index["IndexName"] == LEASE_OWNER_INDEX:
-            return str(index.get("IndexStatus", "ACTIVE"))
-    return None
-
-
-def my_leases_query(worker_id: str) -> dict[str, Any]:
-    """The Query, but for ``TableName``, for the keys of the leases that name a worker."""
-    return {
-        "IndexName": LEASE_OWNER_INDEX,
-        "KeyConditionExpression": f"{LEASE_OWNER} = :owner",
-        "ExpressionAttributeValues": {":owner": {"S": worker_id}},
-    }
 
 
 def key_of(place: Place, key: str) -> dict[str, dict[str, str]]:

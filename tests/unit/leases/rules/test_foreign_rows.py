@@ -1,25 +1,12 @@
-"""Which fleets a worker refuses to join."""
+"""Which rows no worker of an application works beside."""
 
 import pytest
 
-from mld.fleet.rules.foreign_rows import foreign_rows, refuse_two_fleets, refuse_unreadable
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.lease_move import staged
+from mld.leases.rules.foreign_rows import foreign_rows
 from tests.fakes.lease_rows import LEADER, METRICS, multi, single
 from tests.fakes.lease_world import lease
-
-
-def test_what_cannot_be_understood_is_refused():
-    said = str(refuse_unreadable("Migration3.0", "cv is 'CLIENT_VERSION_4X', which is not known"))
-    for expected in ("item Migration3.0", "CLIENT_VERSION_4X", "Keep the Java daemon"):
-        assert expected in said
-
-
-def test_two_fleets_with_one_set_of_leases_are_refused_with_what_to_do():
-    said = str(refuse_two_fleets(["state", "leases"]))
-    assert "tables state and leases" in said
-    assert "Stop every worker that is older than 3.5" in said
-
 
 MULTI_KEY = "123456789012:s1:1700000000:shardId-000000000000"
 MULTI = multi(0)["leaseKey"]["S"]
