@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.app.stream_tracker import StreamTracker
+    from mld.app.worker_streams import TrackerParts
     from mld.config.stream_list import ListedStream
     from mld.kernel.ports import Clock
     from mld.signals.ports import Metrics
-    from mld.streams.stream_context import TrackerParts
 
 log = logging.getLogger(__name__)
 

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 from mld.app.former_streams import FormerStreams
 from mld.app.stream_tracker import StreamTracker
+from mld.app.worker_streams import TrackerParts
 from mld.config.streams import named_in
-from mld.streams.stream_context import TrackerParts
 from mld.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.app.ports import Ports
+    from mld.app.worker_streams import ContextFactory, Loop
+    from mld.children.consuming.stream_context import StreamRegistry
     from mld.config.config import Config
     from mld.config.stream_list import FormerPolicy, ListedStream, StreamList
     from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
-    from mld.streams.stream_context import ContextFactory, Loop, StreamRegistry
     from mld.streams.stream_names import StreamNames
 
 

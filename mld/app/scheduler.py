@@ -22,11 +22,12 @@ from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.fleet.rules.assignment.leaving import notice_s
 from mld.kernel.model.text import counted
 from mld.leases.rules.pausing import is_paused
-from mld.leases.rules.steering import due_request
+from mld.leases.rules.requests import due_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from mld.app.worker_streams import WorkerStreams
     from mld.children.consuming.shard_consumer import ShardConsumer
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from mld.shards.lease_cleanup import LeaseCleanup
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
-    from mld.streams.stream_context import WorkerStreams
 
 log = logging.getLogger(__name__)
 

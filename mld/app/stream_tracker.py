@@ -18,20 +18,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from mld.app.worker_streams import ContextLoops
 from mld.config.stream import Stream
 from mld.config.stream_list import may_be
 from mld.errors import MalformedData, MissingStreams, MldError, NotFound
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.signals.model.reasons import Reason
 from mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
-from mld.streams.stream_context import ContextLoops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.app.worker_streams import Loop, TrackerParts
+    from mld.children.consuming.stream_context import StreamContext
     from mld.config.stream_list import ListedStream
     from mld.leases.model.lease import Lease
-    from mld.streams.stream_context import Loop, StreamContext, TrackerParts
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ def _earlier(stream: Stream) -> str:
 
 
 class StreamTracker:
-    """The streams of a multi-stream worker; see :class:`~.stream_context.WorkerStreams`."""
+    """The streams of a multi-stream worker; see :class:`~.worker_streams.WorkerStreams`."""
 
     def __init__(self, parts: TrackerParts) -> None:
         self._parts = parts
@@ -248,7 +249,7 @@ class StreamTracker:
         return self._orphans.streams()
 
     def shown(self) -> dict[str, Any]:
-        """See :class:`~.stream_context.WorkerStreams`."""
+        """See :class:`~.worker_streams.WorkerStreams`."""
         return {
             "streams": [one.identifier for one in self.followed()],
             "orphans": [one.identifier for one in self.orphans()],
@@ -256,7 +257,7 @@ class StreamTracker:
         }
 
     def is_read(self, lease: Lease) -> bool:
-        """See :class:`~.stream_context.WorkerStreams`; a stream seen for the first time: not yet."""
+        """See :class:`~.worker_streams.WorkerStreams`; a stream seen for the first time: not yet."""
         identifier = lease.stream_identifier
         if identifier is None:
             return False
@@ -285,13 +286,13 @@ class StreamTracker:
         self._woken.wake()
 
     def loops(self) -> tuple[Loop, ...]:
-        """See :class:`~.stream_context.WorkerStreams`."""
+        """See :class:`~.worker_streams.WorkerStreams`."""
         return (("streams", self.run),)
 
     # -- start ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """See :class:`~.stream_context.WorkerStreams`."""
+        """See :class:`~.worker_streams.WorkerStreams`."""
         missing: dict[ListedStream, NotFound] = {}
         failed: list[Exception] = []
         listed = self._listed = await self._parts.names.names()

@@ -10,13 +10,16 @@ from mld.app.leases import LeaseWiring
 from mld.app.scheduler import Scheduler, SchedulerParts
 from mld.app.worker import Worker
 from mld.app.worker_start import StartCalls
+from mld.app.worker_streams import SingleStream, WorkerStreams
 from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
+from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.config.config import RetrievalMode
 from mld.observe.cloudwatch_metrics import CloudWatchMetrics
 from mld.observe.metric_store import MetricPush, MetricStore
 from mld.observe.summary_log import SummaryLog
 from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
+from mld.retrieval.child_shards import child_shards
 from mld.retrieval.polling_publisher import PollingPublisher
 from mld.retrieval.records_publisher import PublisherParts
 from mld.shards.lease_cleanup import LeaseCleanup
@@ -30,18 +33,13 @@ from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics, Metrics
 from mld.signals.runtime import Runtime
 from mld.signals.watchdog import LoopWatchdog
-from mld.streams.stream_context import (
-    SingleStream,
-    StreamContext,
-    StreamRegistry,
-    WorkerStreams,
-    metrics_of,
-)
+from mld.streams.stream_metrics import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.app.ports import Ports, SchemaPorts
+    from mld.app.worker_streams import Loop
     from mld.config.config import Config
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import InitialPosition
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from mld.retrieval.records_publisher import PublisherFactory
     from mld.retrieval.schema_registry import SchemaRegistry
     from mld.signals.model.metric_values import FamilyValues
-    from mld.streams.stream_context import Loop
 
 
 def build(
@@ -102,7 +99,12 @@ class WorkerWiring:
         self._budget = ByteBudget(config.retrieval.memory_budget_bytes, ports.clock)
         self._registry = StreamRegistry()
         self._cleanup = LeaseCleanup(
-            self._store, self._registry, config.shards, ports.clock, self._renewer
+            self._store,
+            self._registry,
+            lambda lease: self._registry.of(lease).source,
+            config.shards,
+            ports.clock,
+            self._renewer,
         )
         self._streams: WorkerStreams
         self._stream_loops: tuple[Loop, ...] = ()
@@ -241,7 +243,8 @@ class WorkerWiring:
             syncer=ShardSyncer(
                 self._store,
                 source,
-                self._coordinator,
+                self._coordinator.is_leader,
+                self._coordinator.check_table,
                 config,
                 ports.clock,
                 own.metrics,
@@ -269,7 +272,11 @@ class WorkerWiring:
             () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
         )
         return StreamSource(
-            stream=stream, position=position, detector=detector, existence=existence
+            stream=stream,
+            position=position,
+            detector=detector,
+            existence=existence,
+            children_of=partial(child_shards, ports.kinesis, stream),
         )
 
     def _publishers(self, parts: PublisherParts) -> PublisherFactory:

@@ -19,6 +19,7 @@ from mld.observe.rules.readiness import (
 if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.app.scheduler import Scheduler
+    from mld.app.worker_streams import WorkerStreams
     from mld.children.model.consumer_status import ConsumerStatus
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
     from mld.signals.model.metric_values import FamilyValues
     from mld.signals.watchdog import LoopWatchdog
-    from mld.streams.stream_context import WorkerStreams
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.app.worker_streams import WorkerStreams
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.kernel.ports import Clock
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
-    from mld.streams.stream_context import WorkerStreams
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.steering import SteerWay, plan_step
 from mld.observe.rules.watching import Snapshots
 from mld.observe.tip_reader import TipReader
 from mld.ops.rules.lineage import missing_rows, plan_lineage
+from mld.ops.rules.steering import SteerWay, plan_step
 from mld.retrieval.position_search import FoundPosition, PositionSearch
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.config.stream import Stream
     from mld.leases.model.lease import Lease
-    from mld.leases.rules.steering import SteerStep
+    from mld.ops.rules.steering import SteerStep
 
 _AT_ONCE = 8
 

@@ -26,9 +26,9 @@ from mld.kernel.concurrency import for_each
 from mld.kernel.model.masking import printable
 from mld.kernel.model.text import counted
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.leases.rules.steering import SteerWay, plan_step
 from mld.observe.rules.watching import Snapshots
 from mld.ops.lease_steering import SHIELD_S, LeaseSteering
+from mld.ops.rules.steering import SteerWay, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
     from mld.leases.model.lease import Lease
-    from mld.leases.rules.steering import SteerStep
+    from mld.ops.rules.steering import SteerStep
 
 _AT_ONCE = 8
 #: A request is void after so long, if its command could not take it back.

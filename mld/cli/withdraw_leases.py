@@ -17,8 +17,8 @@ from mld.cli.steer_leases import (
     execute_steps,
 )
 from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.steering import plan_withdrawal
 from mld.observe.rules.watching import Snapshots
+from mld.ops.rules.steering import plan_withdrawal
 
 
 @click.command("withdraw")

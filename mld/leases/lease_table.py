@@ -24,7 +24,7 @@ from mld.leases.model.owner_index import (
     index_status,
     my_leases_query,
 )
-from mld.streams.rules.existence import missing_table, table_identity
+from mld.leases.rules.table_existence import missing_table, table_identity
 
 if TYPE_CHECKING:
     from mld.aws.ports import DynamoDb

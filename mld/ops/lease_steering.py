@@ -15,7 +15,7 @@ from mld.leases.model.steering_writes import (
     withdrawing,
     writing_at_rest,
 )
-from mld.leases.rules.steering import SteerWay
+from mld.ops.rules.steering import SteerWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_request import LeaseRequest
-    from mld.leases.rules.steering import SteerStep
+    from mld.ops.rules.steering import SteerStep
 
 #: Between two looks at a row whose holder was asked.
 LOOK_S = 0.5

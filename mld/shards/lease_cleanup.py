@@ -25,13 +25,14 @@ from mld.shards.rules.shard_end import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
     from mld.config.config import ShardConfig
     from mld.kernel.ports import Clock
     from mld.leases.lease_renewer import LeaseRenewer
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
     from mld.shards.stream_existence import StreamSource
-    from mld.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +53,17 @@ class LeaseCleanup:
     """A queue of finished leases and the loop that empties it; every worker has one.
 
     Args:
-        streams: finds a lease's stream; nothing is deleted while that is gone.
+        streams: identifiers of those that this worker reads.
+        find_source: a lease's stream, LeaseLost for one of no stream that is read; nothing is
+            deleted while the stream is gone.
         renewer: deletes, so that a row of ours is not taken for a lost lease.
     """
 
     def __init__(
         self,
         store: LeaseStore,
-        streams: StreamRegistry,
+        streams: Container[str | None],
+        find_source: Callable[[Lease], StreamSource],
         config: ShardConfig,
         clock: Clock,
         renewer: LeaseRenewer,
@@ -67,6 +71,7 @@ class LeaseCleanup:
         self._store = store
         self._renewer = renewer
         self._streams = streams
+        self._source = find_source
         self._config = config
         self._clock = clock
         self._queue: dict[str, Lease] = {}
@@ -151,9 +156,6 @@ class LeaseCleanup:
                 found_at[identifier] = self._clock.monotonic()
         return found_at[identifier] > -math.inf
 
-    def _source(self, lease: Lease) -> StreamSource:
-        return self._streams.of(lease).source
-
     def _completed_is_due(self, times: CleanupTimes) -> bool:
         return self._config.cleanup_completed and is_due(
             times.completed, self._config.completed_cleanup_s, self._clock.monotonic()
@@ -186,14 +188,14 @@ class LeaseCleanup:
                 return _Result.COMPLETED
         if not was_asked and self._garbage_is_due(times):
             try:
-                await self._source(lease).detector.children_of(lease.shard_id)
+                await self._source(lease).children_of(lease.shard_id)
             except NotFound:
                 return await self._delete_garbage(lease)
         return _Result.WAITS
 
     async def _learn_children(self, lease: Lease) -> Lease:
         """The lease with the children that Kinesis tells, also written to its row."""
-        children = await self._source(lease).detector.children_of(lease.shard_id)
+        children = await self._source(lease).children_of(lease.shard_id)
         if not children:
             return lease
         shard_ids = tuple(sorted(child.shard_id for child in children))

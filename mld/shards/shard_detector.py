@@ -16,7 +16,6 @@ from mld.errors import (
     Denied,
     InUse,
     LimitExceeded,
-    MalformedData,
     ServiceError,
     StreamNotReady,
     Throttled,
@@ -25,8 +24,7 @@ from mld.errors import (
 )
 from mld.kernel.pages import page_numbers
 from mld.kernel.rules.backoff import backoff_s
-from mld.retrieval.model.wire import read_batch
-from mld.streams.model.shard import ChildShard, Shard
+from mld.streams.model.shard import Shard
 
 if TYPE_CHECKING:
     import random
@@ -90,24 +88,6 @@ class ShardDetector:
         """
         async with self._turn:
             return await self._list(shard_filter)
-
-    async def children_of(self, shard_id: str) -> tuple[ChildShard, ...]:
-        """The children of a closed shard, asked by reading at its end.
-
-        Raises:
-            NotFound: stream or shard do not exist any more.
-            AwsError: the call failed; nothing is known. Not retried here.
-            MalformedData: the answer contradicts itself.
-        """
-        answer = await self._kinesis.get_shard_iterator(
-            **self._stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
-        )
-        iterator = answer.get("ShardIterator")
-        if not iterator:
-            raise MalformedData(f"{shard_id}: GetShardIterator answered without an iterator")
-        arn = {"StreamARN": self._stream.arn} if self._stream.arn else {}
-        body = await self._kinesis.get_records(ShardIterator=iterator, **arn)
-        return read_batch(body).child_shards
 
     async def _list(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
         """List, from the first page again after a passing failure."""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.config.config import Config
-    from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.kernel.ports import Clock
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
@@ -196,7 +195,8 @@ class ShardSyncer:
 
     Args:
         source: the stream; a new one under its name gets no leases among the old ones.
-        coordinator: only the leader creates what is missing, as long as it leads.
+        is_leader: only the leader creates what is missing, as long as it leads.
+        check_table: raises when the table is not the one of the start: nothing is created in it.
         config: sections ``shards`` and ``leases``.
         metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
         on_abandoned: receives finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
@@ -206,7 +206,8 @@ class ShardSyncer:
         self,
         store: LeaseStore,
         source: StreamSource,
-        coordinator: LeaseCoordinator,
+        is_leader: Callable[[], Awaitable[bool]],
+        check_table: Callable[[], Awaitable[None]],
         config: Config,
         clock: Clock,
         metrics: Metrics,
@@ -216,7 +217,8 @@ class ShardSyncer:
         self._store = store
         self._detector = source.detector
         self._existence = source.existence
-        self._coordinator = coordinator
+        self._is_leader = is_leader
+        self._check_table = check_table
         self._stream = source.stream
         self._config = config.shards
         self._sync = StreamSync(store, source, config, clock, metrics)
@@ -294,7 +296,7 @@ class ShardSyncer:
         """
         began_at = self._clock.monotonic()
         if self._confirmed_at is None or began_at - self._confirmed_at > CONFIRMED_S:
-            if not await self._coordinator.is_leader():
+            if not await self._is_leader():
                 return False
             await self._existence.check()
             self._confirmed_at = began_at
@@ -348,7 +350,7 @@ class ShardSyncer:
             ResourceMissing: the stream or the table is gone; its watch ends the worker.
         """
         started = self._clock.monotonic()
-        if not await self._coordinator.is_leader():
+        if not await self._is_leader():
             return await self._stand_in()
         succeeded = False
         try:
@@ -403,7 +405,7 @@ class ShardSyncer:
             if now > until:
                 return False
             if confirmed_at is None or now - confirmed_at > CONFIRMED_S:
-                await self._coordinator.check_table()
+                await self._check_table()
                 await self._existence.check()
                 confirmed_at = now
             return True

@@ -26,13 +26,13 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.kernel.concurrency import Wakeup
+from mld.shards.rules.rows_of_stream import has_row_of
 from mld.shards.rules.shard_end import heirs
 from mld.signals.model.reasons import Reason
 from mld.streams.existence_watch import ExistenceWatch
 from mld.streams.rules.existence import (
     ShardExistence,
     beginnings,
-    has_row_of,
     is_another_stream,
     missing_stream,
     recreated_stream,
@@ -41,7 +41,7 @@ from mld.streams.rules.existence import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
@@ -385,9 +385,12 @@ class StreamSource:
 
     Attributes:
         position: where shards without a lease begin.
+        children_of: asks a closed shard for its children; raises NotFound for one that is not known
+            any more, AwsError, or MalformedData.
     """
 
     stream: Stream
     position: InitialPosition
     detector: ShardDetector
     existence: StreamExistence
+    children_of: Callable[[str], Awaitable[tuple[ChildShard, ...]]]

@@ -18,8 +18,8 @@ from mld.leases.lease_store import LeaseStore
 from mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.rules.steering import SteerStep, SteerWay
 from mld.ops.lease_steering import LeaseSteering
+from mld.ops.rules.steering import SteerStep, SteerWay
 from tests.contract.targets import client_for
 from tests.fakes.lease_world import lease
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
+from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.config.config import (
     AwsConfig,
     ChildConfig,
@@ -18,12 +19,12 @@ from mld.config.credentials import CredentialChain
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.local.kinesis.model import KinesisModel
+from mld.retrieval.child_shards import child_shards
 from mld.shards.lease_cleanup import LeaseCleanup
 from mld.shards.shard_detector import ShardDetector
 from mld.shards.shard_end import ShardEnd
 from mld.shards.shard_syncer import ShardSyncer
 from mld.shards.stream_existence import StreamExistence, StreamSource
-from mld.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -112,10 +113,16 @@ class ShardWorld(World):
             position=self.config_tree.stream.initial_position,
             detector=self.detector,
             existence=self.existence,
+            children_of=partial(child_shards, self.kinesis, self.stream),
         )
         self.streams = StreamRegistry()
         self.cleanup = LeaseCleanup(
-            self.lease_store, self.streams, self.config_tree.shards, self.clock, self.renewer
+            self.lease_store,
+            self.streams,
+            lambda lease: self.streams.of(lease).source,
+            self.config_tree.shards,
+            self.clock,
+            self.renewer,
         )
         self.syncer = self.new_syncer()
         self.streams.add(
@@ -132,12 +139,21 @@ class ShardWorld(World):
         return ShardSyncer(
             self.lease_store,
             self.source,
-            self.leader,
+            self._is_leader,
+            self._check_table,
             self.config_tree,
             self.clock,
             self.metrics,
             on_abandoned=self.cleanup.enqueue,
         )
+
+    # As the leader is at the call: tests replace what it answers.
+
+    async def _is_leader(self) -> bool:
+        return await self.leader.is_leader()
+
+    async def _check_table(self) -> None:
+        await self.leader.check_table()
 
     def shard_end(self, *, has_room: bool = True) -> ShardEnd:
         return ShardEnd(
@@ -179,7 +195,7 @@ class ShardWorld(World):
         """Shard 0 was split into 1 and 2; its lease is finished, theirs are being read."""
         await self.syncer.sync_if_empty()
         self.split(0)
-        children = await self.detector.children_of(shard_id(0))
+        children = await self.source.children_of(shard_id(0))
         await self.shard_end().create_child_leases(await self.read(0), children)
         self.at(0, "SHARD_END")
         self.at(1, MOVING)

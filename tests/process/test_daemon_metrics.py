@@ -10,7 +10,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.signals.adapters.test_otlp import Collector
+from tests.unit.observe.adapters.test_otlp import Collector
 
 from tests.process.daemon import (
     PATIENCE_S,

@@ -13,12 +13,12 @@ from mld.fleet.model.table_layout import Layout
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.leases.rules.steering import SteerWay, plan_step
 from mld.observe.fleet_reader import fleet_items
 from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
 from mld.observe.rules.watching import Snapshots
 from mld.ops.lease_steering import LeaseSteering
 from mld.ops.rules.lineage import missing_rows, plan_lineage
+from mld.ops.rules.steering import SteerWay, plan_step
 from mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -30,7 +30,7 @@ from tests.sim.rows import short
 
 if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
-    from mld.leases.rules.steering import SteerStep
+    from mld.ops.rules.steering import SteerStep
     from tests.sim.fleet import Fleet
     from tests.sim.stream import SimStream
 

@@ -6,9 +6,9 @@ import pytest
 
 from mld import app
 from mld.app.stream_tracker import StreamTracker
+from mld.app.worker_streams import ContextLoops
 from mld.shards import stream_sync
 from mld.streams.rules import stream_identity
-from mld.streams.stream_context import ContextLoops
 from mld.streams.stream_names import DiscoveredNames
 from tests.sim.fleet import judge
 from tests.sim.plan import STREAM_EVENTS, Plan, draw

@@ -177,7 +177,7 @@ def test_a_part_that_imports_what_lies_above_is_seen(importer, imported):
 # --- the rooms by domain
 
 #: Imports that run upward between rooms. It falls, and never rises.
-UPWARD = 9
+UPWARD = 0
 
 
 def test_no_more_imports_run_upward_between_rooms():

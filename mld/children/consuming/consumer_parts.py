@@ -18,6 +18,7 @@ from mld.retrieval.rules.delivery import Delivery, RemainingRecords, deliver, de
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from mld.children.consuming.stream_context import StreamRegistry
     from mld.children.ports import ChildLauncher, LetterStore
     from mld.config.config import Config
     from mld.kernel.model.sequence import ExtendedSequenceNumber
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from mld.shards.shard_end import ShardEnd
     from mld.signals.runtime import Runtime
     from mld.streams.model.shard import HashRange
-    from mld.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 

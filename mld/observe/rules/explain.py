@@ -19,7 +19,7 @@ from mld.fleet.rules.table_migration import COMPLETE
 from mld.kernel.model.sequence import LATEST
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
-from mld.leases.rules.steering import asked_facts
+from mld.leases.rules.requests import asked_facts
 from mld.observe.model.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
 from mld.observe.rules.scraped import failures
 from mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity

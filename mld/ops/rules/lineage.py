@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mld.config.stream import Stream
 from mld.errors import MoveRefused
 from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
-from mld.leases.rules.steering import SteerStep, SteerWay, open_parents, way_of
+from mld.ops.rules.steering import SteerStep, SteerWay, open_parents, way_of
 from mld.shards.rules.shardsync import lease_of_shard
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Whether a stream, a shard or a lease table is still the one that this worker began with.
+"""Whether a stream or a shard is still the one that this worker began with.
 
-Shard ids and lease keys start again at 0 in a stream that is created anew, and a lease table of the
-same name may be another table. Java takes "not found" for the end of a shard, so a deleted stream
-finishes all its leases. Here the stream itself is asked first.
+Shard ids and lease keys start again at 0 in a stream that is created anew. Java takes "not found"
+for the end of a shard, so a deleted stream finishes all its leases. Here the stream itself is asked
+first.
 
 Pure: what a look found in, a sentence out.
 """
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.leases.model.lease import Lease
     from mld.streams.model.shard import Shard
 
-#: Status of a stream or table that is being deleted.
+#: Status of a stream that is being deleted.
 DELETING = "DELETING"
 
 
@@ -53,25 +52,6 @@ def shard_existence(
     if sequence_number is not None and int(sequence_number) < int(shard.starting_sequence_number):
         return ShardExistence.FOREIGN
     return ShardExistence.LISTED
-
-
-def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:
-    """Whether a lease can only be of this stream: its checkpoint lies behind its shard's beginning.
-
-    Sequence numbers grow with time, so those of an earlier stream of the name lie before all shards
-    of this one. Beside such a lease another one that does not fit is wrong by itself.
-
-    Args:
-        shards: the unfiltered list.
-    """
-    begins = {shard.shard_id: int(shard.starting_sequence_number) for shard in shards}
-    return any(
-        lease.checkpoint is not None
-        and lease.checkpoint.sentinel is None
-        and lease.shard_id in begins
-        and int(lease.checkpoint.sequence_number) >= begins[lease.shard_id]
-        for lease in leases
-    )
 
 
 def is_another_stream(before: Mapping[str, str], shards: Iterable[Shard]) -> bool:
@@ -150,29 +130,3 @@ def recreated_stream(name: str, table: str, why: str, *, is_one_of_many: bool = 
         "to the earlier stream. Stop all workers and delete that table, or use another "
         "applicationName; then start again"
     )
-
-
-def missing_table(name: str, table: Mapping[str, Any] | None, known: object) -> str | None:
-    """What is wrong with a lease table, for people; None = it is the one the worker began with.
-
-    Args:
-        table: ``Table`` of DescribeTable; None = there is no such table.
-        known: :func:`table_identity` that the worker remembers; None = it knows none.
-    """
-    if table is None or table.get("TableStatus") == DELETING:
-        what = "was deleted" if table is None else "is being deleted"
-        return (
-            f"lease table {name} {what}, so no checkpoint can be stored. Restore it from a backup, "
-            "or start again with a new one: every shard is then read from the initial position"
-        )
-    if None in (known, table_identity(table)) or table_identity(table) == known:
-        return None
-    return (
-        f"lease table {name} was deleted and created again, so the checkpoints of this worker are "
-        "lost. Start again: every shard without a lease is read from the initial position"
-    )
-
-
-def table_identity(table: Mapping[str, Any]) -> object:
-    """What tells a table from another of the same name; None where the server does not say."""
-    return table.get("TableId") or table.get("CreationDateTime")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.app.scheduler import Scheduler, SchedulerParts, StopOutcome
+from mld.app.worker_streams import SingleStream
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import (
     AwsConfig,
@@ -34,7 +35,6 @@ from mld.leases.model.lease import HeldLease
 from mld.leases.model.lease_request import LeaseRequest
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
-from mld.streams.stream_context import SingleStream
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.lease_world import CountingMetrics, lease

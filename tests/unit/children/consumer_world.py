@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
+from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import (
     AwsConfig,
@@ -30,6 +31,7 @@ from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease import HeldLease, Lease
 from mld.local.kinesis import KinesisModel
 from mld.retrieval.byte_budget import ByteBudget
+from mld.retrieval.child_shards import child_shards
 from mld.retrieval.polling_publisher import PollingPublisher
 from mld.retrieval.records_publisher import PublisherParts
 from mld.shards.lease_cleanup import LeaseCleanup
@@ -39,7 +41,6 @@ from mld.shards.stream_existence import StreamExistence, StreamSource
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
 from mld.signals.runtime import Runtime
-from mld.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -151,12 +152,18 @@ class World:
             position=self.config.stream.initial_position,
             detector=detector,
             existence=self.existence,
+            children_of=partial(child_shards, self.kinesis, STREAM),
         )
         self.streams = StreamRegistry()
         #: Keys of leases that the syncer was told are waited for.
         self.expected: set[str] = set()
         self.cleanup = LeaseCleanup(
-            self.store, self.streams, self.config.shards, self.clock, self.renewer
+            self.store,
+            self.streams,
+            lambda lease: self.streams.of(lease).source,
+            self.config.shards,
+            self.clock,
+            self.renewer,
         )
         self.budget = ByteBudget(budget_bytes, self.clock)
         self.runtime = Runtime(

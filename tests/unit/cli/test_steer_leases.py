@@ -11,8 +11,8 @@ from mld.cli.steer_leases import _FACTS, LeaseSteerer, chosen_leases
 from mld.errors import ConfigError, MoveRefused
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.steering import SteerStep, SteerWay
 from mld.observe.rules.watching import Snapshots
+from mld.ops.rules.steering import SteerStep, SteerWay
 from tests.fakes.fleet_looks import PROPERTIES, snapshot
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease

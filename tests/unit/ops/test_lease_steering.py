@@ -8,8 +8,8 @@ from mld.errors import Throttled, UnknownOutcome
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_item import lease_from_item
 from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.rules.steering import SteerStep, SteerWay
 from mld.ops.lease_steering import SHIELD_S, LeaseSteering
+from mld.ops.rules.steering import SteerStep, SteerWay
 from tests.fakes.lease_world import lease, on_table_with
 
 NINE = ExtendedSequenceNumber("9")

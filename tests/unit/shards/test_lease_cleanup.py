@@ -102,7 +102,7 @@ async def test_a_missing_child_row_keeps_the_parent(caplog):
 async def test_ancestors_go_first():
     world = await split()
     world.split(1, HALF // 2)
-    children = await world.detector.children_of(shard_id(1))
+    children = await world.source.children_of(shard_id(1))
     await world.shard_end().create_child_leases(await world.read(1), children)
     for number, checkpoint in ((1, "SHARD_END"), (3, MOVING), (4, MOVING)):
         world.at(number, checkpoint)

@@ -9,9 +9,9 @@ from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.pausing import named, read_despite_pause
-from mld.leases.rules.steering import SteerWay, plan_step
 from mld.observe.model.fleet_snapshot import FleetItems
 from mld.observe.rules.watching import Snapshots
+from mld.ops.rules.steering import SteerWay, plan_step
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mld.leases.rules.table_existence import missing_table
 from mld.streams.model.shard import HashRange, Shard
 from mld.streams.rules.existence import (
     ShardExistence,
     beginnings,
     is_another_stream,
     missing_stream,
-    missing_table,
     recreated_stream,
     shard_existence,
 )

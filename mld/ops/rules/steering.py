@@ -15,14 +15,14 @@ from mld.kernel.model.sequence import Sentinel
 from mld.leases.model.containment import NO_FAILURE
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.pausing import FRESH_S, judge_pause
+from mld.leases.rules.requests import asked_text
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_request import LeaseRequest
     from mld.observe.rules.watching import Snapshots
 
 
@@ -54,55 +54,6 @@ class SteerStep:
     position: ExtendedSequenceNumber | None = None
     why: str = ""
     notes: tuple[str, ...] = ()
-
-
-def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:
-    """The request that the holder of a lease has to carry out now.
-
-    Args:
-        lease: as its holder last wrote it.
-        now_s: epoch seconds.
-
-    Returns:
-        None where there is none, and where it is void: it expired, it was addressed to another
-        holder, the shard is finished, or the lease is being handed over.
-    """
-    request = lease.request
-    is_void = (
-        request is None
-        or request.expires_s <= now_s
-        or request.holder != lease.lease_owner
-        or lease.is_handed_over
-        or lease.is_finished
-    )
-    return None if is_void else request
-
-
-def asked_text(lease: Lease, request: LeaseRequest, now_s: float) -> str:
-    """Who is asked for what, by whom and for how long; ``request`` is that of ``lease``."""
-    text = f"{request.holder} is asked to {request.verb} it, by {request.by or 'somebody'}"
-    if request.expires_s <= now_s:
-        return f"{text}; that is void, its time is over"
-    if due_request(lease, now_s) is None:
-        return f"{text}; that is void while {lease.actual_owner or 'nobody'} has it"
-    return f"{text}, for another {request.expires_s - now_s:.0f} s"
-
-
-def asked_facts(leases: Iterable[Lease], now_s: float) -> Iterator[str]:
-    """A sentence for each command that waits for holders, or did when it ended."""
-    waiting: dict[str, list[Lease]] = {}
-    for lease in leases:
-        if (request := due_request(lease, now_s)) is not None:
-            waiting.setdefault(request.request_id, []).append(lease)
-    for asked in waiting.values():
-        lease = min(asked, key=lambda one: one.lease_key)
-        request = lease.request
-        assert request is not None, "it is due"
-        more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
-        yield (
-            f"{lease.lease_key}{more}: {asked_text(lease, request, now_s)}; kcl-mld leases withdraw "
-            "takes it back"
-        )
 
 
 def plan_withdrawal(lease: Lease, now_s: float) -> SteerStep:

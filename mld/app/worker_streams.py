@@ -1,33 +1,25 @@
-"""What belongs to one stream of a worker, how a lease finds its own, and what runs for each.
-
-What belongs to the lease table (store, renewer, taker, cleanup queue) knows no stream, and asks
-here with a lease in hand. Contexts may be added and removed while the worker runs.
-"""
+"""Which streams a worker reads, and what runs for each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mld.errors import LeaseLost, ResourceMissing
-from mld.signals.ports import Metrics
+from mld.errors import ResourceMissing
 
 if TYPE_CHECKING:
     import asyncio
     import random
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
+    from mld.children.consuming.stream_context import StreamContext, StreamRegistry
     from mld.config.stream import Stream
     from mld.config.stream_list import StreamList
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.model.sequence import InitialPosition
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
-    from mld.retrieval.records_publisher import PublisherFactory
-    from mld.shards.shard_syncer import ShardSyncer
-    from mld.shards.stream_existence import StreamExistence, StreamSource
     from mld.signals.conditions import Conditions
-    from mld.signals.model.metrics import Metric
     from mld.streams.existence_watch import ExistenceWatch
     from mld.streams.stream_names import StreamNames, StreamResolver
 
@@ -39,69 +31,6 @@ if TYPE_CHECKING:
     ContextFactory = Callable[
         [Stream, Sequence[InitialPosition], tuple[str, ...] | None, object], "StreamContext"
     ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamContext:
-    """Everything that one stream has of its own in a worker.
-
-    Attributes:
-        argv: its own child program; None = that of all streams.
-    """
-
-    source: StreamSource
-    syncer: ShardSyncer
-    publishers: PublisherFactory
-    metrics: Metrics
-    argv: tuple[str, ...] | None = None
-
-    @property
-    def stream(self) -> Stream:
-        """How requests and lease keys name it."""
-        return self.source.stream
-
-    @property
-    def identifier(self) -> str:
-        """Of one of many streams: ``account:name:epoch``."""
-        return str(self.source.stream.identifier)
-
-    @property
-    def existence(self) -> StreamExistence:
-        """Whether it is still the same stream."""
-        return self.source.existence
-
-
-class StreamRegistry:
-    """The contexts of a worker's streams by ``stream_identifier``; None names a single stream."""
-
-    def __init__(self) -> None:
-        self._contexts: dict[str | None, StreamContext] = {}
-
-    def __iter__(self) -> Iterator[StreamContext]:
-        return iter(tuple(self._contexts.values()))
-
-    def __contains__(self, identifier: str | None) -> bool:
-        return identifier in self._contexts
-
-    def add(self, context: StreamContext) -> None:
-        """Read one stream more; a context of the same identifier is replaced."""
-        self._contexts[context.stream.identifier] = context
-
-    def remove(self, identifier: str | None) -> None:
-        """Read a stream no longer; nothing when it is not there."""
-        self._contexts.pop(identifier, None)
-
-    def of(self, lease: Lease) -> StreamContext:
-        """The context of a lease's stream.
-
-        Raises:
-            LeaseLost: this worker does not read that stream.
-        """
-        context = self._contexts.get(lease.stream_identifier)
-        if context is None:
-            stream = lease.stream_identifier or "single-stream mode"
-            raise LeaseLost(lease.lease_key, f"{stream} is not a stream of this worker")
-        return context
 
 
 class ContextLoops:
@@ -262,27 +191,3 @@ class SingleStream:
     def shown(self) -> dict[str, Any]:
         """See :class:`WorkerStreams`."""
         return {"stream": self._context.stream.name}
-
-
-class StreamMetrics(Metrics):
-    """Adds the dimension ``StreamId``; everything else goes through as it is."""
-
-    def __init__(self, metrics: Metrics, stream_id: str) -> None:
-        self._metrics = metrics
-        self._stream_id = stream_id
-
-    def add(
-        self,
-        metric: Metric,
-        value: float,
-        *,
-        shard_id: str | None = None,
-        stream_id: str | None = None,
-    ) -> None:
-        """See :class:`mld.signals.ports.Metrics`; another ``stream_id`` is kept."""
-        self._metrics.add(metric, value, shard_id=shard_id, stream_id=stream_id or self._stream_id)
-
-
-def metrics_of(stream: Stream, metrics: Metrics) -> Metrics:
-    """The sink for a stream's services; the same one in single-stream mode, as in Java."""
-    return metrics if stream.identifier is None else StreamMetrics(metrics, stream.identifier)

@@ -1,0 +1,85 @@
+"""What belongs to one stream of a worker, and how a lease finds its own.
+
+What belongs to the lease table (store, renewer, taker, cleanup queue) knows no stream, and asks
+here with a lease in hand. Contexts may be added and removed while the worker runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mld.config.stream import Stream
+    from mld.leases.model.lease import Lease
+    from mld.retrieval.records_publisher import PublisherFactory
+    from mld.shards.shard_syncer import ShardSyncer
+    from mld.shards.stream_existence import StreamExistence, StreamSource
+    from mld.signals.ports import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamContext:
+    """Everything that one stream has of its own in a worker.
+
+    Attributes:
+        argv: its own child program; None = that of all streams.
+    """
+
+    source: StreamSource
+    syncer: ShardSyncer
+    publishers: PublisherFactory
+    metrics: Metrics
+    argv: tuple[str, ...] | None = None
+
+    @property
+    def stream(self) -> Stream:
+        """How requests and lease keys name it."""
+        return self.source.stream
+
+    @property
+    def identifier(self) -> str:
+        """Of one of many streams: ``account:name:epoch``."""
+        return str(self.source.stream.identifier)
+
+    @property
+    def existence(self) -> StreamExistence:
+        """Whether it is still the same stream."""
+        return self.source.existence
+
+
+class StreamRegistry:
+    """The contexts of a worker's streams by ``stream_identifier``; None names a single stream."""
+
+    def __init__(self) -> None:
+        self._contexts: dict[str | None, StreamContext] = {}
+
+    def __iter__(self) -> Iterator[StreamContext]:
+        return iter(tuple(self._contexts.values()))
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._contexts
+
+    def add(self, context: StreamContext) -> None:
+        """Read one stream more; a context of the same identifier is replaced."""
+        self._contexts[context.stream.identifier] = context
+
+    def remove(self, identifier: str | None) -> None:
+        """Read a stream no longer; nothing when it is not there."""
+        self._contexts.pop(identifier, None)
+
+    def of(self, lease: Lease) -> StreamContext:
+        """The context of a lease's stream.
+
+        Raises:
+            LeaseLost: this worker does not read that stream.
+        """
+        context = self._contexts.get(lease.stream_identifier)
+        if context is None:
+            stream = lease.stream_identifier or "single-stream mode"
+            raise LeaseLost(lease.lease_key, f"{stream} is not a stream of this worker")
+        return context

@@ -1,0 +1,60 @@
+"""What the holder of a lease is asked for in its row, and whether that is still to be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mld.leases.model.lease import Lease
+    from mld.leases.model.lease_request import LeaseRequest
+
+
+def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:
+    """The request that the holder of a lease has to carry out now.
+
+    Args:
+        lease: as its holder last wrote it.
+        now_s: epoch seconds.
+
+    Returns:
+        None where there is none, and where it is void: it expired, it was addressed to another
+        holder, the shard is finished, or the lease is being handed over.
+    """
+    request = lease.request
+    is_void = (
+        request is None
+        or request.expires_s <= now_s
+        or request.holder != lease.lease_owner
+        or lease.is_handed_over
+        or lease.is_finished
+    )
+    return None if is_void else request
+
+
+def asked_text(lease: Lease, request: LeaseRequest, now_s: float) -> str:
+    """Who is asked for what, by whom and for how long; ``request`` is that of ``lease``."""
+    text = f"{request.holder} is asked to {request.verb} it, by {request.by or 'somebody'}"
+    if request.expires_s <= now_s:
+        return f"{text}; that is void, its time is over"
+    if due_request(lease, now_s) is None:
+        return f"{text}; that is void while {lease.actual_owner or 'nobody'} has it"
+    return f"{text}, for another {request.expires_s - now_s:.0f} s"
+
+
+def asked_facts(leases: Iterable[Lease], now_s: float) -> Iterator[str]:
+    """A sentence for each command that waits for holders, or did when it ended."""
+    waiting: dict[str, list[Lease]] = {}
+    for lease in leases:
+        if (request := due_request(lease, now_s)) is not None:
+            waiting.setdefault(request.request_id, []).append(lease)
+    for asked in waiting.values():
+        lease = min(asked, key=lambda one: one.lease_key)
+        request = lease.request
+        assert request is not None, "it is due"
+        more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+        yield (
+            f"{lease.lease_key}{more}: {asked_text(lease, request, now_s)}; kcl-mld leases withdraw "
+            "takes it back"
+        )

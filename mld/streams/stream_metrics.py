@@ -1,0 +1,35 @@
+"""Metrics of one of several streams name it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.signals.ports import Metrics
+
+if TYPE_CHECKING:
+    from mld.config.stream import Stream
+    from mld.signals.model.metrics import Metric
+
+
+class StreamMetrics(Metrics):
+    """Adds the dimension ``StreamId``; everything else goes through as it is."""
+
+    def __init__(self, metrics: Metrics, stream_id: str) -> None:
+        self._metrics = metrics
+        self._stream_id = stream_id
+
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        *,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+    ) -> None:
+        """See :class:`mld.signals.ports.Metrics`; another ``stream_id`` is kept."""
+        self._metrics.add(metric, value, shard_id=shard_id, stream_id=stream_id or self._stream_id)
+
+
+def metrics_of(stream: Stream, metrics: Metrics) -> Metrics:
+    """The sink for a stream's services; the same one in single-stream mode, as in Java."""
+    return metrics if stream.identifier is None else StreamMetrics(metrics, stream.identifier)
