@@ -26,7 +26,7 @@ PROOF = (
     "spark/test_s3_spark.py",
     "spark/test_sample_apps.py",
     "spark/test_set_aside.py",
-    "unit/decide/leases/test_taking_exhaustive.py",
+    "unit/leases/rules/test_taking_exhaustive.py",
 )
 #: Types more in the proof: pages whose commands take long.
 BOTH = ("process/test_pages.py",)
