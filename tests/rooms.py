@@ -1,7 +1,7 @@
 """The domains of the daemon, and how much of its imports stays within one of them.
 
 ``python -m tests.rooms`` prints the arrows between rooms, the share of imports within a room, and
-the imports that run upward. ``tests/unit/test_layers.py`` lets their number fall only.
+the imports that run upward, of which ``tests/unit/test_layers.py`` allows none.
 """
 
 import ast

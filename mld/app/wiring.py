@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.app.leases import LeaseWiring
 from mld.app.scheduler import Scheduler, SchedulerParts
 from mld.app.worker import Worker
 from mld.app.worker_start import StartCalls
@@ -15,6 +14,7 @@ from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.config.config import RetrievalMode
+from mld.fleet.lease_wiring import LeaseWiring
 from mld.observe.cloudwatch_metrics import CloudWatchMetrics
 from mld.observe.metric_store import MetricPush, MetricStore
 from mld.observe.summary_log import SummaryLog

@@ -10,7 +10,6 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.observe.adapters.test_otlp import Collector
 
 from tests.process.daemon import (
     PATIENCE_S,
@@ -21,6 +20,7 @@ from tests.process.daemon import (
     wait_until,
 )
 from tests.process.test_daemon_watched import free_address, get
+from tests.unit.observe.adapters.test_otlp import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.app.leases import LeaseWiring
 from mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.config.credentials import CredentialChain
 from mld.config.fleet import ClientVersionConfig, FleetConfig
@@ -17,6 +16,7 @@ from mld.fleet.lease_coordinator import (
     LAST_LOOKS_S,
     LeaseCoordinator,
 )
+from mld.fleet.lease_wiring import LeaseWiring
 from mld.fleet.rules.client_version import Mode
 from mld.leases.lease_taker import LeaseTaker
 from mld.signals.conditions import Conditions
