@@ -213,7 +213,7 @@ def open_fleet(
     """
     with open_access(config) as access:
         kinesis, clock = access.kinesis, access.clock
-        reader = FleetReader(
+        yield FleetReader(
             access.dynamodb,
             Layout.of(config),
             access.store,
@@ -221,10 +221,8 @@ def open_fleet(
             TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s) if tips else None,
             clock,
             RandomIds(),
+            WorkerPages(urls, access.pool("pages"), clock).ask if urls else None,
         )
-        if urls:
-            reader.pages = WorkerPages(urls, access.pool("pages"), clock).ask
-        yield reader
 
 
 def find_streams(

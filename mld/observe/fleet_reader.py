@@ -71,10 +71,8 @@ class FleetReader:
     Args:
         tips: asks shards for their lag; None = nobody wants to know.
         ids: not used for reading.
+        pages: asks workers for what they say of themselves; None = nobody wants to know.
     """
-
-    #: Asks workers for what they say of themselves; None = nobody wants to know.
-    pages: Callable[[], Awaitable[tuple[WorkerPage, ...]]] | None = None
 
     def __init__(
         self,
@@ -85,6 +83,7 @@ class FleetReader:
         tips: TipReader | None,
         clock: Clock,
         ids: IdSource,
+        pages: Callable[[], Awaitable[tuple[WorkerPage, ...]]] | None = None,
     ) -> None:
         self._dynamodb = dynamodb
         self._layout = layout
@@ -93,6 +92,7 @@ class FleetReader:
         self._tips = tips
         self._clock = clock
         self._ids = ids
+        self._pages = pages
 
     async def look(self, *, fresh: bool = True) -> FleetSnapshot:
         """One look.
@@ -129,6 +129,6 @@ class FleetReader:
             items_todo=items_todo,
             streams=streams,
             tips=tips,
-            pages=() if self.pages is None else await self.pages(),
+            pages=() if self._pages is None else await self._pages(),
             failed=failed_lives_in(scan.foreign.values(), self._layout.leases.key_name),
         )
