@@ -49,12 +49,14 @@ class SparkConfig(SparkValues):
     What the keys name together, and on this machine, is looked at by :func:`require_places`.
 
     Attributes:
-        conf: settings for Spark itself, and ``sink_options`` for the writer of the sink.
+        conf: settings for Spark itself, ``sink_options`` for the writer of the sink, and
+            ``sink_catalog`` for the catalog of an Iceberg table.
         texts: all keys as they are written.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
     sink_options: Mapping[str, str] = field(default_factory=dict)
+    sink_catalog: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -89,8 +91,10 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
     values: dict[str, Any] = {
         name: read(ours.get(key.name, key.default)) for name, key, read in readers_of(SparkConfig)
     }
-    conf, sink_options = (_below(prefix, ours) for prefix in FREE_PREFIXES)
-    return SparkConfig(**values, conf=conf, sink_options=sink_options, texts=ours)
+    conf, sink_options, catalog = (_below(prefix, ours) for prefix in FREE_PREFIXES)
+    return SparkConfig(
+        **values, conf=conf, sink_options=sink_options, sink_catalog=catalog, texts=ours
+    )
 
 
 def _below(prefix: str, ours: Mapping[str, str]) -> dict[str, str]:

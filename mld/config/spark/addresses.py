@@ -112,6 +112,17 @@ def s3_place(text: str) -> S3Place:
     return S3Place(bucket, prefix)
 
 
+def namespaced_table(text: str) -> tuple[str, ...]:
+    """``namespace.table`` as its parts, two at least; each is taken exactly as written.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    if len(parts := table_parts(text)) < 2:
+        raise ValueError(f"{text} has no namespace: write it as namespace.table")
+    return parts
+
+
 def table_parts(text: str) -> tuple[str, ...]:
     """``schema.table`` or ``"odd.name"`` as its parts; each is taken exactly as written.
 

@@ -15,11 +15,15 @@ PREFIX = "spark."
 #: Characters of a wrong number in an error.
 _SHOWN = 40
 REMOTE = "spark.remote"
-#: Keys below this are handed to Spark as they are, without the prefix ``spark.conf.``.
-FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
-#: Sinks that write a Delta table, and what only they have.
+#: Keys below these are handed on as they are, without the prefix: to Spark, to the writer of the
+#: sink, and to the catalog of an Iceberg table.
+CATALOG = "spark.sink.catalog."
+FREE_PREFIXES = ("spark.conf.", "spark.sink.options.", CATALOG)
+#: Sinks that write a Delta table, and the one that writes an Iceberg table.
 DELTA_SINKS = ("delta", "merge")
-OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
+ICEBERG = "iceberg"
+#: What sinks have that make a table of files, Delta or Iceberg, and no other one.
+OF_FILES = ("spark.sink.partitionBy", "spark.sink.schema")
 #: What only ``spark.sink = delta`` has.
 OUTPUTS = "spark.sink.outputs"
 #: Below ``spark.sink.options.``: what the Delta sinks read.
@@ -169,20 +173,24 @@ class SparkValues:
         "how long a batch may take, function included", least=1)
     attempts: int = _number("retry.attempts", "5", "tries of a batch before its shard fails")
     sink: str = _word("sink", "delta", "where the function's rows go",
-        "delta", "merge", "jdbc", "foreach")
+        "delta", "merge", "iceberg", "jdbc", "foreach")
     sink_path: str | None = _optional("sink.path",
-        "directory or s3://bucket/prefix of the Delta table (delta, merge)")
+        "directory or s3://bucket/prefix of the Delta table (delta, merge); directory of Iceberg"
+        " tables and their catalog (iceberg)")
     outputs: tuple[str, ...] = read_as(lambda written: output_names(written or ""),
         Key(OUTPUTS, Kind.TEXT, None, "names, with commas, if the function returns a dict: a Delta"
             " table each, below sink.path"))
-    sink_table: str | None = _optional("sink.table", "table of the jdbc sink")
+    sink_table: str | None = _optional("sink.table",
+        "table of the jdbc sink; namespace.name of the Iceberg table")
     creates_table: bool = _switch("sink.createTable", "false",
         "whether the jdbc sink makes a table that is missing, with the columns of the first rows",
         ("true", "false"), on="true")
     partition_by: tuple[str, ...] = _words("sink.partitionBy",
-        "columns of a new Delta table's directories, with commas")
+        "columns of a new table's directories, with commas; of an Iceberg table also transforms,"
+        " such as day(ts), bucket(16, user)")
     adds_columns: bool = _switch("sink.schema", "fixed",
-        "whether columns that a Delta table lacks are an error, or are added to it (delta, merge)",
+        "whether columns that a table lacks are an error, or are added to it (delta, merge,"
+        " iceberg)",
         ("fixed", "addColumns"), on="addColumns")
     sink_key: tuple[str, ...] = _words("sink.key",
         "columns of the merge key, separated by commas")

@@ -12,15 +12,23 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.spark.addresses import addresses_of, is_local_master, table_parts
+from mld.config.spark.addresses import (
+    addresses_of,
+    is_local_master,
+    namespaced_table,
+    table_parts,
+)
 from mld.config.spark.keys import (
+    CATALOG,
     DEFAULTS,
     DELTA_SINKS,
     FREE_PREFIXES,
-    OF_DELTA,
+    ICEBERG,
+    OF_FILES,
     OUTPUTS,
     REMOTE,
 )
+from mld.config.spark.partitions import partition_fields
 from mld.config.spark.postgres import libpq_connection
 
 if TYPE_CHECKING:
@@ -28,13 +36,13 @@ if TYPE_CHECKING:
 
 _SINK, _PATH, _TABLE = "spark.sink", "spark.sink.path", "spark.sink.table"
 _KEY, _URL = "spark.sink.key", "spark.sink.url"
-_CREATE = "spark.sink.createTable"
+_CREATE, _PARTITIONS = "spark.sink.createTable", "spark.sink.partitionBy"
 _DEADLETTER = "spark.deadletter.path"
 _ON_ERROR, _LETTERS = "spark.function.onError", "spark.function.deadletter.path"
 _MASTER, _JVM_OPTIONS = "spark.master", "spark.jvm.options"
 _SCHEMA = "spark.decoder.schema"
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
-_CONF, _OPTIONS = FREE_PREFIXES
+_CONF, _OPTIONS, _ = FREE_PREFIXES
 #: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
 REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
 #: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
@@ -97,6 +105,9 @@ def need_faults(written: Mapping[str, str]) -> list[SparkFault]:
         }
         faults += _fault_of(_URL, text[_URL], lambda url: libpq_connection(url, options))
         faults += _fault_of(_TABLE, text[_TABLE], table_parts)
+    if text[_SINK] == ICEBERG:
+        faults += _fault_of(_TABLE, text[_TABLE], namespaced_table)
+        faults += _fault_of(_PARTITIONS, text[_PARTITIONS], partition_fields)
     if REMOTE in written and _MASTER in written:
         why = f"excludes {_MASTER}, and both are given"
         faults.append(SparkFault(REMOTE, why, "name one of them"))
@@ -118,6 +129,18 @@ def _missing(text: Mapping[str, str]) -> Iterator[SparkFault]:
     sink = text[_SINK]
     needs = [
         (_PATH, sink in DELTA_SINKS, f"the {sink} sink writes there", "name a directory"),
+        (
+            _PATH,
+            sink == ICEBERG and not _has_catalog(text),
+            "the iceberg sink writes there",
+            f"name a directory, or a catalog by {CATALOG}type",
+        ),
+        (
+            _TABLE,
+            sink == ICEBERG,
+            "the iceberg sink writes that table",
+            "write namespace.name",
+        ),
         (_KEY, sink == "merge", "the merge sink finds rows by it", "name the columns of the key"),
         (
             _URL,
@@ -153,10 +176,16 @@ def _misplaced(text: Mapping[str, str]) -> Iterator[SparkFault]:
         yield SparkFault(_TABLE, why, f"take the line out; {_PATH} names the table")
     if sink != "jdbc" and text[_CREATE] == "true":
         yield SparkFault(_CREATE, f"is for jdbc; {sink} makes its table", "take the line out")
-    for key in OF_DELTA:
-        if sink not in DELTA_SINKS and text[key] not in ("", DEFAULTS[key]):
-            why = f"is for spark.sink=delta and merge; {sink} has no such thing"
-            yield SparkFault(key, why, "take the line out, or write a Delta table")
+    for key in OF_FILES:
+        if sink not in (*DELTA_SINKS, ICEBERG) and text[key] not in ("", DEFAULTS[key]):
+            why = f"is for spark.sink=delta, merge and iceberg; {sink} has no such thing"
+            yield SparkFault(key, why, "take the line out, or write such a table")
+    if sink != ICEBERG and (named := next((n for n in text if n.startswith(CATALOG)), "")):
+        why = f"is for spark.sink=iceberg; {sink} has no catalog"
+        yield SparkFault(named, why, "take the line out")
+    if sink == ICEBERG and _has_catalog(text) and text[_PATH]:
+        why = f"is for a table without a catalog, and {CATALOG}* names one"
+        yield SparkFault(_PATH, why, f"take the line out; {CATALOG}warehouse says where tables lie")
     if sink != "delta" and text[OUTPUTS]:
         why = f"is for spark.sink=delta; {sink} has one output"
         yield SparkFault(OUTPUTS, why, "take the line out, or write Delta tables")
@@ -166,6 +195,10 @@ def _misplaced(text: Mapping[str, str]) -> Iterator[SparkFault]:
             "is deadletter, which needs a sink that writes what the function returns; it is foreach"
         )
         yield SparkFault(_ON_ERROR, why, "take the line out, or choose delta, merge or jdbc")
+
+
+def _has_catalog(text: Mapping[str, str]) -> bool:
+    return any(name.startswith(CATALOG) for name in text)
 
 
 def _schema(text: Mapping[str, str]) -> Iterator[SparkFault]:

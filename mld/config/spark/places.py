@@ -14,13 +14,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.config.spark.addresses import is_s3, s3_place
-from mld.config.spark.keys import DELTA_SINKS, OUTPUTS, REMOTE
+from mld.config.spark.keys import CATALOG, DELTA_SINKS, ICEBERG, OUTPUTS, REMOTE
 from mld.config.spark.needs import SparkFault, effective, need_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_SINK_PATH = "spark.sink.path"
+_SINK_PATH, _PARTITIONS = "spark.sink.path", "spark.sink.partitionBy"
 _DEADLETTER = "spark.deadletter.path"
 _LETTERS = "spark.function.deadletter.path"
 JAVA_HOME, JARS, TOKEN = "spark.java.home", "spark.conf.spark.jars", "spark.remote.token.env"
@@ -29,7 +29,12 @@ JAVA_ADVICE = "install a Java 17 or later, or run: pip install 'kcl-mld[spark]' 
 _OF_SPARK = ("pyspark", "pyarrow", "pandas", "grpc")
 _OF_DELTA = "deltalake"
 _OF_JDBC = "psycopg"
-_EXTRAS = {_OF_JDBC: "postgres"}
+_OF_ICEBERG = "pyiceberg"
+#: Of the catalog that is a file, and of transforms of partitions.
+_SQL, _CORE = "sqlalchemy", "pyiceberg_core"
+_EXTRAS = {_OF_JDBC: "postgres", **dict.fromkeys((_OF_ICEBERG, _SQL, _CORE), "iceberg")}
+#: Sinks that write ``spark.sink.path``.
+_WITH_PATH = (*DELTA_SINKS, ICEBERG)
 
 
 class PathChecks(NamedTuple):
@@ -66,7 +71,8 @@ def place_faults(written: Mapping[str, str], folder: str, checks: PathChecks) ->
     text = effective(written)
     faults = [*_shared(text, folder, checks), *_beyond_reach(text)]
     for key in _directories(text):
-        fault = _directory_fault(key, text[key], folder, checks)
+        is_delta = text["spark.sink"] in DELTA_SINKS
+        fault = _directory_fault(key, text[key], folder, checks, is_delta=is_delta)
         faults += [fault] if fault else []
     return faults
 
@@ -78,7 +84,7 @@ def _shared(text: Mapping[str, str], folder: str, checks: PathChecks) -> Iterato
     the records before it count as written. And the maintenance of a table removes the files below
     it that its log does not name.
     """
-    sinks = [text[_SINK_PATH]] if text["spark.sink"] in DELTA_SINKS else []
+    sinks = [text[_SINK_PATH]] if text["spark.sink"] in _WITH_PATH else []
     if text["spark.sink"] == "delta":
         names = [word.strip() for word in text[OUTPUTS].split(",") if word.strip()]
         sinks = [f"{each}/{name}" for each in sinks if each for name in names] or sinks
@@ -106,6 +112,9 @@ def _whole(text: str, folder: str, checks: PathChecks) -> PurePosixPath | None:
 def _beyond_reach(text: Mapping[str, str]) -> Iterator[SparkFault]:
     """What is written from here, and names a store that we can't write."""
     for key in (_SINK_PATH, _LETTERS):
+        if key == _SINK_PATH and text["spark.sink"] == ICEBERG:
+            yield from _beside_catalog(text[key])
+            continue
         is_ours = text["spark.sink"] in DELTA_SINKS or key == _LETTERS
         if is_ours and is_s3(text[key]):
             yield from _s3(key, text[key])
@@ -113,6 +122,14 @@ def _beyond_reach(text: Mapping[str, str]) -> Iterator[SparkFault]:
             why = f"{text[key]} is neither a directory nor in S3"
             advice = "name s3://bucket/prefix, or a directory of this machine"
             yield SparkFault(key, why, advice)
+
+
+def _beside_catalog(path: str) -> Iterator[SparkFault]:
+    """A place for tables and a catalog that is a file: this machine alone can lock it."""
+    if path and local_path(path) is None:
+        why = f"{path} is no directory of this machine"
+        advice = f"name one, or a catalog by {CATALOG}type, with {CATALOG}warehouse = {path}"
+        yield SparkFault(_SINK_PATH, why, advice)
 
 
 def _s3(key: str, text: str) -> Iterator[SparkFault]:
@@ -126,7 +143,7 @@ def _directories(text: Mapping[str, str]) -> Iterator[str]:
     """The keys whose directory is written from this machine."""
     is_far = bool(text["spark.remote"])
     sink = text["spark.sink"]
-    if text[_SINK_PATH] and sink in DELTA_SINKS:
+    if text[_SINK_PATH] and sink in _WITH_PATH:
         yield _SINK_PATH
     if text[_DEADLETTER] and not is_far:
         yield _DEADLETTER
@@ -148,7 +165,9 @@ def local_path(text: str) -> str | None:
     return None if rest.startswith("/") else text
 
 
-def _directory_fault(key: str, text: str, folder: str, checks: PathChecks) -> SparkFault | None:
+def _directory_fault(
+    key: str, text: str, folder: str, checks: PathChecks, *, is_delta: bool
+) -> SparkFault | None:
     path = local_path(text)
     if path is None:
         return None
@@ -164,7 +183,7 @@ def _directory_fault(key: str, text: str, folder: str, checks: PathChecks) -> Sp
         what = "can't be written" if nearest == whole else f"can't be made: {nearest} is not ours"
         advice = f"let this user write {nearest}, or name another directory"
         return SparkFault(key, f"{shown} {what}", advice)
-    if key == _SINK_PATH and nearest == whole:
+    if key == _SINK_PATH and nearest == whole and is_delta:
         names = checks.names(str(whole))
         if "_delta_log" not in names and any(each.endswith(".parquet") for each in names):
             why = f"{shown} has Parquet files, but is no Delta table"
@@ -263,6 +282,9 @@ def missing_packages(
         needed.append(_OF_DELTA)
     if text["spark.sink"] == "jdbc":
         needed.append(_OF_JDBC)
+    if text["spark.sink"] == ICEBERG:
+        needed += [_OF_ICEBERG, _CORE] if "(" in text[_PARTITIONS] else [_OF_ICEBERG]
+        needed += [_SQL] if text[_SINK_PATH] else []
     return [
         (name, f"pip install 'kcl-mld[{_EXTRAS.get(name, 'spark')}]'")
         for name in needed

@@ -51,6 +51,7 @@ _QUOTED = re.compile(
 )
 _SECRET_NAME = re.compile(
     r"(?i)passw(or)?d|pwd|passphrase|secret|token|(access|api|auth|private)[-_.]?key|external[-_.]?id"
+    r"|\.credential$"
 )
 
 

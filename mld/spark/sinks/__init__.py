@@ -18,6 +18,7 @@ _HOMES = {
     "delta": ("mld.spark.sinks.delta", "DeltaSink"),
     "outputs": ("mld.spark.sinks.outputs", "OutputsSink"),
     "merge": ("mld.spark.sinks.merge", "MergeSink"),
+    "iceberg": ("mld.spark.sinks.iceberg", "IcebergSink"),
     "jdbc": ("mld.spark.sinks.jdbc", "JdbcSink"),
     "foreach": ("mld.spark.sinks.foreach", "ForeachSink"),
 }

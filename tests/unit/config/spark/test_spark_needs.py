@@ -21,6 +21,13 @@ def keys(written):
         JDBC,
         {"spark.sink": "foreach"},
         {"spark.sink": "merge", "spark.sink.path": "out", "spark.sink.key": "a, b"},
+        {"spark.sink": "iceberg", "spark.sink.path": "out", "spark.sink.table": "a.b"},
+        {
+            "spark.sink": "iceberg",
+            "spark.sink.table": "a.b",
+            "spark.sink.catalog.type": "glue",
+            "spark.sink.partitionBy": "day(ts), bucket(4, user)",
+        },
         {"spark.sink.path": "out", "spark.decoder": "json"},  # the app may give the schema
         {
             "spark.sink.path": "out",
@@ -44,6 +51,25 @@ def test_what_fits_together_is_not_told_of(written):
             ["spark.sink.key"],
         ),
         ({"spark.sink": "jdbc"}, ["spark.sink.url", "spark.sink.table"]),
+        ({"spark.sink": "iceberg"}, ["spark.sink.path", "spark.sink.table"]),
+        (
+            {"spark.sink": "iceberg", "spark.sink.catalog.type": "rest", "spark.sink.table": "t"},
+            ["spark.sink.table"],
+        ),
+        (
+            {
+                "spark.sink": "iceberg",
+                "spark.sink.catalog.type": "rest",
+                "spark.sink.path": "out",
+                "spark.sink.table": "n.t",
+                "spark.sink.partitionBy": "week(ts)",
+            },
+            ["spark.sink.path", "spark.sink.partitionBy"],
+        ),
+        (
+            {"spark.sink.path": "out", "spark.sink.catalog.type": "rest"},
+            ["spark.sink.catalog.type"],
+        ),
     ],
     ids=str,
 )

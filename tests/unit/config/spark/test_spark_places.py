@@ -20,6 +20,7 @@ FINE = {"spark.sink": "delta", "spark.sink.path": "/data/ours"}
 #: What these sinks need besides.
 ALSO = {
     "merge": {"spark.sink.key": "id"},
+    "iceberg": {"spark.sink.table": "ns.rows"},
     "jdbc": {"spark.sink.url": "jdbc:postgresql:d", "spark.sink.table": "rows"},
 }
 
@@ -44,6 +45,9 @@ def told(**more):
         {"sink__partitionBy": "", "sink__schema": "fixed"},
         {"sink": "merge", "sink__schema": "addColumns"},
         {"sink": "foreach", "sink__path": None},
+        {"sink": "iceberg"},
+        {"sink": "iceberg", "sink__path": "/data/theirs"},
+        {"sink": "iceberg", "sink__path": None, "sink__catalog__type": "glue"},
         {"sink": "jdbc", "sink__path": "/closed"},
         {"deadletter__path": "/closed/bad", "remote": "sc://far:15002"},
         {"decoder": "avro", "decoder__schema": '{"type": "record"}'},
@@ -130,12 +134,20 @@ def test_what_can_be_used_is_not_told_of(more):
             "spark.sink.table is for jdbc: merge writes its table without a catalog: take the",
         ),
         (
+            {"sink": "iceberg", "sink__path": "s3://bucket/t"},
+            "spark.sink.path s3://bucket/t is no directory of this machine: name one, or a catalog",
+        ),
+        (
+            {"sink": "iceberg", "function__deadletter__path": "/data/ours/x"},
+            "spark.function.deadletter.path /data/ours/x is, holds or lies in the directory",
+        ),
+        (
             {"sink": "jdbc", "sink__partitionBy": "day"},
-            "spark.sink.partitionBy is for spark.sink=delta and merge; jdbc has no such thing: take",
+            "spark.sink.partitionBy is for spark.sink=delta, merge and iceberg; jdbc has no such",
         ),
         (
             {"sink": "foreach", "sink__schema": "addColumns"},
-            "spark.sink.schema is for spark.sink=delta and merge; foreach has no such thing: take",
+            "spark.sink.schema is for spark.sink=delta, merge and iceberg; foreach has no such",
         ),
         (
             {"decoder": "avro", "decoder__schema": "flight.avsc"},
