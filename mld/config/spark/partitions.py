@@ -52,7 +52,9 @@ def _field(word: str) -> PartitionField:
     if "(" not in word and ")" not in word:
         return PartitionField(word)
     if (match := _FIELD.fullmatch(word)) is None:
-        raise ValueError(f"{word!r} is no partition: write column, day(column) or bucket(16, column)")
+        raise ValueError(
+            f"{word!r} is no partition: write column, day(column) or bucket(16, column)"
+        )
     name, number, column = match[1].lower(), match[2], match[3]
     if name not in TRANSFORMS:
         raise ValueError(f"{word!r}: {match[1]} is not one of {', '.join(TRANSFORMS)}")

@@ -9,8 +9,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.masking import mask
 from mld.config.spark.places import local_path
+from mld.kernel.model.masking import mask
 from mld.spark.errors import SinkRefused
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _named(given: Mapping[str, str]) -> Catalog:
     name = properties.pop(NAME, DEFAULT_NAME)
     try:
         return load_catalog(name, **properties)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a catalog's library may raise
         raise SinkRefused(
             f"spark.sink.catalog.*: the catalog can't be opened: {mask(str(error))}"
         ) from None

@@ -28,12 +28,13 @@ from pyiceberg.types import (
 )
 
 from mld.spark.errors import BatchFailed
-from mld.spark.table.data_files import Rows
 from mld.spark.table.fitting import conformed, fitted
 from mld.spark.table.rules import misfit, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from mld.spark.table.data_files import Rows
 
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _TYPES: dict[str, IcebergType] = {
@@ -51,6 +52,15 @@ _TYPES: dict[str, IcebergType] = {
     "timestamp": TimestamptzType(),
     "timestamp_ntz": TimestampType(),
 }
+#: Types of Spark by the beginning of their names, and what to do instead.
+_REFUSED = {
+    "variant": "few readers know it; use to_json(...)",
+    "void": "it has no type; cast it, e.g. to string",
+    "interval": "Iceberg has none; use a number of your own",
+    "time(": "not written yet; use a string or a number",
+    "char(": "use string",
+    "varchar(": "use string",
+}
 _NAMES = {str(kind): name for name, kind in _TYPES.items() if name not in ("byte", "short")}
 
 
@@ -67,7 +77,7 @@ def refused_column(fields: Sequence[Mapping[str, Any]]) -> str:
             f"the name of the column {dotted[0]} has a dot, by which Iceberg names fields of "
             f"structs: give it another name in the function"
         )
-    return refused_type(fields)
+    return refused_type(fields, _REFUSED)
 
 
 def spark_fields(schema: Schema) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ that is durable may name files that are empty.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Self
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
@@ -47,7 +47,7 @@ class LocalFile(InputFile, OutputFile):
             FileNotFoundError: it is not there.
         """
         del seekable
-        return open(path_of(self.location), "rb")  # noqa: SIM115 - the caller closes it
+        return open(path_of(self.location), "rb")
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 - theirs
         """Write it; it is durable once the stream is closed.
@@ -69,7 +69,7 @@ class _Synced:
 
     def __init__(self, path: str, mode: str) -> None:
         self._path = path
-        self._file: BinaryIO = open(path, mode)  # noqa: SIM115 - closed below
+        self._file = open(path, mode)  # noqa: SIM115 - closed below
 
     @property
     def closed(self) -> bool:
@@ -92,7 +92,7 @@ class _Synced:
             os.fsync(self._file.fileno())
         sync_directory(os.path.dirname(self._path))
 
-    def __enter__(self) -> _Synced:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

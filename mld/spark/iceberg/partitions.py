@@ -21,7 +21,7 @@ from mld.config.spark.partitions import PartitionField
 from mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from pyiceberg.schema import Schema
@@ -62,21 +62,17 @@ def partition_spec(fields: Sequence[PartitionField], schema: Schema, name: str) 
 
 
 def _transform(field: PartitionField) -> Transform[Any, Any]:
-    match field.transform:
-        case "identity":
-            return IdentityTransform()
-        case "year":
-            return YearTransform()
-        case "month":
-            return MonthTransform()
-        case "day":
-            return DayTransform()
-        case "hour":
-            return HourTransform()
-        case "bucket":
-            return BucketTransform(field.number or 1)
-        case _:
-            return TruncateTransform(field.number or 1)
+    number = field.number or 1
+    made: dict[str, Callable[[], Transform[Any, Any]]] = {
+        "identity": IdentityTransform,
+        "year": YearTransform,
+        "month": MonthTransform,
+        "day": DayTransform,
+        "hour": HourTransform,
+        "bucket": lambda: BucketTransform(number),
+        "truncate": lambda: TruncateTransform(number),
+    }
+    return made[field.transform]()
 
 
 def partitions_of(table: Table) -> tuple[PartitionField, ...]:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 
-from mld.kernel.model.masking import mask
 from mld.config.spark.addresses import table_parts
 from mld.config.spark.partitions import partition_fields
+from mld.kernel.model.masking import mask
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable, SparkChildError
 from mld.spark.iceberg.catalogs import open_catalog
 from mld.spark.iceberg.columns import fit, iceberg_schema, refused_column, spark_fields
+from mld.spark.iceberg.commit import TableCommit
 from mld.spark.iceberg.partitions import partition_spec, partitions_of
 from mld.spark.iceberg.table import MarkedTable
 from mld.spark.sinks.results import fetch
@@ -121,12 +122,12 @@ class IcebergSink:
         self, staged: Rows, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
         """One commit for all batches of a job; see ``ports.Sink``."""
-        return self._marked.commit(
+        adds_columns = self._config.adds_columns
+        return TableCommit(
+            self._marked,
             batches,
-            lambda schema: fit(
-                schema, staged, self.name, adds_columns=self._config.adds_columns
-            ),
-        )
+            lambda schema: fit(schema, staged, self.name, adds_columns=adds_columns),
+        ).run()
 
     def discard(self, staged: Rows) -> None:
         """Nothing is left over: files are written within the commit."""

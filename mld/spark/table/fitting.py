@@ -37,6 +37,7 @@ _ARROW = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 

@@ -100,14 +100,18 @@ def refused_table(configuration: Mapping[str, str], fields: Sequence[Mapping[str
     return ""
 
 
-def refused_type(fields: Sequence[Mapping[str, Any]]) -> str:
-    """Which column has a type that not every reader reads, or another's name; "" if none has."""
+def refused_type(fields: Sequence[Mapping[str, Any]], reasons: Mapping[str, str] = _REFUSED) -> str:
+    """Which column has a type that not every reader reads, or another's name; "" if none has.
+
+    Args:
+        reasons: by the beginning of a type's name; those of Delta tables unless given.
+    """
     names: dict[str, str] = {}
     for field in fields:
         if (other := names.get(field["name"].lower())) is not None:
             return f"the names of the columns {other} and {field['name']} differ in case only"
         names[field["name"].lower()] = field["name"]
-        if why := _refused(field["name"], field["type"]):
+        if why := _refused(field["name"], field["type"], reasons):
             return why
     return ""
 
@@ -320,14 +324,14 @@ def _holds(table: Any, file: Any) -> bool:
             return may and keys and _holds(table["valueType"], file["valueType"])
 
 
-def _refused(name: str, kind: Any) -> str:
+def _refused(name: str, kind: Any, reasons: Mapping[str, str]) -> str:
     """Why a column can't have a type, and which part of it is refused; "" if it can.
 
     Args:
         name: of the column, or the path to a part of it.
     """
     if not isinstance(kind, dict):
-        whys = (why for begin, why in _REFUSED.items() if str(kind).startswith(begin))
+        whys = (why for begin, why in reasons.items() if str(kind).startswith(begin))
         return next((f"the column {name} has the type {kind}: {why}" for why in whys), "")
     match kind["type"]:
         case "struct":
@@ -338,7 +342,8 @@ def _refused(name: str, kind: Any) -> str:
             parts = [("key", kind["keyType"]), ("value", kind["valueType"])]
         case other:
             return f"the column {name} has the type {other}: it is not known here"
-    return next(filter(None, (_refused(f"{name}.{part}", each) for part, each in parts)), "")
+    whys = (_refused(f"{name}.{part}", each, reasons) for part, each in parts)
+    return next(filter(None, whys), "")
 
 
 def _name(kind: Any) -> str:

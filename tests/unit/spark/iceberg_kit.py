@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from mld.spark.iceberg.commit import TableCommit
 from mld.spark.iceberg.table import MarkedTable
-from mld.spark.ports import CommitOutcome
 from tests.unit.spark.table_kit import BASE, batch
 
 if TYPE_CHECKING:
@@ -88,10 +89,8 @@ class Told(SqlCatalog):
     def arrive(self) -> None:
         """A request that nobody waits for any more arrives."""
         if self.under_way:
-            try:
+            with contextlib.suppress(CommitFailedException):
                 super().commit_table(*self.under_way.pop(0))
-            except CommitFailedException:
-                pass
 
 
 FATES = (
@@ -105,11 +104,9 @@ FATES = (
 )
 
 
-def marked(catalog: Any, application: str = "app", epoch: str = "0", **more: Any) -> MarkedTable:
-    """The table as one worker sees it; it does not wait."""
-    return MarkedTable(
-        catalog, NAME, application, epoch, **{"pause": lambda _: None, "draw": lambda: 0.5} | more
-    )
+def marked(catalog: Any, application: str = "app", epoch: str = "0") -> MarkedTable:
+    """The table as one worker sees it."""
+    return MarkedTable(catalog, NAME, application, epoch)
 
 
 def arrow_of(*batches: ShardBatch, keep: Callable[[int], bool] = lambda _: True) -> pa.Table:
@@ -127,9 +124,18 @@ def arrow_of(*batches: ShardBatch, keep: Callable[[int], bool] = lambda _: True)
     )
 
 
-def commit(table: MarkedTable, *batches: ShardBatch, **more: Any) -> list[str]:
-    """What became of each shard."""
-    found = table.commit(batches, lambda _: arrow_of(*batches, **more))
+def commit(
+    table: MarkedTable,
+    *batches: ShardBatch,
+    keep: Callable[[int], bool] = lambda _: True,
+    pause: Callable[[float], object] = lambda _: None,
+    draw: Callable[[], float] = lambda: 0.5,
+) -> list[str]:
+    """What became of each shard; it does not wait."""
+    made = TableCommit(
+        table, batches, lambda _: arrow_of(*batches, keep=keep), pause=pause, draw=draw
+    )
+    found = made.run()
     return [str(found[each.shard]) for each in batches]
 
 
@@ -156,7 +162,7 @@ class Storm:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.tables = [marked(self.catalog, draw=self.rng.random) for _ in range(self.workers)]
+        self.tables = [marked(self.catalog) for _ in range(self.workers)]
         #: What each worker believes of the shards that it believes to own.
         self.beliefs: list[dict[ShardKey, int]] = [{} for _ in range(self.workers)]
         self.depth = 0
@@ -183,20 +189,17 @@ class Storm:
         if self.depth == 0 and self.rng.random() < 0.4:
             self.catalog.before.append(self.between)
         try:
-            found = self.tables[worker].commit(
-                batches, lambda _: arrow_of(*batches, keep=has_row)
-            )
+            found = commit(self.tables[worker], *batches, keep=has_row, draw=self.rng.random)
         except Exception as error:  # noqa: BLE001 - the shards' next owners ask for their marks
             self.happened[type(error).__name__] += 1
             for each in batches:
                 self.beliefs[worker].pop(each.shard, None)
             return
-        for each in batches:
-            outcome = found[each.shard]
-            self.happened[str(outcome)] += 1
-            if outcome is CommitOutcome.STANDS:
+        for each, outcome in zip(batches, found, strict=True):
+            self.happened[outcome] += 1
+            if outcome == "stands":
                 self.beliefs[worker][each.shard] = each.to.sequence - BASE
-            elif outcome is CommitOutcome.LOST:
+            elif outcome == "lost":
                 self.beliefs[worker].pop(each.shard, None)
 
     def between(self) -> None:

@@ -1,5 +1,7 @@
 """Partitions of an Iceberg table, as a file writes them."""
 
+import re
+
 import pytest
 
 from mld.config.spark.partitions import PartitionField, partition_fields
@@ -38,6 +40,5 @@ def test_columns_and_transforms_are_read_in_order():
     ],
 )
 def test_what_is_no_partition_is_refused_by_name(text, why):
-    with pytest.raises(ValueError, match="") as caught:
+    with pytest.raises(ValueError, match=re.escape(why)):
         partition_fields(text)
-    assert why in str(caught.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.iceberg.table import MOST_OVERTAKEN, PAUSES_S
+from mld.spark.iceberg.commit import MOST_OVERTAKEN, PAUSES_S, TableCommit
 from tests.unit.spark.iceberg_kit import (
     FATES,
     NAME,
@@ -23,7 +23,7 @@ from tests.unit.spark.iceberg_kit import (
 )
 from tests.unit.spark.table_kit import at, batch, expected, shard
 
-SEEDS = int(os.environ.get("KCL_MLD_ICEBERG_SEEDS", "4"))
+SEEDS = int(os.environ.get("KCL_MLD_ICEBERG_SEEDS", "2"))
 FIRST_SEED = int(os.environ.get("KCL_MLD_ICEBERG_FIRST_SEED", "0"))
 
 
@@ -47,7 +47,7 @@ def files_of(catalog):
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_in_a_storm_each_record_is_there_once_as_far_as_the_marks_say(catalog, seed):
     storm = Storm(catalog, [shard(n) for n in range(3)], seed)
-    storm.run(60)
+    storm.run(40)
     found, wanted = storm.verdict()
     assert storm.happened["stands"] > 5
     assert found == wanted, storm.happened
@@ -141,10 +141,11 @@ def test_rows_are_written_once_however_often_others_are_faster(catalog):
         return arrow_of(one)
 
     one = batch(shard(), 1, 4)
-    table.commit([one], rows)
+    made = TableCommit(table, [one], rows, pause=lambda _: None)
+    made.run()
+    assert made.overtaken == 5
     assert rows_in(catalog) == expected(s0=4)
     assert len(computed) == 1
-    assert table.overtaken == 5
     found = files_of(catalog)
     assert len(found["data"]) == len(there["data"]) + 1
     lists = [name for name in found["metadata"] if name.startswith("snap-")]
@@ -184,10 +185,10 @@ def test_a_refusal_that_nobody_explains_leaves_all_files(catalog):
 
 def test_waits_are_bounded_and_drawn(catalog):
     pauses = []
-    table = marked(catalog, pause=pauses.append, draw=lambda: 0.5)
+    table = marked(catalog)
     catalog.fates = ["refused"] * MOST_OVERTAKEN
     with pytest.raises(BatchFailed, match=f"{MOST_OVERTAKEN} commits were refused"):
-        commit(table, batch(shard(), 0, 3))
+        commit(table, batch(shard(), 0, 3), pause=pauses.append)
     assert pauses[0] == 0.02
     assert max(pauses) == 1.0
     assert rows_in(catalog) == expected()
@@ -195,10 +196,10 @@ def test_waits_are_bounded_and_drawn(catalog):
 
 def test_an_outage_is_waited_for_and_then_reported(catalog):
     pauses = []
-    table = marked(catalog, pause=pauses.append)
+    table = marked(catalog)
     catalog.fates = ["unreached"] * len(PAUSES_S)
     with pytest.raises(ConnectionError):
-        commit(table, batch(shard(), 0, 3))
+        commit(table, batch(shard(), 0, 3), pause=pauses.append)
     assert pauses == list(PAUSES_S[1:])
     assert commit(table, batch(shard(), 0, 3)) == ["stands"]
 
