@@ -50,7 +50,7 @@ _SPARK_HEAD = f"""
 ## For children that run Spark
 
 kcl-mld checks these and hands them to its children in `KCL_MLD_SPARK`; the Java daemon ignores them.
-Keys below {" and ".join(f"`{prefix}`" for prefix in FREE_PREFIXES)} are handed on as they are, others
+Keys below {", ".join(f"`{prefix}`" for prefix in FREE_PREFIXES)} are handed on as they are, others
 with a warning.
 
 | property | read as | default | meaning |
