@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mld.config.config import CREDENTIAL_KEYS, KEYS, POLLING_KEYS
@@ -458,6 +459,7 @@ def _complaint(name: str) -> Problem:
     )
 
 
+@lru_cache(maxsize=1000)  # comparing with each known name takes a millisecond
 def _advice(name: str) -> str:
     first = re.split(r"[.\[(]", name, maxsplit=1)[0]
     if _PROXY.fullmatch(name.rpartition(".")[2]) or _PROXY.fullmatch(name):

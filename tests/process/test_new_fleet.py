@@ -245,7 +245,11 @@ def test_five_workers_that_find_no_table_are_one_fleet(
     app.put(50)
     runs = {f"w{number}": app.start(worker=f"w{number}") for number in range(5)}
     wait_until(lambda: sorted(map(str, app.owners().values())) == sorted(runs), "a lease each")
-    wait_until(lambda: len(numbers(*runs.values())) == 50, "all records were read")
+    try:
+        wait_until(lambda: len(numbers(*runs.values())) == 50, "all records were read")
+    except AssertionError:
+        print(app.everything(), *(run.output for run in runs.values()), sep="\n")
+        raise
     outputs = [run.output for run in runs.values()]
     assert sum("This new application is one of KCL 3.5" in output for output in outputs) == 1
     assert not any(" ERROR " in output for output in outputs), outputs
