@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.streams")
 
 
 class FormerStreams:

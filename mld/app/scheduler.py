@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.app")
 
 #: Upper bound between two comparisons of held leases and consumers; every change wakes it earlier.
 RECONCILE_S = 1.0

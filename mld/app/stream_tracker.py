@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.config.stream_list import ListedStream
     from mld.leases.model.lease import Lease
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.streams")
 
 #: Streams that are looked for, or get their leases, at the same time.
 AT_ONCE = 4

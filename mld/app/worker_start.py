@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.app")
 
 #: What the start asks of Kinesis; a missing table is reported by operations of DynamoDB.
 _STREAM_OPERATIONS = frozenset({"DescribeStreamSummary", "ListShards"})

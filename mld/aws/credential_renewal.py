@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from botocore.credentials import ReadOnlyCredentials
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.aws")
 
 #: The provider is asked once in so many seconds while keys are due.
 PAUSE_S = 5.0

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from botocore.credentials import CredentialResolver, Credentials
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.aws")
 #: For a ``credential_process``, and for whatever holds the pipes that it was given.
 PROCESS_LIMIT_S = 60.0
 #: A process that was killed is gone sooner, unless the system can't end it now.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from urllib3.connection import HTTPConnection
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.aws")
 
 #: What was found missing and said.
 _missing: set[str] = set()

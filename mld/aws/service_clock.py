@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
     from botocore.client import BaseClient
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.aws")
 
 #: Refusals that are about the time and nothing else.
 _TIME_REFUSED = frozenset({"RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed"})

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mld.config.config import ChildConfig
     from mld.kernel.ports import Clock
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
 #: status can be told.

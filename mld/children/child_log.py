@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from protocol import JunkLine
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 _of_child = logging.getLogger(CHILD_LOGGER)
 
 #: Longest part of a line, or of a stack trace, that is logged.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from protocol.messages import Scalar
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: A dead child's stdout may be held open by what it started; that is read no longer than this.
 DRAIN_AFTER_EXIT_S = 1.0

@@ -57,7 +57,7 @@ _QUIET_S = 0.2
 _ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
 _FORCING = (signal.SIGTERM, signal.SIGINT)
 _MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.cli")
 #: After the drain, so long may the last metrics take.
 _METRICS_S = 2.0
 

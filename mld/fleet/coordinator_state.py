@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import IdSource
     from mld.leases.model.attributes import Item
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Items moved in one transaction (TableMigrationStateMachineImpl, 3.5.1).
 BATCH = 25

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     #: Runs until cancelled.
     FleetLoop = Callable[[], Coroutine[Any, Any, None]]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

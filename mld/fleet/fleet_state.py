@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.signals.conditions import Conditions
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: A new application's item is created after a pause of so many seconds, drawn between the two. Java
 #: writes it 60 ms after it looked, so a worker that looked before us has written by then.

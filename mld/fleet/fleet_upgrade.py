@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.signals.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Distance of two looks at who reports (MigrationReadyMonitor, 3.5.1).
 READY_LOOK_S = 60.0

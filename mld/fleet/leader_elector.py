@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Source: DeterministicShuffleShardSyncLeaderDecider.java:59-60 (3.5.1).
 FIRST_ELECTION_S = 60.0

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_scan import TableScan
     from mld.signals.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Pauses between tries of a heartbeat that failed.
 RETRY_FIRST_S = 0.1

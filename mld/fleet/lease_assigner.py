@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
     from mld.signals.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Moves that are written at a time.
 WRITES = 20

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.signals.conditions import Conditions
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: So long a worker that has stopped looks for leases that others hand over to it, and the pause
 #: between two looks.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock, IdSource
     from mld.leases.model.lease import Lease
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Longest life that may have been a crash, whatever the leader's wait was.
 _SHORT_S = SOON_S + MOST_WAIT_S

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mld.fleet.rules.assignment.looks import FleetView
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 
 class PauseWatch:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_renewer import LeaseRenewer
     from mld.signals.conditions import Conditions
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 _TODO = "Give each process an id of its own: remove the line workerId, or write workerIdPrefix"
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.signals.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.fleet")
 
 #: Samples that are kept between two reports (WorkerMetricStatsManager, 3.5.1).
 MOST_SAMPLES = 300

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import FailingCondition
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: First and longest pause before a failed renewal is tried again within its round.
 RETRY_FIRST_S = 0.1

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock, IdSource
     from mld.leases.model.lease import Lease
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: Time between two checks while renewals are late.
 PRESSING_LOOK_S = 0.1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_store import LeaseStore
     from mld.signals.conditions import FailingCondition
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 
 class LeaseAcquisition(ABC):

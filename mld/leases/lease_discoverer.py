@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import FailingCondition
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: A scan of another purpose serves that is no older than this share of the pause between looks.
 FRESH = 0.75

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import FailingCondition
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 RELEASE_TRIES = 3
 #: Reads of what tells whether the next owner of a lease has left the fleet.

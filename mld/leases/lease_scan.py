@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     #: Why no worker of this application may work with these items; None = it may.
     FindConflict = Callable[[Iterable[Mapping[str, Any]]], str | None]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
 SEGMENT_BYTES = 0.2 * 2**30

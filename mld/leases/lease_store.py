@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from mld.leases.newcomer import Newcomer
     from mld.streams.model.shard import HashRange
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
 WRITE_TRIES = 3

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.ports import Clock
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: Java looks every 10 s; a new table is often ready within one.
 FIRST_POLL_S = 0.2

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import FailingCondition
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.leases")
 
 #: Sends of one take when the table is throttled (DynamoDBLeaseTaker.java:57, 3.5.1).
 TAKE_TRIES = 3

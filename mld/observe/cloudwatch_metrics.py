@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.signals.model.metrics import Metric
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.signals")
 
 #: So many waiting metrics are flushed before their time.
 FLUSH_AT_KEYS = 200

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mld.signals.model.metrics import Family, Metric
     from mld.signals.ports import MetricSender
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.signals")
 
 #: So long series of a shard stay after the shard has left.
 KEPT_S = 300.0

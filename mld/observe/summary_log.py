@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mld.observe.rules.readiness import WorkerSnapshot
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.observe")
 
 INTERVAL_S = 60.0
 

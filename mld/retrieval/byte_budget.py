@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TRIM_LOOK_S = 30.0
 #: What must have been in use at once for the heap to be worth trimming, and what is little again.
 BURST_BYTES = 4 * 2**20
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 #: A child that has taken nothing for so long is slow enough for its shard not to read ahead where
 #: memory is short.
 SLOW_S = 2.0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.signals.conditions import Conditions
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 
 #: A consumer that is being created or deleted is looked at so often,
 POLL_S = 1.0

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mld.retrieval.rules.polling import IteratorStart, ReadPosition
     from mld.signals.rules.remedies import FailedCall
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 
 
 class FanOutPublisher(RecordsPublisher):

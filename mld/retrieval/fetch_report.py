@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.signals.ports import Metrics
     from mld.signals.rules.remedies import FailedCall
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 
 #: Failures in a row after which throttled and refused calls are an ERROR in the log (throttled ones
 #: as in Java), and only one line in so many seconds is written: an outage meets every shard every

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mld.retrieval.model.record import Batch
     from mld.retrieval.records_publisher import PublisherParts
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 
 
 async def _at_once() -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mld.signals.rules.remedies import FailedCall
     from mld.signals.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 #: From this size on an envelope is read away from the loop.
 OFFLOAD_BYTES = 1_048_576
 #: While an answer or an event is being read it exists in pieces and as a whole.

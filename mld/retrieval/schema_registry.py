@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
     from mld.signals.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.retrieval")
 
 #: Calls at a time.
 CALLS = 4

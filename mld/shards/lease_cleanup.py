@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
     from mld.shards.stream_existence import StreamSource
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.shards")
 
 #: A pass over many leases, or over a slow network, asks again after this whether a stream is there.
 ASKED_S = 10.0

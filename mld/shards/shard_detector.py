@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.config.config import ShardConfig
     from mld.config.stream import Stream
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.shards")
 
 #: Listings that may fail in a row for passing reasons; their pauses add up to 8-16 s.
 TRANSIENT_ATTEMPTS = 6

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mld.signals.ports import Metrics
     from mld.streams.model.shard import ChildShard
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.shards")
 
 
 class ShardEnd:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mld.signals.ports import Metrics
     from mld.streams.model.shard import HashRange
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.shards")
 #: A start with leases in the table waits no longer than this for the list that confirms the stream.
 LOOK_S = 2.0
 #: A row is written no later than this after it was last known that this worker leads and that table

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
     from mld.streams.model.shard import ChildShard, Shard
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.shards")
 
 #: The start of the worker waits no longer than this for the stream's creation time.
 LEARN_S = 2.0

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mld.signals.ports import Metrics
     from mld.streams.model.shard import Shard
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.shards")
 
 #: An incomplete list of the first start is asked for this often, this far apart.
 #: Source: HierarchicalShardSyncer.java:343-370; the pause after the last try is left out.

@@ -16,7 +16,7 @@ from mld.kernel.rules.clock_offset import WRONG_S, offset_text, wrong_by_s
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.signals")
 
 LOOK_S = 10.0
 #: It is said again as often, and when the offset has changed by a minute.

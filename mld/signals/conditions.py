@@ -17,7 +17,7 @@ from mld.signals.rules.remedies import shown_error, table_remedy
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.signals")
 
 #: The worker is not ready when a failure has lasted for so long: a retry and a heartbeat may fail.
 LASTING_S = 30.0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.signals")
 
 #: How often the loop is asked for a sign of life.
 TICK_S = 0.5

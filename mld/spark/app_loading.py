@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mld.spark.ports import Address
     from mld.spark.registration import Pipeline
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: pyspark looks at it whenever a column or a UDF is made: classic or Connect.
 CONNECT_VARIABLE = "SPARK_CONNECT_MODE_ENABLED"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
     from mld.signals.model.reasons import Reason
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.streams")
 
 #: Mean time between two looks while nothing is wrong; half to one and a half times as long.
 LOOK_S = 60.0

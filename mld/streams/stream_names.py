@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.config.stream_list import StreamSelection
     from mld.kernel.ports import Clock
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.streams")
 
 #: Names of one answer.
 PAGE = 1000

@@ -202,7 +202,7 @@ async def test_a_lease_that_no_worker_may_take_is_shown(caplog: pytest.LogCaptur
     await asyncio.sleep(5)
     assert world.worker.status()["left_free"] == []
     world.split()
-    with caplog.at_level(logging.INFO, "mld.observe.summary_log"):
+    with caplog.at_level(logging.INFO, "mld.observe"):
         await asyncio.sleep(300)
     status = world.worker.status()
     (held,) = (one for one in status["leases"] if one["state"] != "FINISHED")
@@ -457,7 +457,7 @@ async def test_one_line_a_minute_says_what_goes_on_until_the_worker_stops(caplog
     await asyncio.sleep(125)
     world.worker.scheduler.stop()
     await running
-    said = [r.getMessage() for r in caplog.records if r.name == "mld.observe.summary_log"]
+    said = [r.getMessage() for r in caplog.records if r.name == "mld.observe"]
     assert [re.sub(r"lag [01]\.\d s", "lag ... s", line) for line in said] == [
         f"1 shard held: 1 being read; 0.5 records/s; greatest lag ... s ({FIRST}); 1 child restart",
         f"1 shard held: 1 being read; 0 records/s; greatest lag ... s ({FIRST}); 0 child restarts",

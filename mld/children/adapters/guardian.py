@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mld.children.adapters.guardian_main import Watch
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.children")
 
 _PROGRAM = Path(__file__).with_name("guardian_main.py")
 #: Reaped leaders that are remembered, because what they started may live on.

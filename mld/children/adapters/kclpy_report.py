@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mld.children.ports import Child, ChildLauncher
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: Longest answer of an interpreter.
 ANSWER_S = 60.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.children.ports import LetterStore
     from mld.kernel.adapters.calls import CallPool
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 _KEY = "onFailureDestination"
 _CONNECT_S = 5.0

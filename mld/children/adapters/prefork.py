@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mld.children.adapters.guardian import Guardian
     from mld.children.adapters.spawning import Descriptors
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.children")
 
 _PROGRAM = Path(__file__).with_name("template_main.py")
 _HEAD_BYTES = 256

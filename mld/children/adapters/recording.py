@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.children.ports import Child, ChildLauncher
     from mld.kernel.ports import Clock
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: Bound of one file; the rest of the conversation is left out.
 MAX_FILE_BYTES = 64 * 1024 * 1024

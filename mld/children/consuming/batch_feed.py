@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mld.signals.rules.remedies import FailedCall
     from mld.streams.model.shard import ChildShard
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: A shard whose producer writes such aggregates all the time says so no more often.
 OUTSIDE_EVERY_S = 60.0

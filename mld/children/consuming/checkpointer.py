@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import HeldLease
     from mld.signals.ports import Metrics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: How long throttled writes are repeated before the child gets an error.
 RETRY_S = 2.0

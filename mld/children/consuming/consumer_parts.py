@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mld.signals.runtime import Runtime
     from mld.streams.model.shard import HashRange
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: Children that start at a time.
 PLACES = 8

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mld.config.contain_config import ContainConfig
     from mld.retrieval.rules.delivery import Delivery
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: A shard that is held says so as often as this.
 HELD_EVERY_S = 60.0

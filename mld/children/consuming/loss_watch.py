@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.leases.model.reading import LossNote, ReadNote
     from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: A shard whose records are about to expire says so as often as this.
 RISK_EVERY_S = 3600.0

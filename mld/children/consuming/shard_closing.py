@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mld.children.consuming.consumer_context import ConsumerContext
     from mld.leases.model.lease import Lease
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: A shard that cannot be finished says why when that changes, and as often as this.
 REPEAT_S = 60.0

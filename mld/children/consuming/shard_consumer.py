@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import HeldLease
     from mld.leases.model.lease_request import LeaseRequest
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mld.children")
 
 #: A stop by Ctrl-C is known so long after a child that the same Ctrl-C has ended.
 INTERRUPT_S = 1.0

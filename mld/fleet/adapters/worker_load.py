@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from mld.kernel.ports import Clock, LoadSource, Offload
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.fleet")
 #: Java waits 5 s; these servers are on the same host and answer within milliseconds.
 TIMEOUT_S = 1.0
 MAX_BYTES = 1 << 20

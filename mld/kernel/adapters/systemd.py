@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.kernel")
 
 _SOCKET, _USEC, _PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 #: How often the state of the worker is looked at.

@@ -20,7 +20,7 @@ from mld.kernel.model.masking import brief
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.observe")
 
 #: True = 200, False = 503; and the body.
 Status: TypeAlias = "tuple[bool, dict[str, Any]]"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mld.spark.model import ShardKey
     from mld.spark.ports import CommitOutcome, Sink
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: What a commit gets if the function and the write have used up the batch's time, in s.
 LEAST_S = 10.0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import Sessions, Sink
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
 MAX_JOB_BYTES = 64 * 1024 * 1024
 #: Payload from which on a job is made ready while another one runs, in bytes: to make less ready

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mld.spark.plans.one_call import FunctionCaller, Packed
     from mld.spark.ports import Sessions, Sink
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 _numbers = itertools.count(1)
 _MAX_PAUSE_S = 10.0
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.spark.model import Row, ShardBatch
     from mld.spark.plans.one_call import FunctionCaller
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 #: How many records of a batch may be set aside; more, and the function itself is wrong.
 MOST_LETTERS = 100
 

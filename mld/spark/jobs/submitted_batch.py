@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mld.spark.model import ShardBatch, ShardKey
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 _EVERY_S = 10.0
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     FunctionAnswer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 
 class FunctionFailed(BatchFailed):

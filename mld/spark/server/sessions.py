@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: pyspark writes every failed query there, on standard error, with the values that it failed on.
 _LOGGERS_OF_DATA = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")

@@ -52,7 +52,7 @@ _OWN_OPTIONS = (
     *("-Xshare", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xlog:cds"),
     *("-XX:DumpLoadedClassList", "-XX:SharedClassListFile", "-XX:AOT", "-Xlog:aot"),
 )
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 _MIB = 1024 * 1024
 _PROBE_TIMEOUT_S = 3.0
 _LOG4J = """\

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from protocol import DaemonMessage
     from protocol.child import Readable, Writable
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
 #: How long a session that ends waits for a commit that has begun, in s.
 _LAST_COMMIT_S = 60.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from protocol import ChildEvent, ChildMessage
     from protocol.child import Readable, Writable
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 #: The table is busy or out of reach: what was refused may be asked again.
 _PASSING = frozenset({THROTTLING, DEPENDENCY, UNREACHABLE})
 _ATTEMPTS = 6

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mld.spark.table.data_files import Rows, Staged
     from mld.spark.table.snapshot import Snapshot
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: Name of the thread that shortens the log after a commit.
 UPKEEP_THREAD = "log-checkpoint"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.sinks.database import Database, Transaction
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 MARKS = "kcl_mld_marks"
 #: SQL states of a table or schema that is missing, and of one that this user may not read.

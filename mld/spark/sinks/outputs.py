@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mld.spark.table.marked_table import MarkedTable
     from mld.spark.table.marks import Mark
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: The table that decides; it has no rows.
 POSITIONS = OUTPUTS_MARK

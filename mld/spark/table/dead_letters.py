@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.table.data_files import DataFile
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 KEY = "spark.function.deadletter.path"
 #: How often another worker may come between.

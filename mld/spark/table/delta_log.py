@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
 _HINT = "_last_checkpoint"
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 #: Commits between two log checkpoints of this process.
 CHECKPOINT_EVERY = 100
 #: Of a table that is made here. Each commit lists the log, which has one entry a commit, and some

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mld.spark.table.delta_log import DeltaLog
     from mld.spark.table.snapshot import Snapshot
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: How often others may be faster at once, before there is a pause.
 _MOST_OVERTAKEN = 30

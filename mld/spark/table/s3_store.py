@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.spark.table.parquet import FileLayout, FilePart
     from mld.spark.table.s3_access import ListedObject
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 _OLD_MS = int(OLD_S * 1000)
 _AT_ONCE = 8

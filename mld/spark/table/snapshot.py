@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 #: Beyond so many entries delta-rs is asked again, which reads a log checkpoint.
 MOST_ENTRIES = 50
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 #: The directory of a table's log.
 LOG = "_delta_log"
 #: What may follow a commit is done apart from it.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mld.spark.server.launcher import EmbeddedServer
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
 
-_log = logging.getLogger("mld.spark.host")
+_log = logging.getLogger("mld.spark")
 
 #: How often is asked what the kernel does not tell.
 _TICK_MS = 250

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mld.spark.shard.session import ShardSession
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
 
-_log = logging.getLogger("mld.spark.host")
+_log = logging.getLogger("mld.spark")
 
 _HELLO_S = 10.0
 _SIGN_S = 1.0

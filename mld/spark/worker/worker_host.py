@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mld.spark.ports import Address
     from mld.spark.server.launcher import EmbeddedServer
 
-_log = logging.getLogger("mld.spark.host")
+_log = logging.getLogger("mld.spark")
 
 _T = TypeVar("_T")
 

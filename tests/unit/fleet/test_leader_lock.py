@@ -338,7 +338,7 @@ async def test_a_lock_that_cannot_be_read_is_left_alone(it, caplog):
 async def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(it, caplog):
     """It was told once, and then no lease found a new owner in silence."""
 
-    caplog.set_level("INFO", "mld.fleet")
+    caplog.set_level("INFO", "mld")
     conditions = Conditions()
     it.world.put_item({"leaseKey": {"S": "Leader"}, "ownerName": {"S": "java"}})
     it.start("a", it.lock("a", conditions=conditions))

@@ -329,7 +329,7 @@ def test_newcomers_wait_where_others_crashed_and_the_log_says_so(caplog):
         await leader.look()
         assert leader.assigner.waiting() == {}
 
-    with caplog.at_level("INFO", "mld.fleet.lease_assigner"):
+    with caplog.at_level("INFO", "mld.fleet"):
         with_leader(test, "me")
     assert (
         "Worker second gets no leases until its reports show that it has run for 10 s"

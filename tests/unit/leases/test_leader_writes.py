@@ -218,7 +218,7 @@ def test_an_index_that_does_not_answer_is_said_once_and_has_no_answer(caplog, er
                 assert await store.owner_index.keys_of("a") is None
             assert await store.owner_index.keys_of("a") == (KEY,)
 
-    with caplog.at_level("WARNING", "mld.leases.lease_store"):
+    with caplog.at_level("WARNING", "mld.leases"):
         with_index(test, lease(lease_owner="a"))
     assert len(caplog.messages) == 2
     assert all("the table is scanned instead" in text for text in caplog.messages)

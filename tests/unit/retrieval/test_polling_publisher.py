@@ -288,7 +288,7 @@ def test_lasting_trouble_is_told_without_flooding_the_log(caplog, error, last_le
 
     async def test(world):
         assert await world.take_numbers(1) == ["8"]
-        lines = [one for one in caplog.records if one.name == "mld.retrieval.fetch_report"]
+        lines = [one for one in caplog.records if one.name == "mld.retrieval"]
         assert 10 <= len(lines) <= 17  # six, and one every half minute
         assert lines[-1].levelname == last_level
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Generic, TextIO, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.signals")
 
 T = TypeVar("T")
 

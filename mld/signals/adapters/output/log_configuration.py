@@ -48,6 +48,12 @@ _LOGGERS = (
     ("org.apache.http", "urllib3"),
     ("io.netty", "urllib3"),
 )
+#: Loggers of ours, by domain.
+_OURS = ("aws", "child", "children", "cli", "config", "fleet", "kernel", "leases", "observe", "app")
+_OURS += ("retrieval", "shards", "signals", "spark", "streams")
+#: What stood before the domain in names of earlier versions, and domains that had another name.
+_FORMER = re.compile(r"mld\.(?:services|adapters)(?:\.|$)")
+_RENAMED = {"consuming": "children", "scheduler": "app"}
 _VARIABLE = re.compile(r"\$\{([^}:]+)(?::-([^}]*))?\}")
 
 #: What a file has to be.
@@ -111,6 +117,8 @@ def _from_json(data: bytes) -> LogConfiguration:
     if configuration.get("version") != 1:
         raise ValueError('a Python logging configuration needs "version": 1')
     configuration.setdefault("disable_existing_loggers", False)
+    if isinstance(loggers := configuration.get("loggers"), dict):
+        configuration["loggers"] = {_logger(name) or name: one for name, one in loggers.items()}
     return LogConfiguration(python=configuration)
 
 
@@ -157,11 +165,21 @@ def _level(
 
 def _logger(name: str) -> str | None:
     if name == "mld" or name.startswith("mld."):
-        return name
+        return _present(name)
     for java, ours in _LOGGERS:
         if name == java or name.startswith(f"{java}."):
             return ours
     return None
+
+
+def _present(name: str) -> str:
+    """A logger of ours; names of modules and those of earlier versions mean their domain's."""
+    former = _FORMER.match(name)
+    domain = (name[former.end() :] if former else name[4:]).partition(".")[0]
+    if former and domain == "child":
+        domain = "children"  # mld.child is what children print
+    domain = _RENAMED.get(domain, domain)
+    return f"mld.{domain}" if domain in _OURS else "mld" if former else name
 
 
 def _fill(text: str, properties: Mapping[str, str]) -> str:

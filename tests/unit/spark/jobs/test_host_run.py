@@ -292,7 +292,9 @@ def test_a_commit_with_a_shard_that_is_lost_is_cancelled_and_the_others_are_writ
     b.engine.abandon(ShardKey("app", "stream", "a"))
     assert "the shard is lost" in str(outcome(one))
     assert outcome(two) is None
-    assert b.sink.cancelled == [["a", "b"]] * 2
+    # Until it ends: twice, and once more on a machine that lets it wait.
+    assert b.sink.cancelled[:2] == [["a", "b"]] * 2
+    assert all(one == ["a", "b"] for one in b.sink.cancelled)
     assert b.sink.commits == [["busy"], ["b"]]
 
 

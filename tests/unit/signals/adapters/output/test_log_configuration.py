@@ -1,12 +1,15 @@
 """Files for -l: logback levels translated, Python configurations applied, the rest reported."""
 
 import logging
+import pathlib
+import re
 
 import pytest
 
 from mld.errors import ConfigError
 from mld.signals.adapters.output.log_configuration import apply_python, read_log_configuration
 
+ROOT = pathlib.Path(__file__).resolve().parents[5]
 LOGBACK = """<configuration scan="true">
   <property name="level" value="${KCL_LEVEL:-warn}"/>
   <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender"><encoder/></appender>
@@ -103,3 +106,39 @@ def test_an_unreadable_file_is_named(tmp_path):
 def test_a_python_configuration_that_makes_no_sense_is_refused():
     with pytest.raises(ConfigError, match=r"^Error while loading log configuration: "):
         apply_python({"version": 1, "handlers": {"x": {"class": "no.such.Handler"}}})
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ("mld", "mld"),
+        ("mld.leases", "mld.leases"),
+        ("mld.leases.lease_taker", "mld.leases"),
+        ("mld.services", "mld"),
+        ("mld.services.leases.lease_taker", "mld.leases"),
+        ("mld.services.consuming.shard_consumer", "mld.children"),
+        ("mld.services.child", "mld.children"),
+        ("mld.services.scheduler", "mld.app"),
+        ("mld.adapters.aws", "mld.aws"),
+        ("mld.child", "mld.child"),
+        ("mld.of_a_user", "mld.of_a_user"),
+    ],
+)
+def test_loggers_have_the_names_of_domains_and_former_names_are_understood(tmp_path, named, meant):
+    logback = f'<configuration><logger name="{named}" level="DEBUG"/></configuration>'
+    assert read(tmp_path, logback).levels == ((meant, "DEBUG"),)
+    found = read(tmp_path, f'{{"version": 1, "loggers": {{"{named}": {{"level": "DEBUG"}}}}}}')
+    assert list(found.python["loggers"]) == [meant]
+
+
+def test_each_logger_of_the_product_is_one_of_the_names_that_the_page_lists():
+    page = (ROOT / "docs" / "running.md").read_text("utf-8")
+    used = {
+        name
+        for path in (ROOT / "mld").rglob("*.py")
+        for name in re.findall(r'getLogger\("(mld[a-z_.]*)"\)', path.read_text("utf-8"))
+    } | {"mld.child"}
+    assert "getLogger(__name__)" not in "".join(
+        path.read_text("utf-8") for path in (ROOT / "mld").rglob("*.py")
+    )
+    assert [name for name in sorted(used) if f"`{name}`" not in page] == []
