@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: Below ``spark.sink.catalog.``: under which name pyiceberg knows the catalog.
 NAME = "name"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mld.spark.iceberg.table import MarkedTable
     from mld.spark.model import ShardBatch, ShardKey
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 #: So that pyiceberg neither gives up nor waits by itself; in a copy that no commit contains.
 _FOR_EVER = {

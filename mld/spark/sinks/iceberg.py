@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mld.spark.ports import CommitOutcome
     from mld.spark.table.data_files import Rows
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 
 PARTITION_BY = "spark.sink.partitionBy"
 #: Of a table that is made here; the first says that the sink looks after it.
