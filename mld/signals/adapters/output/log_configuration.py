@@ -49,8 +49,25 @@ _LOGGERS = (
     ("io.netty", "urllib3"),
 )
 #: Loggers of ours, by domain.
-_OURS = ("aws", "child", "children", "cli", "config", "fleet", "kernel", "leases", "observe", "app")
-_OURS += ("retrieval", "shards", "signals", "spark", "streams")
+_OURS = frozenset(
+    [
+        "aws",
+        "app",
+        "child",
+        "children",
+        "cli",
+        "config",
+        "fleet",
+        "kernel",
+        "leases",
+        "observe",
+        "retrieval",
+        "shards",
+        "signals",
+        "spark",
+        "streams",
+    ]
+)
 #: What stood before the domain in names of earlier versions, and domains that had another name.
 _FORMER = re.compile(r"mld\.(?:services|adapters)(?:\.|$)")
 _RENAMED = {"consuming": "children", "scheduler": "app"}
