@@ -71,10 +71,14 @@ class HostLog:
     def __init__(self, log: PlayedLog, host) -> None:
         self._log, self._host = log, host
 
+    def opened(self) -> Snapshot:
+        """A table that is there, as it is now."""
+        return Snapshot(self, self._log)
+
     @contextlib.contextmanager
     def snapshot(self):
         """The table as it is now; None if it is not there."""
-        yield Snapshot(self, self._log) if self._log.entries else None
+        yield self.opened() if self._log.entries else None
 
     def to_append(self):
         """On a file system, the table as it is now."""

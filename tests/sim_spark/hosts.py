@@ -255,7 +255,7 @@ class Host:
         """A session to its end; the next one of the shard waits until nothing of it can commit."""
         try:
             yield from session.run()
-        except SparkChildError as error:
+        except (SparkChildError, OSError) as error:  # S3 does not answer
             self.world.session_failed(shard, error)
         if session.work is not None:
             session.work.close()

@@ -1,8 +1,8 @@
 """The outputs of the simulated world: what a host's sink does, and what is in the output.
 
-``delta`` is the product's own ``MarkedTable`` over a played log. ``jdbc`` gives the guarantee of a
-transaction that locks marks. ``refreshed`` and ``blind`` are known to be wrong, and are there to be
-convicted.
+``delta`` is the product's own ``MarkedTable`` over a played log, ``s3`` the same over its own
+``DeltaLog`` and a played S3. ``jdbc`` gives the guarantee of a transaction that locks marks.
+``refreshed``, ``unconditional`` and ``blind`` are known to be wrong, and are there to be convicted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.table.data_files import DataFile
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.marks import BITS, read_mark
+from tests.sim_spark.bucket import BucketLog, UnconditionalLog
 from tests.sim_spark.delta_log import FIELD, AnswerLost, HostLog, Killed, PlayedLog
 
 if TYPE_CHECKING:
@@ -88,6 +89,18 @@ class Refreshed(Delta):
     log_of_a_host = _Unfenced
 
 
+class InS3(Delta):
+    """A plain append writes its entry of the log by a conditional put."""
+
+    log_of_a_host = BucketLog
+
+
+class Unconditional(Delta):
+    """WRONG: the put is made whether there is an entry or not."""
+
+    log_of_a_host = UnconditionalLog
+
+
 class Table:
     """Rows in the order of their transactions, each with the marks of its shards."""
 
@@ -152,4 +165,11 @@ class Blind(Table):
         return _BlindSink(self, host)
 
 
-TABLES = {"delta": Delta, "jdbc": Table, "refreshed": Refreshed, "blind": Blind}
+TABLES = {
+    "delta": Delta,
+    "s3": InS3,
+    "jdbc": Table,
+    "refreshed": Refreshed,
+    "unconditional": Unconditional,
+    "blind": Blind,
+}

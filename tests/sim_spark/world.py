@@ -43,6 +43,8 @@ class Verdict:
         cut_along: moments at which several shards were cut.
         cut_ahead: jobs that were cut while another one ran.
         refused: deliveries that had to wait for room in the host.
+        changed: properties that a user set in the table, right before an append.
+        met_itself: appends that were told of an entry that was their own.
         trace: what happened, a line each.
     """
 
@@ -55,6 +57,8 @@ class Verdict:
     cut_along: int
     cut_ahead: int
     refused: int
+    changed: int
+    met_itself: int
     trace: list[str] = field(repr=False, default_factory=list)
 
     def report(self) -> str:
@@ -78,6 +82,7 @@ class World:
         self.is_stormy = True
         self.fenced = self.crashes = self.written_again = self._incarnations = 0
         self.cut_along = self.cut_ahead = self.refused = 0
+        self.changed = self.met_itself = 0
         self._on_stack: list[Host] = []
         self.violations: list[str] = []
         self.trace: list[str] = []
@@ -176,7 +181,7 @@ class World:
         records = sum(len(rows) for rows in self.records.values())
         replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
         jobs = (self.written_again, self.cut_along, self.cut_ahead, self.refused)
-        seen = (self.fenced, self.crashes, *jobs)
+        seen = (self.fenced, self.crashes, *jobs, self.changed, self.met_itself)
         return Verdict(replay, self.violations, records, *seen, self.trace)
 
     def _step(self) -> None:
