@@ -91,10 +91,31 @@ def recipe(spark, tmp_path, monkeypatch):
 
 def test_every_program_of_the_page_has_its_lines_and_is_run_by_it():
     programs = {name.removesuffix(".py") for name in files() if name.endswith(".py")}
-    assert programs == {"unique", "hours", "prices"}
+    assert programs == {"sessions", "unique", "hours", "prices"}
     assert {f"{name}.lines" for name in programs} <= files().keys()
     typed = "".join(block.commands for block in blocks_of(PAGE))
     assert all(f"kcl-mld local --properties {name}.properties" in typed for name in programs)
+
+
+def test_a_session_grows_over_batches_until_nothing_comes_for_half_an_hour(recipe):
+    def at(user, time):
+        return {"user": user, "time": f"2026-01-01T{time}:00Z"}
+
+    sessions = recipe("sessions")
+    sessions.batch(at("ann", "10:00"), at("bob", "10:00"), at("ann", "10:20"), {"user": "eve"})
+    sessions.batch(at("ann", "10:50"), at("ann", "11:21"), at("bob", "10:31"))
+    sessions.batch(at("ann", "11:40"), at("ann", "11:15"), at("eve", "10:00"))
+    # After its successor: a session of its own.
+    sessions.batch(at("ann", "10:10"), at("bob", "10:45"))
+    found = sessions.rows("user", "started", "ended", "events", name="sessions")
+    assert [(user, f"{a:%H:%M}", f"{b:%H:%M}", n) for user, a, b, n in found] == [
+        ("ann", "10:00", "10:50", 3),
+        ("ann", "10:10", "10:10", 1),
+        ("ann", "11:15", "11:40", 3),
+        ("bob", "10:00", "10:00", 1),
+        ("bob", "10:31", "10:45", 2),
+        ("eve", "10:00", "10:00", 1),
+    ]
 
 
 def test_a_key_is_there_once_a_day_whatever_batch_it_comes_in(recipe):
