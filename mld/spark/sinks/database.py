@@ -56,6 +56,10 @@ class DatabaseUnavailable(SinkUnavailable):
     """The database does not answer, or an answer was lost: it may be tried again."""
 
 
+class NoConnection(DatabaseUnavailable):
+    """Nothing was asked yet: the database can't be reached, or lets nobody in."""
+
+
 def masked(text: str, secrets: Sequence[str] = ()) -> str:
     """A text without passwords.
 
@@ -185,7 +189,7 @@ class Database:
             return connection or self._connect()
         except Exception as error:  # noqa: BLE001 - whatever it is, there is no connection
             why = f"cannot connect: {self.explain(error)}"
-            raise DatabaseUnavailable(f"{_SINK}: {what}: {why}") from None
+            raise NoConnection(f"{_SINK}: {what}: {why}") from None
 
 
 def open_database(url: str, options: Mapping[str, str]) -> Database:

@@ -16,6 +16,7 @@ positions waits for it, and then finds them moved or where they were.
 from __future__ import annotations
 
 import difflib
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,13 @@ from mld.spark.calls import GivenUp, raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused, SparkChildError
 from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
-from mld.spark.sinks.database import Database, DatabaseUnavailable, open_database, quoted
+from mld.spark.sinks.database import (
+    Database,
+    DatabaseUnavailable,
+    NoConnection,
+    open_database,
+    quoted,
+)
 from mld.spark.sinks.jdbc_marks import ShardMarks, judge, schema_of, table_columns
 from mld.spark.sinks.postgres_rows import (
     MOST_NAME_BYTES,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from mld.spark.sinks.database import Transaction
     from mld.spark.table.data_files import Rows
 
+_log = logging.getLogger(__name__)
 #: Before the tries of a commit after the first, in s; a database that is started again takes some
 #: ten seconds.
 PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, *(2.0,) * 9)
@@ -93,11 +101,31 @@ class JdbcSink:
         A target without a schema gets the one that the connection finds it in, or would make it in,
         and the marks are in that one: two users' search paths must not find two tables of marks.
 
+        After an answer that is lost it looks again, with the pauses of a commit: else this process
+        would end, and its server with it. A first connection that fails is told at once, because
+        the address or the password is wrong, most likely.
+
         Raises:
             SinkRefused: what is rolled back stays, or the table is missing.
-            SinkUnavailable: the database does not let us in.
+            SinkUnavailable: the database does not let us in, or does not answer for so long.
         """
         del spark
+        last: DatabaseUnavailable | None = None
+        for pause_s in PAUSES_S:
+            self._pause(pause_s)
+            try:
+                self._prepare()
+            except DatabaseUnavailable as error:
+                if last is None and isinstance(error, NoConnection):
+                    raise
+                last = error
+                _log.info("%s: the database is looked at again: %s", self._target, error)
+            else:
+                return
+        assert last is not None  # or a try has succeeded
+        raise last
+
+    def _prepare(self) -> None:
         try:
             if len(self._name) == 1:
                 self._place_at((schema_of(self._database, self._target), *self._name))

@@ -201,6 +201,7 @@ def shaky(path, flaky, monkeypatch):
     monkeypatch.setattr(sqlite_kit.Connection, "commit", commit_and_lose)
     made = sink_of(path, connect=flaky, pause=flaky.pauses.append)
     made.prepare(None)
+    flaky.pauses.clear()
     yield made
     made.close()
 
@@ -231,6 +232,34 @@ def test_a_shard_that_begins_during_an_outage_waits_for_its_mark(shaky, flaky):
         shaky.mark(shard())
     assert flaky.pauses == list(PAUSES_S)
     flaky.refusals = 0
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_a_worker_that_starts_waits_while_answers_are_lost(shaky, flaky, path, lost):
+    """Else it would end, and its Spark server with it."""
+    shaky.close()
+    flaky.lost_answers = lost
+    late = sink_of(path, connect=flaky, pause=flaky.pauses.append)
+    late.prepare(None)
+    assert flaky.pauses == list(PAUSES_S[: lost + 1])
+    assert write(late, batch(shard(), None, 2)) == [STANDS]
+    late.close()
+
+
+def test_a_worker_that_starts_tells_of_an_outage_that_lasts_and_at_once_of_no_connection(
+    shaky, flaky, path
+):
+    shaky.close()
+    late = sink_of(path, connect=flaky, pause=flaky.pauses.append)
+    flaky.lost_answers = 1000
+    with pytest.raises(SinkUnavailable, match="closed the connection unexpectedly"):
+        late.prepare(None)
+    assert flaky.pauses == list(PAUSES_S)
+    flaky.pauses.clear()
+    flaky.lost_answers, flaky.refusals = 0, 1000
+    with pytest.raises(SinkUnavailable, match="cannot connect"):
+        late.prepare(None)
+    assert flaky.pauses == [0.0]
 
 
 def test_an_outage_that_lasts_is_told_and_the_batches_are_found_committed_or_not(shaky, flaky):
