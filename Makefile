@@ -10,7 +10,7 @@ CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= delta outputs merge jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test proof test-pythons check prepared sim chaos-spark bench bench-spark demo conform \
+.PHONY: all test proof test-pythons test-lowest check prepared sim chaos-spark bench bench-spark demo conform \
 	contract peer wheel clean
 
 all: check test
@@ -41,6 +41,10 @@ proof: $(STAMP) prepared  ## the rest: 200 simulated fleets, chaos, clusters, lo
 # not run: other Pythons are seldom there
 test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Python that is here
 	$(BIN)/python -m tests.pythons
+
+# not run: minutes, and half a gigabyte to fetch
+test-lowest: $(STAMP)  ## the PySpark child with the oldest libraries that setup.cfg allows
+	$(BIN)/python -m tests.lowest
 
 # not run: an hour
 sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]

@@ -20,6 +20,8 @@ _LOST = (
     "Received incorrect server side session identifier",
     *("Channel closed", "closed channel"),  # by another job, which found the session lost first
 )
+#: What pyspark 4.0 raises in the place of the last answer.
+_RETRIES_EXCEEDED = "RETRIES_EXCEEDED"
 _OWN_SESSION = "CONNECT_URL_NOT_SET"
 _MOST_CHARACTERS = 600
 #: Behind what is wrong with a plan Spark prints all of it, which holds nothing of the user's.
@@ -63,7 +65,8 @@ def is_session_lost(error: BaseException) -> bool:
 
 def is_server_gone(error: BaseException) -> bool:
     """True if no server answers, after the retries."""
-    return isinstance(error, SparkUnreachable) or status_name(error) == "UNAVAILABLE"
+    is_unavailable = status_name(error) == "UNAVAILABLE" or condition(error) == _RETRIES_EXCEEDED
+    return is_unavailable or isinstance(error, SparkUnreachable)
 
 
 def is_deterministic(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
+from tests.spark import other_spark
 from tests.spark.conftest import spark_config
 from tests.spark.jars import DELTA_CONF, WHY_NOT, avro_jar, delta_jars
 
@@ -35,7 +36,8 @@ def running_server(directory):
     # Delta's own default is 50 tasks for a table's state.
     more = {**DELTA_CONF, "spark.databricks.delta.snapshotPartitions": "2"}
     config = replace(config, conf={**config.conf, **more})
-    server = EmbeddedServer.launch(config, directory, os.environ)
+    with other_spark.as_server():
+        server = EmbeddedServer.launch(config, directory, os.environ)
     try:
         server.wait_ready(180)
         yield server, config

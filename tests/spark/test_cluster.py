@@ -15,7 +15,6 @@ from mld.spark.config import read_properties
 from mld.spark.server.launcher import EmbeddedServer
 from tests.spark.cluster_kit import APPLICATION, Cluster
 from tests.spark.host_kit import converse, hear_status, jvms, record, start
-from tests.spark.jars import DELTA_CONF, WHY_NOT, delta_jars
 from tests.spark.small_server import SMALL_SERVER
 from tests.spark.stubs import Worker, kill, wait_for
 from tests.spark.table_files import table_files
@@ -51,10 +50,6 @@ def process(df, ctx):
 
 run(process, schema="id bigint, word string", decoder="json")
 """
-#: The default of 50 tasks is seconds a batch on one core.
-SMALL_JOBS = {
-    "spark.conf.spark.databricks.delta.snapshotPartitions": "1",
-}
 PROPERTIES = {"spark.batch.maxDelay": "500ms"}
 
 
@@ -76,8 +71,6 @@ def on_a_master(cluster):
         "spark.master": cluster.url,
         **SMALL_SERVER,
         **APPLICATION,
-        **SMALL_JOBS,
-        **delta_conf("spark.conf."),
     }
 
 
@@ -112,19 +105,6 @@ def new_worker(tmp_path):
     yield make
     for worker in made:
         worker.close()
-
-
-def delta_conf(prefix=""):
-    """Delta's jars and extension; nothing where they cannot be had."""
-    if (jars := delta_jars()) is None:
-        return {}
-    conf = {"spark.jars": ",".join(map(str, jars)), **DELTA_CONF}
-    return {prefix + key: text for key, text in conf.items()}
-
-
-def need_delta():
-    if delta_jars() is None:
-        pytest.skip(WHY_NOT)
 
 
 def executors_python(path):
@@ -237,7 +217,6 @@ def test_the_same_app_on_somebody_elses_server_leaves_the_same_rows(remote, new_
 
 def test_delta_survives_the_kill_of_the_clusters_worker(cluster, remote, new_worker):
     """Its executor ends with it; another Worker comes."""
-    need_delta()
     properties, environ = remote
     worker = new_worker("delta", properties, **environ)
     children = serve(worker, SHARDS[:1])

@@ -79,6 +79,7 @@ def test_other_errors_leave_the_session_alone(error):
 
 def test_a_server_is_gone_when_nobody_answers():
     assert is_server_gone(_SparkError("connect refused", status=_Status.UNAVAILABLE))
+    assert is_server_gone(_SparkError("no more tries", "RETRIES_EXCEEDED"))
     assert is_server_gone(SparkUnreachable("no server"))
     assert not is_server_gone(_SparkError("x"))
     assert not is_server_gone(ValueError("UNAVAILABLE"))

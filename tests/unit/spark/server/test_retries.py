@@ -7,9 +7,10 @@ import socket
 import time
 
 import pytest
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import SparkConnectClient
 
+from mld.spark.failures import is_server_gone
 from mld.spark.server import sessions
 from mld.spark.server.sessions import hang_up, retry_shortly, waits_s
 
@@ -44,8 +45,9 @@ def test_a_server_that_is_not_there_is_noticed_in_seconds():
     retry_shortly(client, 1)
     began = time.monotonic()
     try:
-        with pytest.raises(SparkConnectGrpcException):
+        with pytest.raises(PySparkException) as met:
             client.get_configs("spark.version")
+        assert is_server_gone(met.value)
     finally:
         client.close()
     assert time.monotonic() - began < 20
