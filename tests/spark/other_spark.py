@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ def home() -> Path | None:
     """The directory of a pyspark that Delta's jars fit; None = it cannot be had."""
     if version("pyspark").startswith(f"{SERIES}."):
         return setup._spark_home()
-    if not (CACHE / ".installed").exists() and not _fetch():
+    if not CACHE.exists() and not _fetch():
         return None
     return CACHE / "pyspark"
 
@@ -49,13 +50,17 @@ def as_server() -> Iterator[None]:
 
 def _fetch() -> bool:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    command = [*pip, "--no-deps", "--upgrade", "--target", str(CACHE), f"pyspark=={RELEASE}"]
-    try:
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_FETCH_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"cannot fetch pyspark {RELEASE}: {error}", file=sys.stderr)
-        return False
-    (CACHE / ".installed").touch()
+    CACHE.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as scratch:
+        made = Path(scratch, "packages")
+        command = [*pip, "--no-deps", "--target", str(made), f"pyspark=={RELEASE}"]
+        try:
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_FETCH_TIMEOUT_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"cannot fetch pyspark {RELEASE}: {error}", file=sys.stderr)
+            return False
+        with contextlib.suppress(OSError):  # another process was faster
+            made.rename(CACHE)
     return True
 
 
