@@ -27,6 +27,8 @@ PIPE_BYTES = 2**20
 RECORDS = 10_000
 FIRST_NUMBER = 49590338271490256608559692538361571095921575989136588898
 JAVA = "3.1.3"
+#: An answer beside Java: npm kinesis-local takes over 10 s for 10 MB, and Java closes its connection.
+JAVA_RECORDS = 1000
 
 
 def libraries(folder):
@@ -111,15 +113,17 @@ def alone(folder, path, use, batch, lines):
     return spent
 
 
-def with_daemon(aws, folder, stream, app, path, records, shards=1, java=None):
+def with_daemon(aws, folder, stream, app, path, records, answers=(1, RECORDS), java=None):
     """(CPU s of the worker, of its children) from the last initialize to the last record.
 
     Args:
         path: ``PYTHONPATH`` of the children; None = what the daemon gives them.
+        answers: number of shards, and ``maxRecords``.
     """
+    shards, most = answers
     words = ["env", "BENCH_USE=binary_data", *([f"PYTHONPATH={path}"] if path else [])]
     command = " ".join([*words, sys.executable, str(CHILDREN["kclpy"])])
-    extra = f"maxRecords = {RECORDS}\nidleTimeBetweenReadsInMillis = {int(IDLE_S * 1000)}"
+    extra = f"maxRecords = {most}\nidleTimeBetweenReadsInMillis = {int(IDLE_S * 1000)}"
     with daemon(aws, folder, stream=stream, app=app, child=command, extra=extra, java=java) as (
         process,
         progress,
@@ -180,7 +184,7 @@ def python_child_beside_java(_aws, folder, quick):
     except fetched.Unavailable as error:
         raise SystemExit(f"Java's rows: {error}") from error
     real = libraries(folder)["amazon_kclpy"]
-    records = 30_000 if quick else 100_000
+    records = 30_000 if quick else 60_000
     with StandInAws() as place:
         fill(place.client("kinesis"), "python", 4, records, 1000)
         for app, worker, java, path in (
@@ -188,7 +192,9 @@ def python_child_beside_java(_aws, folder, quick):
             ("same", "kcl-mld, amazon_kclpy", None, real),
             ("own", "kcl-mld, stand-in", None, None),
         ):
-            spent = with_daemon(place, folder, "python", app, path, records, 4, java)
+            spent = with_daemon(
+                place, folder, "python", app, path, records, (4, JAVA_RECORDS), java
+            )
             worker_s, children_s = (seconds / records * 100_000 for seconds in spent)
             yield {
                 "CPU s for 100 MB of 1 KB": worker,
