@@ -175,23 +175,6 @@ class LockStore:
             raise
 
 
-def _ignore(*_: str | None) -> None:
-    """For a lock whose changes nobody follows."""
-
-
-async def _sure() -> None:
-    """The lock never moves."""
-
-
-def _always() -> bool:
-    """Nothing keeps this worker from leading."""
-    return True
-
-
-def _unscanned() -> None:
-    """No scan shows the lock."""
-
-
 class LeaderLock:
     """One worker's way to the lock of its fleet.
 
@@ -210,7 +193,7 @@ class LeaderLock:
         may_lead: False = this process does not seek the lock, and gives it up.
     """
 
-    def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
+    def __init__(  # noqa: PLR0913 - what surrounds it
         self,
         store: LockStore,
         place: Callable[[], Place],
@@ -218,12 +201,12 @@ class LeaderLock:
         timing: LockTiming,
         runtime: Runtime,
         *,
-        on_gain: Callable[[str | None], None] = _ignore,
-        on_loss: Callable[[], None] = _ignore,
-        confirm_place: Callable[[], Awaitable[None]] = _sure,
-        scanned: Callable[[], TableScan | None] = _unscanned,
-        may_lead: Callable[[], bool] = _always,
-        conditions: Conditions | None = None,
+        on_gain: Callable[[str | None], None],
+        on_loss: Callable[[], None],
+        confirm_place: Callable[[], Awaitable[None]],
+        scanned: Callable[[], TableScan | None],
+        may_lead: Callable[[], bool],
+        conditions: Conditions,
     ) -> None:
         self._store = store
         self._place = place
@@ -250,7 +233,6 @@ class LeaderLock:
         self._is_first_look = True
         self._rests_until = 0.0
         self._failures = 0
-        conditions = conditions or Conditions()
         self._failing = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock)
         self._writing = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock, "writing")
         self._is_writing = False

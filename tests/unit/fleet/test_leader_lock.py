@@ -30,6 +30,16 @@ class Fleet:
         self.tasks = {}
 
     def lock(self, name, duration_s=DURATION_S, heartbeat_s=HEARTBEAT_S, **how):
+        async def confirm_place():
+            """The lock never moves."""
+
+        alone = {
+            "on_loss": lambda: None,
+            "confirm_place": confirm_place,
+            "scanned": lambda: None,
+            "may_lead": lambda: True,
+            "conditions": Conditions(),
+        }
         return LeaderLock(
             LockStore(self.world.dynamodb(name)),
             lambda: self.layout.lock,
@@ -37,7 +47,7 @@ class Fleet:
             LockTiming(duration_s, heartbeat_s),
             self.world.runtime(name),
             on_gain=lambda _former: self.gained.append((name, self.world.clock.monotonic())),
-            **how,
+            **alone | how,
         )
 
     def start(self, name, lock):

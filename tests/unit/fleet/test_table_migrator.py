@@ -13,6 +13,7 @@ from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.leader_lock import LockTiming
 from mld.fleet.rules.table_migration import TableStep
 from mld.fleet.worker_metrics import WorkerMetricsReporter
+from mld.signals.conditions import Conditions
 from tests.fakes.fleet_items import (
     COORDINATOR,
     METRICS,
@@ -46,7 +47,12 @@ class Worker:
             name,
             LockTiming(8.0, 4.0),
             runtime,
+            on_gain=lambda _former: None,
+            on_loss=lambda: None,
             confirm_place=confirm_place,
+            scanned=lambda: None,
+            may_lead=lambda: True,
+            conditions=Conditions(),
         )
         self.reporter = WorkerMetricsReporter(self.items, config, name, runtime)
         self.migrator = TableMigrator(
