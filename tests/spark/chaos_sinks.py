@@ -337,6 +337,122 @@ def _calls(table: Path) -> Counter[tuple[str, int, int, str]]:
     return seen
 
 
+def iceberg_count(metadata: str, where: str) -> int:
+    """Rows of an Iceberg table that fulfil a condition, as DuckDB counts them.
+
+    Args:
+        metadata: location of the table's metadata.
+    """
+    import duckdb  # noqa: PLC0415 (slow to import)
+
+    place = Path(sysconfig.get_paths()["purelib"], "duckdb_ext", "extensions")
+    with duckdb.connect() as connection:
+        for name in ("avro", "iceberg"):
+            (extension,) = place.glob(f"v{duckdb.__version__}/*/{name}.duckdb_extension")
+            connection.load_extension(str(extension))
+        query = f"select count(*) from iceberg_scan('{metadata}') where {where}"
+        ((count,),) = connection.sql(query).fetchall()
+    return int(count)
+
+
+class Iceberg(Steady):
+    """An Iceberg table with a catalog of its own; a user adds and deletes rows in it."""
+
+    def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
+        self.name, self._path = name, path
+        self._properties = {
+            "spark.sink.path": str(path),
+            "spark.sink.table": "chaos.rows",
+            "spark.sink.partitionBy": "bucket(3, id)",
+            **properties,
+        }
+
+    def properties(self) -> Mapping[str, str]:
+        return self._properties
+
+    def count(self) -> int:
+        return sum(self.keys().values())
+
+    def second_count(self) -> int:
+        with self._opened() as table:
+            assert table is not None
+            return iceberg_count(table.metadata_location, f"shard_id <> '{table_user.USER}'")
+
+    def keys(self) -> Counter[Key]:
+        with self._opened() as table:
+            if table is None:
+                return Counter()
+            rows = table.scan(selected_fields=tuple(KEY_COLUMNS.split(","))).to_arrow()
+        columns = [rows.column(name).to_pylist() for name in KEY_COLUMNS.split(",")]
+        return _of_workers(
+            Counter(
+                (shard, int(sequence), int(sub))
+                for shard, sequence, sub in zip(*columns, strict=True)
+            )
+        )
+
+    def disturb(self, rng: random.Random) -> str | None:
+        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 (slow to import)
+
+        what = rng.choice((_delete_rows, _set_property, _add_column, _expire))
+        with self._opened() as table:
+            if table is None or table.current_snapshot() is None:
+                return None
+            try:
+                what(table)
+            except CommitFailedException:
+                return None
+        return what.__name__.removeprefix("_")
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The table; None if there is none yet."""
+        from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 (slow to import)
+        from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 (slow to import)
+
+        if not (self._path / "catalog.db").exists():
+            yield None
+            return
+        uri = f"sqlite:///{self._path}/catalog.db?timeout=60"
+        catalog = SqlCatalog("default", uri=uri, init_catalog_tables="false")
+        try:
+            try:
+                table = catalog.load_table("chaos.rows")
+            except NoSuchTableError:
+                table = None
+            yield table
+        finally:
+            catalog.close()
+
+
+def _delete_rows(table: Any) -> None:
+    """Rows of the user's own are added and deleted."""
+    import pyarrow as pa  # noqa: PLC0415 (slow to import)
+
+    row = {"shard_id": table_user.USER, "sequence_number": "1", "sub_sequence_number": 0, "id": 1}
+    table.append(pa.Table.from_pylist([row], table.schema().select(*row).as_arrow()))
+    table.delete(f"shard_id = '{table_user.USER}'")
+
+
+def _set_property(table: Any) -> None:
+    table.transaction().set_properties({"owner": "user"}).commit_transaction()
+
+
+def _add_column(table: Any) -> None:
+    from pyiceberg.types import StringType  # noqa: PLC0415 (slow to import)
+
+    with table.update_schema() as update:
+        update.add_column(f"more_{len(table.schema().fields)}", StringType())
+
+
+def _expire(table: Any) -> None:
+    """All snapshots but the last three."""
+    kept = {each.snapshot_id for each in table.snapshots()[-3:]}
+    gone = [each.snapshot_id for each in table.snapshots() if each.snapshot_id not in kept]
+    if gone:
+        table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
 class Postgres(Steady):
     """A table in PostgreSQL."""
 
@@ -383,7 +499,7 @@ def make(name: str, folder: Path, aws: Any) -> Iterator[Sink]:
     """A sink with an empty place to write to.
 
     Args:
-        name: delta, s3 (which is delta), outputs, merge, jdbc or foreach.
+        name: delta, s3 (which is delta), outputs, merge, iceberg, jdbc or foreach.
         folder: for what it writes.
         aws: of the fleet.
 
@@ -403,6 +519,8 @@ def make(name: str, folder: Path, aws: Any) -> Iterator[Sink]:
         properties |= {"spark.sink.key": "key"}
     if name == "s3":
         yield InS3(name, path, {**properties, "spark.sink": "delta"}, aws)
+    elif name == "iceberg":
+        yield Iceberg(name, path, properties)
     elif name == "jdbc":
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)

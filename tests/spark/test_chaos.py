@@ -35,6 +35,7 @@ def aws() -> Iterator[EmbeddedAws]:
         ("delta", 3),
         ("outputs", 1),
         ("merge", 3),
+        ("iceberg", 1),
         ("jdbc", 1),
         ("foreach", 1),
         ("s3", 1),

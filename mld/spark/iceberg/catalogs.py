@@ -32,6 +32,8 @@ _TIMEOUTS = {
     "s3.connect-timeout": "10",
     "s3.request-timeout": "60",
 }
+#: How often another worker may be making the same catalog.
+_TIMES = 3
 _LOCAL_FILES = "mld.spark.iceberg.local_files.LocalFiles"
 #: How long a worker waits for another one that writes the database, in s.
 _DATABASE_S = "30"
@@ -58,16 +60,19 @@ def _embedded(path: str) -> Catalog:
     if odd := sorted(set(path) & set("?#%")):
         raise SinkRefused(f"spark.sink.path={path} has {odd[0]} in it: name another directory")
     url = URL.create("sqlite", database=f"{path}/{DATABASE}", query={"timeout": _DATABASE_S})
-    try:
-        os.makedirs(path, exist_ok=True)
-        return SqlCatalog(
-            DEFAULT_NAME,
-            uri=url.render_as_string(),
-            warehouse=f"file://{path}",
-            **{"py-io-impl": _LOCAL_FILES},
-        )
-    except Exception as error:
-        raise SinkRefused(f"spark.sink.path={path} can't be written: {error}") from error
+    last: Exception | None = None
+    for _ in range(_TIMES):
+        try:
+            os.makedirs(path, exist_ok=True)
+            return SqlCatalog(
+                DEFAULT_NAME,
+                uri=url.render_as_string(),
+                warehouse=f"file://{path}",
+                **{"py-io-impl": _LOCAL_FILES},
+            )
+        except Exception as error:  # noqa: BLE001 - another worker may be making it right now
+            last = error
+    raise SinkRefused(f"spark.sink.path={path} can't be written: {last}") from last
 
 
 def _named(given: Mapping[str, str]) -> Catalog:

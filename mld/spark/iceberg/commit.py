@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from mld.spark.calls import GivenUp, raise_if_abandoned
 from mld.spark.errors import BatchFailed, SparkChildError
 from mld.spark.iceberg.marks import TableMark, mark_key, mark_text
+from mld.spark.iceberg.upkeep import MERGING, WRITTEN_BY, expirable, is_looked_after
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.table.marks import BITS, Judgement, judge
@@ -122,6 +124,7 @@ class TableCommit:
         #: The branch's snapshot at a refusal.
         self._refused_on: object = _NOWHERE
         self._errors = 0
+        self._summary = {WRITTEN_BY: table.application}
         #: How often others were faster.
         self.overtaken = 0
 
@@ -201,7 +204,9 @@ class TableCommit:
     def _commit(self, found: Table) -> None:
         """Raises ``Overtaken`` after a refusal."""
         known = found.metadata
-        lasting = known.model_copy(update={"properties": {**known.properties, **_FOR_EVER}})
+        merging = MERGING if is_looked_after(known.properties) else {}
+        properties = {**known.properties, **merging, **_FOR_EVER}
+        lasting = known.model_copy(update={"properties": properties})
         judged = _Judged(
             found.name(), lasting, found.metadata_location, found.io, found.catalog, found.config
         )
@@ -210,6 +215,8 @@ class TableCommit:
         snapshot = transaction.table_metadata.snapshot_by_name(MAIN_BRANCH)
         assert snapshot is not None  # each append makes one
         assert snapshot.sequence_number is not None  # of the format's version 2
+        if gone := expirable(known, snapshot.timestamp_ms):
+            ExpireSnapshots(transaction).by_ids(gone).commit()
         number, sequence = snapshot.snapshot_id, snapshot.sequence_number
         transaction.set_properties(
             {
@@ -234,10 +241,12 @@ class TableCommit:
         if written.files is None or written.layout != layout:
             written.files, written.layout = None, layout
             if (rows := self._rows(known.schema())).num_rows:
-                transaction.append(rows)
+                transaction.append(rows, snapshot_properties=self._summary)
                 return
             written.files = []
-        with transaction.update_snapshot().fast_append() as append:
+        update = transaction.update_snapshot(snapshot_properties=self._summary)
+        merges = is_looked_after(known.properties)
+        with update.merge_append() if merges else update.fast_append() as append:
             for file in written.files:
                 append.append_data_file(file)
 

@@ -46,7 +46,8 @@ class MarkedTable:
         self.name = ".".join(identifier)
         self._catalog = catalog
         self._identifier = identifier
-        self._owner = application, epoch
+        self.application = application
+        self._epoch = epoch
         self._lock = threading.Lock()
         self._seen: Table | None = None
         self._uuid: str | None = None
@@ -103,7 +104,7 @@ class MarkedTable:
             SinkRefused: one can't be read.
         """
         try:
-            return read_marks(table.metadata.properties, *self._owner)
+            return read_marks(table.metadata.properties, self.application, self._epoch)
         except ValueError as error:
             raise SinkRefused(f"{self.name}: {error}; {NEW_EPOCH}") from error
 

@@ -21,6 +21,7 @@ from mld.spark.iceberg.columns import fit, iceberg_schema, refused_column, spark
 from mld.spark.iceberg.commit import TableCommit
 from mld.spark.iceberg.partitions import partition_spec, partitions_of
 from mld.spark.iceberg.table import MarkedTable
+from mld.spark.iceberg.upkeep import OF_NEW_TABLE, UPKEEP, is_looked_after
 from mld.spark.sinks.results import fetch
 from mld.spark.table.fitting import additions
 
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mld.spark")
 
 PARTITION_BY = "spark.sink.partitionBy"
-#: Of a table that is made here; the first says that the sink looks after it.
-CREATED = "kclMld.created"
 _OF_NEW_TABLE = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    **OF_NEW_TABLE,
 }
+_MANY_SNAPSHOTS = 200
 #: How often others may change the columns at the same moment.
 _TIMES = 5
 
@@ -83,6 +84,7 @@ class IcebergSink:
         try:
             if (table := self._table.look()) is not None:
                 self._require_partitions(table)
+                self._warn_of_snapshots(table)
         except SparkChildError:
             raise
         except Exception as error:
@@ -188,7 +190,7 @@ class IcebergSink:
                 self._identifier,
                 schema,
                 partition_spec=spec,
-                properties={**_OF_NEW_TABLE, CREATED: self._application},
+                properties=_OF_NEW_TABLE,
             )
         except TableAlreadyExistsError:
             _log.info("%s: somebody else has made the table", self.name)
@@ -201,6 +203,18 @@ class IcebergSink:
             raise BatchFailed(f"{self.name}: the table was made, and is gone")
         self._require_partitions(table)
         return table
+
+    def _warn_of_snapshots(self, table: Table) -> None:
+        """Say that each commit becomes slower, where nobody seems to look after it."""
+        count = len(table.snapshots())
+        if count > _MANY_SNAPSHOTS and not is_looked_after(table.properties):
+            _log.warning(
+                "%s has %d snapshots, and each makes every commit slower: expire them, or set the "
+                "table property %s = true to have this sink expire its own",
+                self.name,
+                count,
+                UPKEEP,
+            )
 
     def _require_partitions(self, table: Table) -> None:
         """See that the table is partitioned as the configuration says, if it does."""

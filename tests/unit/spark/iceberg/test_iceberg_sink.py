@@ -79,7 +79,7 @@ def test_a_missing_table_is_made_and_written_once(tmp_path):
     assert rows_in(catalog_in(tmp_path / "t")) == expected(s0=7, s1=3)
     table = the_table(tmp_path / "t")
     assert table.format_version == 2
-    assert table.properties["kclMld.created"] == "app"
+    assert table.properties["kclMld.upkeep"] == "true"
 
 
 def test_a_batch_without_rows_moves_the_mark(tmp_path):
