@@ -303,6 +303,7 @@ NOT_KEYS = (
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value
+    | {"kclMld.upkeep"}  # of a table
 )
 
 
