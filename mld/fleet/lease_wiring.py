@@ -17,6 +17,7 @@ from mld.leases.lease_scan import UnreadableRows, every
 from mld.leases.lease_store import LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.newcomer import Newcomer
+from mld.leases.rules.own_rows import OwnRows
 from mld.signals.conditions import FailingCondition
 from mld.signals.model.reasons import Reason
 
@@ -74,6 +75,7 @@ class LeaseWiring:
             dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream
         )
         self._store.newcomer = Newcomer(worker, runtime.ids.new_id(), clock)
+        self._store.own_rows = OwnRows(worker, leases.failover_s)
         self._renewer = LeaseRenewer(
             self._store, leases, worker, clock, rng, runtime.ids, metrics, self._failing("renewing")
         )
@@ -133,6 +135,7 @@ class LeaseWiring:
             runtime.metrics,
             self._is_read,
             failing=self._taking,
+            conditions=self._conditions,
         )
 
     def _discoverer(self) -> LeaseDiscoverer:

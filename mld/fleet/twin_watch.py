@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.fleet.rules.doubled_id import DoubledId
+from mld.leases.rules.own_rows import TODO
 from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
-
-_TODO = "Give each process an id of its own: remove the line workerId, or write workerIdPrefix"
 
 
 class TwinWatch:
@@ -83,13 +82,15 @@ class TwinWatch:
         if after.stands_aside:
             text = (
                 f"Another living process, which began before this one, has the id {worker}: this"
-                f" process gives up its leases and takes none until that one is gone. {_TODO}"
+                f" process gives up its leases and takes none until that one is gone. {TODO}"
             )
             log.error("%s", text)
             self._conditions.report(Reason.DOUBLED_ID, text)
             self._renewer.stand_aside("another process with this worker id began before this one")
         elif after.is_beside_unknown:
-            text = f"Another living process has the id {worker}: both take each other's leases. {_TODO}"
+            text = (
+                f"Another living process has the id {worker}: both take each other's leases. {TODO}"
+            )
             log.error("%s", text)
             self._conditions.report(Reason.DOUBLED_ID, text)
         elif after.lives:
@@ -97,7 +98,7 @@ class TwinWatch:
                 "Another living process, which began after this one, has the id %s and is to give up"
                 " its leases. %s",
                 worker,
-                _TODO,
+                TODO,
             )
         else:
             log.warning("No other living process has the id %s any more", worker)

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease_request import LeaseRequest
     from mld.leases.model.lease_writes import FindNotes, LeaseWrite
     from mld.leases.newcomer import Newcomer
+    from mld.leases.rules.own_rows import OwnRows
     from mld.streams.model.shard import HashRange
 
 log = logging.getLogger("mld.leases")
@@ -107,6 +108,7 @@ class LeaseStore:
         is_multi_stream: bool | None = None,
     ) -> None:
         self._dynamodb = dynamodb
+        self._clock = clock
         #: Name of the lease table.
         self.table_name = config.table_name
         #: The table itself: creating it and its index.
@@ -117,6 +119,8 @@ class LeaseStore:
         self.find_notes: FindNotes = _no_notes
         #: What this process says in the rows that it takes; None = nothing.
         self.newcomer: Newcomer | None = None
+        #: Which writes of others to this worker's rows there were; None = nobody asks.
+        self.own_rows: OwnRows | None = None
         #: Its name, which is always known.
         self.stream_name: str | None = None
 
@@ -301,9 +305,7 @@ class LeaseStore:
                 write = self.newcomer.holding(write)
             unanswered: UnknownOutcome | None = None
             try:
-                answer = await self._dynamodb.update_item(
-                    TableName=self.table_name, **write.request
-                )
+                answer = await self._update_own(write)
             except ConditionFailed as refused:
                 row = await self._stored(lease.lease_key, refused)
             except UnknownOutcome as error:
@@ -325,6 +327,20 @@ class LeaseStore:
             lease = row
         raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
 
+    async def _update_own(self, write: LeaseWrite) -> Mapping[str, Any]:
+        """Send a write that raises the counter and leaves this worker's name, or takes it away."""
+        key, rows = write.before.lease_key, self.own_rows
+        known = None if rows is None else rows.sent(key)
+        try:
+            answer = await self._dynamodb.update_item(TableName=self.table_name, **write.request)
+        except ConditionFailed:
+            if rows is not None:
+                rows.refused(key, known)
+            raise
+        if rows is not None:
+            rows.answered(key, write.after.lease_counter)
+        return answer
+
     # -- taking -----------------------------------------------------------------------------------
 
     async def take(self, lease: Lease, worker_id: str, *, steals: bool = False) -> Lease | None:
@@ -345,7 +361,7 @@ class LeaseStore:
             if self.newcomer is not None:
                 write = self.newcomer.taking(write, steals=steals)
             try:
-                await self._dynamodb.update_item(TableName=self.table_name, **write.request)
+                await self._update_own(write)
             except ConditionFailed as refused:
                 row = await self._stored(lease.lease_key, refused)
             except UnknownOutcome as error:
@@ -491,9 +507,12 @@ class LeaseStore:
     ) -> Lease | None:
         """The row after a write went wrong; None when it is gone."""
         try:
-            return await self._lease_after(lease_key, error)
+            row = await self._lease_after(lease_key, error)
         except MalformedData as malformed:
             raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
+        if row is not None and self.own_rows is not None:
+            self.own_rows.found(row, self._clock.monotonic())
+        return row
 
     async def _item_after(
         self, lease_key: str, error: ConditionFailed | UnknownOutcome

@@ -14,6 +14,7 @@ from mld.kernel.rules.backoff import backoff_s
 from mld.leases.lease_acquisition import LeaseAcquisition
 from mld.leases.lease_scan import every
 from mld.leases.rules.newcomers import SOON_S, Probation, failed_marks, probation
+from mld.leases.rules.own_rows import TODO
 from mld.leases.rules.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
 from mld.signals.model.metrics import (
     EXPIRED_LEASES,
@@ -29,6 +30,7 @@ from mld.signals.model.metrics import (
     UNTAKEN_LEASES,
     VERY_OLD_LEASES,
 )
+from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
-    from mld.signals.conditions import FailingCondition
+    from mld.signals.conditions import Conditions, FailingCondition
     from mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")
@@ -49,6 +51,8 @@ log = logging.getLogger("mld.leases")
 TAKE_TRIES = 3
 #: How often to look while there is no lease at all; Java's start-up looks as often.
 EMPTY_PAUSE_S = 3.0
+#: Tells this sign of a doubled id from that of the items of a 3.x fleet.
+_ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class LeaseTaker(LeaseAcquisition):
         config: section ``leases``.
         metrics: gets Java's ``TakeLeases`` data.
         is_read: leases for which it is False are no leases here: of streams that are gone.
+        conditions: shows whether another process writes to this worker's rows.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it
@@ -109,8 +114,11 @@ class LeaseTaker(LeaseAcquisition):
         is_read: Callable[[Lease], bool] = every,
         *,
         failing: FailingCondition | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         super().__init__(store, renewer, failing)
+        self._conditions = conditions
+        self._has_twin = False
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
@@ -148,6 +156,11 @@ class LeaseTaker(LeaseAcquisition):
             if not self._is_stopping:
                 is_due = not await self._woken.wait(due_at - self._clock.monotonic())
 
+    def stop(self) -> None:
+        """As any other; what is known of rows is not looked at any more."""
+        super().stop()
+        self._forget_twin()
+
     async def take_once(self, *, may_steal: bool = True) -> TakeOutcome:
         """Scan the table, decide, take."""
         started_at = self._clock.monotonic()
@@ -165,6 +178,7 @@ class LeaseTaker(LeaseAcquisition):
             self._metrics.add(LIST_LEASES.success, 0)
             return TakeOutcome(None, error=f"the lease table could not be read: {error}")
         self._metrics.call(LIST_LEASES, scan.finished_at - scan.started_at, succeeded=True)
+        self._look_for_twin(scan)
         if scan.conflict is not None:
             return TakeOutcome(None)
         leases = tuple(lease for lease in scan.leases if self._is_read(lease))
@@ -207,6 +221,34 @@ class LeaseTaker(LeaseAcquisition):
         self._metrics.add(TAKEN_LEASES, len(taken))
         self._metrics.add(UNTAKEN_LEASES, len(missed))
         return TakeOutcome(plan, tuple(taken), tuple(missed), len(left))
+
+    def _look_for_twin(self, scan: TableScan) -> None:
+        """Report whether another living process has this worker's id; nothing is given up."""
+        rows, conditions = self._store.own_rows, self._conditions
+        if rows is None or conditions is None:
+            return
+        rows.looked(scan.leases, scan.finished_at)
+        key = rows.moved_by_others(scan.finished_at)
+        if key is None:
+            if self._has_twin:
+                log.warning(
+                    "No other process writes to rows of worker %s any more", self._worker_id
+                )
+            self._forget_twin()
+            return
+        if not self._has_twin:
+            text = (
+                f"Another living process has the id {self._worker_id}: it writes to rows of this "
+                f"worker's leases, that of {key} for one, and both may read the same shards. {TODO}"
+            )
+            log.error("%s", text)
+            conditions.report(Reason.DOUBLED_ID, text, _ROWS)
+        self._has_twin = True
+
+    def _forget_twin(self) -> None:
+        self._has_twin = False
+        if self._conditions is not None:
+            self._conditions.clear(Reason.DOUBLED_ID, _ROWS)
 
     async def _recheck(self, plan: TakePlan, scan: TableScan) -> list[Lease]:
         """After a slow scan, drop leases that have changed since: stealing them would be unfair.

@@ -28,6 +28,7 @@ from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.owner_index import index_creation
+from mld.leases.rules.own_rows import OwnRows
 from mld.signals.conditions import Conditions
 from mld.signals.ports import Metrics
 from mld.signals.runtime import Runtime
@@ -189,7 +190,8 @@ class World:
         items = how.pop("items", None) or self.fleet_items(worker)
         return FleetState(items, config, worker, self.clock, rng, **how)
 
-    def worker(self, worker: str, seed: int = 0) -> TakingWorker:
+    def worker(self, worker: str, seed: int = 0, twins: Conditions | None = None) -> TakingWorker:
+        """A worker of a 2.x fleet; ``twins`` = where it alone says that another one has its id."""
         dynamodb = self.dynamodb(worker)
         rng = random.Random(f"{worker} {seed}")
         unreadable = UnreadableRows(TABLE, self.conditions, self.clock, self.metrics)
@@ -200,6 +202,7 @@ class World:
             unreadable,
             is_multi_stream=self.stream.identifier is not None,
         )
+        store.own_rows = OwnRows(worker, self.config.failover_s)
         renewer = LeaseRenewer(
             store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
         )
@@ -209,7 +212,16 @@ class World:
         elector = LeaderElector(store, worker, self.clock)
 
         def taker() -> LeaseTaker:
-            return LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics)
+            return LeaseTaker(
+                store,
+                renewer,
+                self.config,
+                worker,
+                self.clock,
+                rng,
+                self.metrics,
+                conditions=twins or self.conditions,
+            )
 
         switch = AcquisitionSwitch({Mode.TAKES: taker}, Mode.TAKES)
         return TakingWorker(

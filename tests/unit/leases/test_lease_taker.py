@@ -8,6 +8,8 @@ import pytest
 from mld.config.config import LeaseConfig
 from mld.leases.lease_renewer import RELEASE_TRIES
 from mld.leases.model.lease_item import lease_from_item
+from mld.signals.conditions import Conditions
+from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, lease, on_table_with
 
 on_table = on_table_with(lambda world: world.worker("me"))
@@ -396,3 +398,95 @@ def test_late_renewals_are_shown_to_whoever_could_wait():
             await asyncio.sleep(0.01)
 
     on_table(test, *fresh(10))
+
+
+# -- another process with this worker's id --------------------------------------------------------
+
+
+def reasons(world):
+    return [one.reason for one in world.conditions.current()]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_of_two_processes_with_one_id_one_at_least_says_so_until_the_other_is_gone(count, caplog):
+    """That which loses its leases to the other one; who keeps them may not notice."""
+
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(30)
+            twins = Conditions()
+            twin = world.worker("me", seed=1, twins=twins)
+            await twin.renewer.adopt_own()
+            async with running(twin):
+                await asyncio.sleep(90)
+                said = [*reasons(world), *(one.reason for one in twins.current())]
+                assert set(said) == {Reason.DOUBLED_ID}
+                assert caplog.text.count("Another living process has the id me: it writes") == len(
+                    said
+                )
+            await asyncio.sleep(90)
+            assert reasons(world) == []
+            assert len(me.renewer.held()) == count
+
+    on_table(test, *fresh(count))
+
+
+@pytest.mark.parametrize("fault", ["lose answer", "lose request"])
+def test_writes_of_this_process_without_an_answer_are_no_other_process(fault, caplog):
+    async def test(world, me):
+        async with running(me):
+            for _turn in range(30):
+                await asyncio.sleep(7)
+                world.fault(fault, times=2)
+                assert reasons(world) == []
+        assert "Another living process" not in caplog.text
+
+    on_table(test, *fresh(2))
+
+
+def test_a_process_that_follows_a_dead_one_under_its_id_is_alone(caplog):
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(33)
+        later = world.worker("me", seed=1)
+        await later.renewer.adopt_own()
+        async with running(later):
+            for _look in range(20):
+                await asyncio.sleep(7)
+                assert reasons(world) == []
+        assert "Another living process" not in caplog.text
+
+    on_table(test, *fresh(4))
+
+
+def test_a_worker_says_when_the_other_process_with_its_id_is_gone(caplog):
+    async def test(world, me):
+        older = world.worker("me", seed=1, twins=Conditions())
+        await older.taker.take_once()
+        async with running(me):
+            async with running(older):
+                await asyncio.sleep(90)
+                assert reasons(world) == [Reason.DOUBLED_ID]
+                assert len(older.renewer.held()) == 4
+            await asyncio.sleep(90)
+            assert reasons(world) == []
+            assert "No other process writes to rows of worker me any more" in caplog.text
+            assert len(me.renewer.held()) == 4
+
+    on_table(test, *fresh(4))
+
+
+def test_a_worker_that_stops_takes_back_what_it_says_of_another_process():
+    async def test(world, me):
+        await me.taker.take_once()
+        key = me.renewer.held()[0].lease.lease_key
+        for _turn in range(4):
+            row = lease_from_item(world.row(key))
+            world.change(key, leaseCounter=row.lease_counter + 1)
+            await asyncio.sleep(4)
+            await me.taker.take_once()
+        assert reasons(world) == [Reason.DOUBLED_ID]
+        me.taker.stop()
+        assert reasons(world) == []
+
+    on_table(test, lease())
