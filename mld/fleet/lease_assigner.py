@@ -279,6 +279,7 @@ class LeaseAssigner:
             self._memory = self._memory.unbalanced()
         await self._delete(plan.stale, lock)
         await self._forget(plan.forgotten, lock)
+        await self._note(plan.noted, lock)
         self._metrics.add(ASSIGNMENT_SPILLOVER, plan.figures.unassigned)
         self._metrics.add(FAILED_ASSIGNMENTS, raced + failed)
         self._metrics.add(ASSIGNMENT_WORKERS, plan.figures.workers)
@@ -378,6 +379,16 @@ class LeaseAssigner:
                 await self._workers.forget(life)
             except AwsError as error:  # the next look has it again
                 log.debug("Could not delete the item of a process that failed: %s", error)
+
+    async def _note(self, lives: Iterable[FailedLife], lock: LeaderLock) -> None:
+        """The next leader knows of them by that, and so do people."""
+        for life in lives:
+            if not await lock.is_leader():
+                return
+            try:
+                await self._workers.note(life)
+            except AwsError as error:  # the next look has it again
+                log.debug("Could not note that a process of %s died: %s", life.worker_id, error)
 
     def _log_waiting(self, plan: AssignmentPlan) -> None:
         figures, before = plan.figures, self._waiting

@@ -125,6 +125,11 @@ class WorkerMetricsReader:
         """The processes that left an item when they failed: it is in the lease table, if anywhere."""
         return failed_lives_in(scan.foreign.values(), self._items.layout.leases.key_name)
 
+    async def note(self, life: FailedLife) -> None:
+        """Leave an item of a process that died; nothing while an application has three tables."""
+        if self._items.layout.is_single_table:
+            await self._items.note_failed_life(life)
+
     async def forget(self, life: FailedLife) -> None:
         """Remove the item of a process that failed."""
         await self._items.forget_failed_life(life)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mld.fleet.model.entities import FAILED_LIFE
 from tests.process.daemon import Application, wait_until
+from tests.process.test_explain import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +43,28 @@ def test_a_3x_leader_keeps_newcomers_waiting_after_a_life_that_failed(
     assert f"the last of them was {ids[0]} after" in first.output
     app.put(20)
     wait_until(lambda: len(first.records()) == 20, "w1 reads on")
+    assert first.stop() == 0, first.output
+
+
+def test_explain_names_processes_that_were_killed_soon_after_their_start_under_new_ids(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=4, failoverTimeMillis="3000")
+    first = app.start()
+    wait_until(lambda: set(app.owners().values()) == {"w1"}, "w1 has all")
+    for number in (1, 2):
+        worker = f"x{number}"
+        life = app.start(worker=worker)
+        wait_until(lambda: worker in app.owners().values(), "it has a lease")  # noqa: B023
+        life.kill()
+        wait_until(
+            lambda: number == sum(key.startswith(FAILED_LIFE) for key in app.everything()),  # noqa: B023
+            "the leader has noted its end",
+        )
+    found = told(app, "--once", failoverTimeMillis="3000")["fleet"]
+    (loop,) = [one for one in found if one["verdict"] == "CRASH_LOOP"]
+    assert "2 processes failed soon after their start, the last of them x2" in loop["cause"]
+    assert "it stopped renewing its leases" in loop["cause"]
     assert first.stop() == 0, first.output
 
 

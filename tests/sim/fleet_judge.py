@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.config.reserved_keys import FAILED_LIFE
+from mld.fleet.model.worker_life import SILENT
 from tests.sim.node import TABLE
 from tests.sim.rows import position_of, taken_away, text_of, worker_of
 
@@ -147,13 +148,18 @@ class FleetJudge:
             self._court.convict("S5", f"{actor} wrote {key}, which is no item of its own")
 
     def _wrote_failed_life(self, key: str, write: Write) -> None:
-        """A worker notes the end of a process under its own id, once; leaders delete such items."""
+        """A worker notes the end of a process under its own id, once.
+
+        Leaders note that of one that stopped renewing, and delete such items.
+        """
         actor = self._court.actor
         if write.after is None:
             may = self._may_lead(actor)
         else:
             texts = write.after["properties"]["M"]
-            may = write.before is None and text_of(texts, "kclMldWorker") == actor
+            is_seen = text_of(texts, "kclMldWhy") == SILENT and self._may_lead(actor)
+            is_own = text_of(texts, "kclMldWorker") == actor
+            may = write.before is None and (is_own or is_seen)
         if not may:
             self._court.convict("S5", f"{actor} wrote {key}, which is not its own")
         if write.after is not None and not self.is_assigned and not self.is_settling:

@@ -524,6 +524,7 @@ def test_an_item_that_is_no_lease_is_noticed_in_a_fleet_of_2x():
 
 
 def test_the_end_of_a_process_that_is_noted_under_the_id_of_another_is_noticed():
+    """A leader may note that one stopped renewing, and nobody anything else of another one."""
     assert "S5" in convicted_rules(ASSIGNED, noting("somebody"))
 
 

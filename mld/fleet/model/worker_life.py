@@ -33,6 +33,8 @@ _WHY, _LEASE, _POSITION = "kclMldWhy", "kclMldLease", "kclMldPosition"
 #: So much older than the failure is ``lut``: Java's leader ignores metrics after a minute and, unless
 #: it is told otherwise, deletes them after a day (DataHolder.isMetricsEntryStale, 3.5.1).
 BACKDATED_S = 23 * 3600
+#: Why a life ended of which its leader knows no more.
+SILENT = "it stopped renewing its leases"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mld.fleet.model.worker_life import SILENT
 from mld.leases.rules.newcomers import MOST_WAIT_S, QUIET_S, SOON_S
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ class CrashLoop:
     Attributes:
         crashes: times that workers failed soon after they began, without a quiet time in between.
         crashed_at: reading of the monotonic clock at the last sign of a crash.
-        lives: of the processes that left an item since the last quiet time, the latest last; long
-            ones among them.
+        lives: of the processes that left an item since the last quiet time, and of those that left
+            none and were counted, the latest last; long ones among them.
         left_at: reading at the look that showed the last of them first.
-        unexplained: of the crashes, those of workers that left nothing.
+        unexplained: of the crashes, those of workers that left nothing themselves.
         known: ids of processes whose end is nothing new.
     """
 
@@ -64,23 +65,30 @@ class CrashLoop:
         """A life of at most so many seconds was a short one."""
         return SOON_S + self.wait_s(failover_s)
 
-    def died(self, instances: Collection[str], now: float) -> CrashLoop:
+    def died(
+        self, instances: Collection[str], now: float, lives: Iterable[FailedLife] = ()
+    ) -> CrashLoop:
         """Workers stopped renewing soon after they began.
 
-        Those that die together have one cause, perhaps a table that did not answer.
+        Those that die together have one cause, perhaps a table that did not answer. One of them
+        stands for all.
 
         Args:
             instances: ids of their processes; of those that left an item nothing new is learned.
             now: reading of the monotonic clock.
+            lives: those of them that have an id of their own.
         """
         new = [one for one in instances if one not in self.known]
         if not new:
             return self
+        found = [one for one in lives if one.instance in new][:1]
         return replace(
             self,
             crashes=self.crashes + 1,
             unexplained=self.unexplained + 1,
             crashed_at=now,
+            lives=(*self.lives, *found)[-_MOST_KNOWN:],
+            left_at=now if found else self.left_at,
             known=(*self.known, *new)[-_MOST_KNOWN:],
         )
 
@@ -132,9 +140,22 @@ class CrashLoop:
         current = {one.instance for one in self.lives[-MOST_LIVES:]}
         return tuple(one for one in found if one.instance not in current)
 
-    def has_failed(self, worker_id: str) -> bool:
-        """True for the id of a worker under which a process failed."""
-        return any(one.worker_id == worker_id for one in self.lives)
+    def unnoted(self, found: Iterable[FailedLife]) -> tuple[FailedLife, ...]:
+        """Lives that are to get an item: of processes that were seen to die, and left none.
+
+        Args:
+            found: those in the table.
+        """
+        there = {one.instance for one in found}
+        return tuple(
+            one
+            for one in self.lives[-MOST_LIVES:]
+            if one.why == SILENT and one.instance not in there
+        )
+
+    def has_failed(self, worker_id: str, instance: str | None) -> bool:
+        """True for the id of a worker under which a process failed, other than the one given."""
+        return any(one.worker_id == worker_id and one.instance != instance for one in self.lives)
 
     def poisoned(self) -> FailedLife | None:
         """The last of several lives that failed, if all failed at one lease and position."""

@@ -27,12 +27,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from mld.fleet.model.worker_life import SILENT, FailedLife
 from mld.fleet.rules.crash_loop import CrashLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mld.fleet.model.worker_life import FailedLife
     from mld.fleet.model.worker_metrics import WorkerMetrics
 
 #: So long after the last sight of a worker without figures they are not reported: workers that are
@@ -133,7 +133,12 @@ class WorkerSightings:
         return replace(self, stamps=stamps, looked_at=now, loop=loop)
 
     def judged(
-        self, expired_at: Mapping[str, float], now: float, failover_s: float, expiry_s: float
+        self,
+        expired_at: Mapping[str, float],
+        now: float,
+        failover_s: float,
+        expiry_s: float,
+        wall_s: float = 0.0,
     ) -> WorkerSightings:
         """Who is dead, and whether workers die soon after they began.
 
@@ -144,10 +149,11 @@ class WorkerSightings:
             now: reading of the monotonic clock.
             failover_s: > 0.
             expiry_s: a worker whose metrics are older is not there.
+            wall_s: epoch seconds, for what is noted of them.
         """
         soon_s = self.loop.soon_s(failover_s)
         stamps = dict(self.stamps)
-        loop, crashed = self.loop, []
+        loop, crashed, lives = self.loop, [], []
         for worker, stamp in self.stamps.items():
             if stamp.died_at is not None:
                 continue
@@ -161,7 +167,17 @@ class WorkerSightings:
                 loop = loop.still(now)
             elif now - failover_s - stamp.first_at <= soon_s:
                 crashed.append(stamp.process(worker))
-        return replace(self, stamps=stamps, loop=loop.died(crashed, now).quiet(now))
+                if stamp.instance is not None:
+                    lived_s = max(0, int(now - failover_s - stamp.first_at))
+                    one = FailedLife(
+                        instance=stamp.instance,
+                        worker_id=worker,
+                        lived_s=lived_s,
+                        failed_at_s=int(wall_s),
+                        why=SILENT,
+                    )
+                    lives.append(one)
+        return replace(self, stamps=stamps, loop=loop.died(crashed, now, lives).quiet(now))
 
     def presumed_dead(self, worker_id: str, now: float) -> WorkerSightings:
         """A worker is taken for dead until it reports again; nothing where it is not known."""
@@ -174,6 +190,10 @@ class WorkerSightings:
         """True for a worker that has not reported since it was taken for dead."""
         stamp = self.stamps.get(worker_id)
         return stamp is not None and stamp.died_at is not None
+
+    def has_returned(self, worker_id: str) -> bool:
+        """True for a worker under whose id another process failed before."""
+        return self.loop.has_failed(worker_id, self.stamps[worker_id].instance)
 
     def has_to_wait(self, worker_id: str, failover_s: float) -> bool:
         """True for a newcomer whose reports do not yet show that it has lived for long enough."""

@@ -10,7 +10,7 @@ import pytest
 
 from mld.errors import Denied, Throttled
 from mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
-from mld.fleet.model.worker_life import FailedLife
+from mld.fleet.model.worker_life import FailedLife, Instance
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.assignment.fleet import AssignmentLimits
 from mld.signals.conditions import Conditions
@@ -37,6 +37,8 @@ class Leader:
         self.silent = {}
         self.failed = []
         self.forgotten = []
+        self.noted = []
+        self.instances = {}
         self.deleted = []
         self.expected = []
         self.refuses = None
@@ -69,10 +71,20 @@ class Leader:
     def in_scan(self, _scan):
         now_s = int(self.world.clock.wall())
         ages = {name: self.silent.get(name, now_s) for name in self.workers}
-        return (*(WorkerMetrics(name, at_s) for name, at_s in ages.items()), *self.old)
+        found = (
+            WorkerMetrics(name, at_s, instance=self.instances.get(name))
+            for name, at_s in ages.items()
+        )
+        return (*found, *self.old)
 
     def failed_in(self, _scan):
         return tuple(self.failed)
+
+    async def note(self, life):
+        self.noted.append(life.instance)
+        if self.refuses is not None:
+            raise self.refuses
+        self.failed.append(life)
 
     async def forget(self, life):
         self.forgotten.append(life.instance)
@@ -301,6 +313,31 @@ def test_items_of_failed_processes_are_deleted_after_a_quiet_while(caplog):
         leader.lead.is_mine = False
         await leader.look()
         assert leader.forgotten == ["i1", "i2"]
+
+    with_leader(test)
+
+
+def test_a_process_that_was_killed_soon_after_its_start_is_noted_once():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"), lease(1, lease_owner="w1"))
+        await leader.look()
+        leader.workers.append("w1")
+        leader.instances["w1"] = Instance("i1", 0)
+        await leader.look()
+        leader.silent["w1"] = int(world.clock.wall())
+        await asyncio.sleep(11)
+        leader.refuses = Denied("PutItem", "AccessDenied")
+        await leader.look()
+        assert leader.noted == ["i1"]
+        leader.refuses = None
+        leader.lead.is_mine = False
+        await leader.look()
+        assert leader.noted == ["i1"]
+        leader.lead.is_mine = True
+        for _look in range(3):
+            await leader.look()
+        assert leader.noted == ["i1", "i1"]
+        assert [one.worker_id for one in leader.failed] == ["w1"]
 
     with_leader(test)
 

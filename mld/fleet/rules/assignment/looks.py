@@ -195,7 +195,9 @@ def _workers(
         # Who looks knows that it lives.
         if owner not in (None, view.leader) and not lease.is_finished and view.now > at:
             expired_at[owner] = max(at, expired_at.get(owner, at))
-    return workers.judged(expired_at, view.now, limits.failover_s, limits.metrics_expiry_s)
+    return workers.judged(
+        expired_at, view.now, limits.failover_s, limits.metrics_expiry_s, view.epoch_s
+    )
 
 
 def _average(known: float | None, stored: float, fresh: float) -> float:
@@ -326,7 +328,7 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
     return Participants(
         active={worker: item for worker, item in able.items() if worker not in waiting},
         waiting=waiting,
-        returned=frozenset(one for one in waiting if workers.loop.has_failed(one)),
+        returned=frozenset(one for one in waiting if workers.has_returned(one)),
         presumed_dead=tuple(worker for worker in presumed_dead if worker not in failing),
         failing=failing,
         dead=dead,

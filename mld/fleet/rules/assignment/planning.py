@@ -126,6 +126,7 @@ class AssignmentPlan:
             leads next does not take them for alive.
         stale: likewise, to delete at any time: they are too old.
         forgotten: likewise, of processes that failed and of which no more need be known.
+        noted: processes that died soon after they began, of which the table is to have an item.
         figures: see :class:`PlanFigures`.
     """
 
@@ -134,6 +135,7 @@ class AssignmentPlan:
     dead: tuple[WorkerMetrics, ...]
     stale: tuple[WorkerMetrics, ...]
     forgotten: tuple[FailedLife, ...]
+    noted: tuple[FailedLife, ...]
     figures: PlanFigures
 
 
@@ -335,6 +337,7 @@ class _Planning:
             dead=self._workers.dead,
             stale=self._workers.stale,
             forgotten=self._memory.workers.loop.outdated(self._view.failed),
+            noted=self._memory.workers.loop.unnoted(self._view.failed),
             figures=self._figures(is_balanced=is_balanced),
         )
 

@@ -1,6 +1,6 @@
 """When newcomers wait, because workers fail soon after they began."""
 
-from mld.fleet.model.worker_life import FailedLife
+from mld.fleet.model.worker_life import SILENT, FailedLife
 from mld.fleet.rules.crash_loop import MOST_LIVES, CrashLoop
 from mld.leases.rules.newcomers import QUIET_S
 
@@ -130,5 +130,40 @@ def test_the_items_are_bounded():
 
 def test_the_workers_that_failed_are_known_by_their_ids():
     loop = after((0.0, [life(1, worker="a")]))
-    assert loop.has_failed("a")
-    assert not loop.has_failed("b")
+    assert loop.has_failed("a", "i2")
+    assert loop.has_failed("a", None)
+    assert not loop.has_failed("b", "i2")
+    # It was taken for dead, and lives.
+    assert not loop.has_failed("a", "i1")
+
+
+def killed(number):
+    return FailedLife(
+        instance=f"i{number}", worker_id=f"w{number}", lived_s=5, failed_at_s=number, why=SILENT
+    )
+
+
+def test_one_process_of_those_that_died_together_is_noted_until_it_is_in_the_table():
+    loop = CrashLoop().died(["i1", "i2", "i3"], 1.0, [killed(2), killed(3)])
+    assert loop.unnoted(()) == (killed(2),)
+    assert loop.unnoted([killed(2)]) == ()
+    assert loop.outdated([killed(2)]) == ()
+    assert after((2.0, [killed(2)]), loop=loop).crashes == 1
+    # The next leader counts it as often.
+    assert CrashLoop().seen([killed(2)], 5.0, FAILOVER_S, is_first=True).crashes == 1
+    over = loop.quiet(QUIET_S + 2)
+    assert over.unnoted(()) == ()
+    assert over.outdated([killed(2)]) == (killed(2),)
+
+
+def test_who_left_an_item_or_has_no_id_of_its_own_is_not_noted():
+    assert after((1.0, [life(1)])).unnoted(()) == ()
+    assert CrashLoop().died(["w 1.0"], 1.0).unnoted(()) == ()
+    assert after((1.0, [killed(1)])).died(["i1"], 2.0, [killed(1)]).lives == (killed(1),)
+
+
+def test_no_more_are_noted_than_are_kept():
+    loop = CrashLoop()
+    for number in range(MOST_LIVES + 3):
+        loop = loop.died([f"i{number}"], float(number), [killed(number)])
+    assert loop.unnoted(()) == tuple(killed(number) for number in range(3, MOST_LIVES + 3))

@@ -1,6 +1,6 @@
 """Who lives, whatever the clocks say."""
 
-from mld.fleet.model.worker_life import FailedLife, Instance
+from mld.fleet.model.worker_life import SILENT, FailedLife, Instance
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.worker_sightings import WorkerSightings
 
@@ -182,3 +182,16 @@ def test_a_process_whose_end_is_in_the_table_is_no_second_crash_when_its_lease_e
     seen = looks((17.0, [of("i1", 1)], {"a": 16.0}), seen=seen)
     assert seen.is_dead("a")
     assert seen.loop.crashes == 1
+
+
+def test_a_process_that_was_killed_soon_after_its_start_is_noted():
+    seen = looks((0.0, [at(1, "leader")], {}), (1.0, [of("i1", 1), at(1, "b")], {}))
+    seen = seen.seen([of("i1", 1), at(1, "b")], 17.0)
+    seen = seen.judged({"a": 16.0, "b": 16.0}, 17.0, FAILOVER_S, EXPIRY_S, 1017.9)
+    assert seen.loop.lives == (
+        FailedLife(instance="i1", worker_id="a", lived_s=6, failed_at_s=1017, why=SILENT),
+    )
+    # It has come back by itself; another process under its id would be one that goes on.
+    seen = looks((18.0, [of("i1", 2)], {}), seen=seen)
+    assert not seen.has_returned("a")
+    assert looks((19.0, [of("i2", 3)], {}), seen=seen).has_returned("a")
