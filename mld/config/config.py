@@ -205,7 +205,7 @@ class LeaseConfig:
     def renewal_interval_s(self) -> float:
         """Period of Java's renewals: ``floor(F/3) - epsilon`` in milliseconds.
 
-        Ours are rarer while the table answers quickly, see ``decide.leases.renewal``.
+        Ours are rarer while the table answers quickly, see ``mld.leases.rules.renewal``.
         """
         return (int(self.failover_s * 1000) // 3) / 1000 - self.epsilon_s
 

@@ -5,7 +5,8 @@ batches with ``next_batch``. Every answer has its place in the process-wide :cla
 before it is asked for.
 
 Source: PrefetchRecordsPublisher, KinesisDataFetcher (KCL 3.5.1). Beyond Java: see
-``decide.polling`` for the two holes at expired iterators; the loop stops after the shard's end.
+``mld.retrieval.rules.polling`` for the two holes at expired iterators; the loop stops after the
+shard's end.
 """
 
 from __future__ import annotations

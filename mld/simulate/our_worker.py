@@ -1,4 +1,4 @@
-"""A worker of ours in a 3.x fleet: what ``services.fleet`` and ``services.leases`` do, as events."""
+"""A worker of ours in a 3.x fleet: what ``mld.fleet`` and ``mld.leases`` do, as events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCANS = 100
 
 
 class OurWorker(AssignedWorker):
-    """Looks often while things change, watches what is coming, leads by ``decide.assignment``."""
+    """Looks often while things change, watches what is coming, leads by the daemon's own rules."""
 
     def start(self) -> None:
         """Begin all loops at once."""
@@ -192,8 +192,8 @@ class OurWorker(AssignedWorker):
 def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMemory:
     """The counters as known from looks at the table at some times.
 
-    The same as ``decide.fleet.assignment.looks.observe`` at each of them, without the work; hand-offs
-    that were under way get their time anew.
+    The same as ``mld.fleet.rules.assignment.looks.observe`` at each of them, without the work;
+    hand-offs that were under way get their time anew.
 
     Args:
         scans: when it was looked at, the last one last; not after now.

@@ -51,7 +51,7 @@ class Profile:
         brisk_s: Java's period of renewals.
         calm_periods_s: the least and the most of ours while the table is well.
         failover_s: ``failoverTimeMillis``.
-        is_calm: renewals are due as ``decide.renewal`` says, and a checkpoint counts as one.
+        is_calm: renewals are due by ``mld.leases.rules.renewal``, and a checkpoint counts as one.
         lock: of the leader lock; followers look at it each heartbeat.
         lock_reads: requests of one such look.
         watches_expiry: a follower looks again when the lock expires, too.

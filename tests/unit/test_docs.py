@@ -21,13 +21,17 @@ from mld.local.kinesis.model import OPERATIONS
 from mld.signals.model.reasons import Reason
 from mld.spark import errors
 from mld.spark.batch_context import BatchContext
+from tests import rooms
 from tests.generated_docs import SECTIONS, section
 from tests.markdown_pages import PAGES, ROOT, page, without_targets
 from tests.page_commands import GATES, blocks_of
 
 README = (ROOT / "README.md").read_text("utf-8")
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text("utf-8")
 DIFFERENCES = (ROOT / "docs/differences.md").read_text("utf-8")
 LINES_OF_README = 150
+#: Code of the way of a lease and of a record that the page of the architecture names.
+LINES_OF_AN_HOUR = 1500
 WIDTH = 100
 LINES_OF_A_PARAGRAPH = 6
 
@@ -113,6 +117,30 @@ def test_every_difference_has_an_id_of_its_own():
     ids = re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE)
     assert ids
     assert len(ids) == len(set(ids))
+
+
+def rooms_section():
+    return ARCHITECTURE.partition("\n## Rooms\n")[2].partition("\n## ")[0]
+
+
+def test_the_order_of_rooms_on_the_page_is_that_of_the_imports():
+    line = re.search(r"^```\n(errors < .*)\n```$", rooms_section(), re.MULTILINE)
+    assert tuple(line[1].split(" < ")) == rooms.ORDER
+
+
+def test_the_table_of_rooms_has_each_room_in_that_order():
+    cells = re.findall(r"^\| (`[^|]+) \|", rooms_section(), re.MULTILINE)
+    assert tuple(re.findall(r"`(\w+)`", " ".join(cells))) == rooms.ORDER
+
+
+def test_what_a_newcomer_is_to_read_is_read_in_an_hour():
+    hour = ARCHITECTURE.partition("\n## An hour to read it\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", hour, re.MULTILINE)
+    files = [name for _, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+    lines = sum(len((ROOT / name).read_text("utf-8").splitlines()) for name in files)
+    assert files
+    assert lines <= LINES_OF_AN_HOUR
+    assert sum(int(minutes) for minutes, _ in rows) <= 60
 
 
 # -- fit to read ----------------------------------------------------------------------------------

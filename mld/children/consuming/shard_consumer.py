@@ -1,8 +1,8 @@
 """The life of one held lease: parents, child, batches, and one of three ends.
 
-``decide.lifecycle`` says what follows what; this module does what each state asks for. One
-consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a new
-one.
+``mld.children.rules.lifecycle`` says what follows what; this module does what each state asks for.
+One consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a
+new one.
 
 Source: ShardConsumer, ConsumerStates, InitializeTask (KCL 3.5.1).
 """
