@@ -1,10 +1,10 @@
-"""The heartbeat of the leases that a worker holds, and what is reported of it.
+"""The heartbeat of the leases that a worker holds, and the reports about it.
 
-Each lease is renewed when it is due, and belief ends in between, by
-:class:`~mld.leases.held_leases.HeldLeases`. A round renews what is due, then tries to
-regain what lapsed. An error with one lease affects no other lease.
+Each lease is renewed when its renewal is due. A lease whose validity ends between two rounds is
+ended by :class:`~mld.leases.held_leases.HeldLeases`. A round renews the leases that are due and
+then tries to regain lapsed leases. An error with one lease affects no other lease.
 
-However many leases and rounds there are, failures cost one line of the log in Java's period.
+Renewal failures are logged at most once per Java renewal period.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.leases")
 
-#: First and longest pause before a failed renewal is tried again within its round.
+#: First and longest pause before a failed renewal is tried again within its round, in seconds.
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
-#: Renewals that are due within this time are made together.
+#: Renewals that are due within this many seconds are made together.
 TOGETHER_S = 0.15
-#: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
+#: A denied renewal is tried again after this share of Java's period: credentials may change.
 HOPELESS_SHARE = 0.5
-#: Short enough not to prolong belief, long enough for the clock to move.
+#: Short enough not to extend a lease's validity, long enough for the clock to advance.
 MIN_SLEEP_S = 0.001
-#: Weight of one answer in the mean of their times.
+#: Weight of the latest response time in the moving average.
 ANSWER_WEIGHT = 0.1
 
 
 def retry_pause_s(attempt: int, rng: random.Random) -> float:
-    """Pause after a write to a lease has failed for the ``attempt``-th time, from 0; random."""
+    """Random pause after the ``attempt``-th failed write to a lease, counted from 0."""
     return backoff_s(attempt, rng, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalRound:
-    """What one round did; ``str()`` gives the figures for the log.
+    """The result of one round; ``str()`` gives the figures for the log.
 
     Attributes:
-        renewed: leases whose counter moved.
-        lost: leases that turned out not to be ours any more, since the round before.
-        unsure: leases that could not be renewed; held ones are believed until their time is up.
+        renewed: leases whose counter was raised.
+        lost: leases that were lost since the previous round.
+        unsure: leases that could not be renewed; held ones stay held until their validity ends.
     """
 
     renewed: int
@@ -93,7 +93,11 @@ class RenewalReport:
         metrics: Metrics,
         failing: FailingCondition | None,
     ) -> None:
-        """``failing`` reports to readiness and to the log while renewals fail."""
+        """Create the report.
+
+        Args:
+            failing: reports to readiness and to the log while renewals fail.
+        """
         self._config = config
         self._held = held
         self._clock = clock
@@ -106,23 +110,23 @@ class RenewalReport:
         self._answer_s: float | None = None  # moving average
 
     def most_renewable(self) -> int | None:
-        """How many leases this worker can renew in time; None while no renewal was answered."""
+        """How many leases this worker can renew in time; None until a renewal is answered."""
         return None if not self._answer_s else most_renewable(self._config, self._answer_s)
 
     def tried(self, took_s: float, *, is_answered: bool) -> None:
-        """One try to renew a lease; ``is_answered`` also if another worker has it."""
+        """Record one attempt to renew; answered includes that another worker has the lease."""
         if is_answered:
             before_s = took_s if self._answer_s is None else self._answer_s
             self._answer_s = before_s + ANSWER_WEIGHT * (took_s - before_s)
         self._metrics.call(RENEW_LEASE, took_s, succeeded=is_answered)
 
     def failed(self, lease_key: str, error: AwsError) -> None:
-        """A lease could not be renewed; the next round that leaves some so names the last one."""
+        """Record a failed renewal; the report of the next incomplete round names the last one."""
         log.debug("Could not renew lease %s: %s", lease_key, error)
         self._last_failure, self._last_error = f"{lease_key}: {error}", error
 
     def finished(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
-        """A round has ended, or there was nothing to renew."""
+        """Record the end of a round, also of one without leases to renew."""
         lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
         outcome = RenewalRound(renewed, lost, unsure, took_s)
         self._report_failing(unsure)
@@ -141,7 +145,7 @@ class RenewalReport:
         return outcome
 
     def _bound(self) -> str:
-        """What bounds this worker, for the log; empty while no renewal was answered."""
+        """What limits this worker's renewals, for the log; empty until a renewal is answered."""
         if not self._answer_s:
             return ""
         return (
@@ -161,7 +165,7 @@ class RenewalReport:
         self._failing.failed(f"{what}, so another worker gets {them}", self._last_error)
 
     def _may_warn(self) -> bool:
-        """Once in Java's period, however many rounds there are in it."""
+        """At most once per Java period, however many rounds it has."""
         now, warned_at = self._clock.monotonic(), self._warned_at
         if warned_at is not None and now - warned_at < self._config.renewal_interval_s:
             return False
@@ -170,7 +174,7 @@ class RenewalReport:
 
 
 class _Try(Enum):
-    """How one try to renew ended."""
+    """The result of one attempt to renew."""
 
     RENEWED = auto()
     GONE = auto()
@@ -211,14 +215,14 @@ class Heartbeat:
     ) -> None:
         """Write to a held lease, under its lock; each such write is a heartbeat.
 
-        A checkpoint spares a renewal, so it says what that would have said.
+        A checkpoint replaces a renewal, so it also stores what the renewal would have stored.
 
         Args:
             requested_at: reading of ``Clock.monotonic`` before the write.
 
         Raises:
-            LeaseLost: it is not held any more.
-            AwsError: of the write; the lease is held as before.
+            LeaseLost: the lease is no longer held.
+            AwsError: the write failed; the lease is held as before.
         """
         measured = self._held.measure(holding)
         try:
@@ -229,14 +233,14 @@ class Heartbeat:
         self._held.succeed(holding, lease, requested_at, measured)
 
     async def run(self) -> None:
-        """Renew what is due until cancelled; may be called again afterwards."""
+        """Renew due leases until cancelled; may be called again afterwards."""
         self._busy.clear()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_expiry())
             group.create_task(self._run_rounds(group))
 
     async def _run_rounds(self, group: asyncio.TaskGroup) -> None:
-        """Begin a round whenever renewals are due; one that takes its time holds up no other."""
+        """Start a round whenever renewals are due; a slow round does not delay the next one."""
         while True:
             try:
                 if keys := self._due():
@@ -246,13 +250,13 @@ class Heartbeat:
                 wake_at = self._regain_at if due_at is None else min(due_at, self._regain_at)
                 pause_s = max(MIN_SLEEP_S, wake_at - self._clock.monotonic())
             except Exception:
-                # The heartbeat must outlive any defect: without it every lease is lost.
+                # The heartbeat must survive any defect: without it, every lease is lost.
                 log.exception("Renewing leases failed unexpectedly")
                 pause_s = RETRY_CAP_S
             await self._held.wanted.wait(pause_s)
 
     def _due(self) -> list[str]:
-        """Keys to renew now: those that are due, or will be within TOGETHER_S."""
+        """Keys of leases to renew now: those due within TOGETHER_S."""
         now = self._clock.monotonic()
         due_at = self._held.next_due_at(besides=self._busy)
         keys: list[str] = []
@@ -263,9 +267,7 @@ class Heartbeat:
             self._regain_at = now + self._config.renewal_interval_s
             keys += self._held.lapsed()
             if not len(self._held):
-                self.report.finished(
-                    0, 0, 0.0
-                )  # reports how many are held, as a round without leases does
+                self.report.finished(0, 0, 0.0)  # reports how many are held
         return [key for key in keys if key not in self._busy]
 
     async def _guarded(self, keys: list[str]) -> None:
@@ -283,10 +285,10 @@ class Heartbeat:
         return await self._round(self._held.keys_by_wait() + self._held.lapsed())
 
     async def _round(self, pending: list[str]) -> RenewalRound:
-        """Renew leases, trying failed ones again for as long as Java's period.
+        """Renew leases, and retry failed ones for Java's period.
 
-        Leases that lapsed are tried after the others: while nobody else took them (the table was
-        out of reach, this process was frozen), writing on top of our own last row regains them.
+        Lapsed leases come last. If no other worker took such a lease (the table could not be
+        reached, or this process was suspended), a write on top of our own last row regains it.
         """
         started_at = self._clock.monotonic()
         ends_at = started_at + self._config.renewal_interval_s
@@ -309,12 +311,12 @@ class Heartbeat:
         outcomes: dict[str, _Try] = {}
 
         async def renew(key: str) -> None:
-            # A slot first: belief is counted from the request, not from the wait for one.
+            # Get a slot first: validity counts from the request, not from the wait for a slot.
             async with self._slots, self._held.lock(key):
                 try:
                     outcomes[key] = await self._try(key)
                 except Exception:
-                    # A defect in one lease's renewal must not take the others' time.
+                    # A defect in one lease's renewal must not use up the time of the others.
                     log.exception("Renewing lease %s failed unexpectedly", key)
                     outcomes[key] = _Try.HOPELESS
             if outcomes[key] in {_Try.HOPELESS, _Try.REPEAT}:
@@ -323,14 +325,14 @@ class Heartbeat:
                 pause_s = self._config.renewal_interval_s * HOPELESS_SHARE
                 self._held.postpone(key, self._clock.monotonic() + pause_s)
             if outcomes[key] is not _Try.REPEAT:
-                self._busy.discard(key)  # others of its round may take longer than it may wait
+                self._busy.discard(key)  # the other leases may take longer than this one may wait
 
-        # All wait for slots in order of age: a large round gets no fewer than several small ones.
+        # Slots are given in order of age: a large round gets no fewer than several small ones.
         await for_each(keys, max(1, len(keys)), renew)
         return outcomes
 
     async def _try(self, lease_key: str) -> _Try:
-        """One try to renew a held or to regain a lapsed lease, under its lock."""
+        """Try once to renew a held lease or to regain a lapsed one, under its lock."""
         holding = self._held.find(lease_key)
         if holding is not None and self._held.has_lapsed(holding):
             holding = None

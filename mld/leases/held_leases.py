@@ -1,7 +1,7 @@
-"""Which leases this worker believes to hold, under which tokens, and until when.
+"""The leases that count as held by this worker, under which tokens, and until when.
 
-No input or output happens here. A writer to a lease holds its lock meanwhile, the taker
-included; so a holding can only end, never change, under somebody who holds the lock.
+This module does no I/O. Every writer to a lease holds the lease's lock during the write, the taker
+included. Code that holds the lock may therefore see a holding end, but not change.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Measured:
 
     Attributes:
         kbps: KiB/s, the moving average.
-        received_bytes: of the window that it is about.
-        at: reading of ``Clock.monotonic`` at its end.
+        received_bytes: bytes received in the measured window.
+        at: reading of ``Clock.monotonic`` at the end of the window.
     """
 
     kbps: float
@@ -57,13 +57,13 @@ class Measured:
 
 
 class ThroughputWindow:
-    """The window of one holding, from one write that stored it to the next."""
+    """Measures the throughput of one holding between two writes that store it."""
 
     def __init__(self, known_kbps: float | None, now: float) -> None:
-        """Begin with what the row says.
+        """Start with the value in the row.
 
         Args:
-            known_kbps: of the holder before; None = not in the row.
+            known_kbps: stored by the previous holder; None = not in the row.
             now: reading of ``Clock.monotonic``.
         """
         self._kbps = known_kbps
@@ -71,11 +71,11 @@ class ThroughputWindow:
         self._from = now
 
     def received(self, size_bytes: int) -> None:
-        """So many bytes of payloads went to the child."""
+        """Count bytes of payloads that were sent to the child."""
         self._received_bytes += size_bytes
 
     def measure(self, now: float, least_s: float) -> Measured | None:
-        """The throughput now; None = nothing was ever received, or the window is too short.
+        """Measure the throughput; None = nothing was received yet, or the window is too short.
 
         Args:
             now: reading of ``Clock.monotonic``.
@@ -88,7 +88,7 @@ class ThroughputWindow:
         return Measured(kbps, self._received_bytes, now)
 
     def stored(self, measured: Measured) -> None:
-        """It is in the row: the next window begins where that one ended."""
+        """Start the next window where the stored one ended."""
         self._kbps = measured.kbps
         self._received_bytes -= measured.received_bytes
         self._from = measured.at
@@ -96,16 +96,16 @@ class ThroughputWindow:
 
 @dataclass(slots=True)
 class Holding:
-    """One holding, from its beginning to its end; a lease that is regained gets another.
+    """One holding, from its beginning to its end; a lease that is regained gets a new one.
 
     Attributes:
         lease: the row as we last wrote it.
-        valid_until: reading of ``Clock.monotonic`` at which belief ends.
+        valid_until: reading of ``Clock.monotonic`` from which the lease no longer counts as held.
         last_success: reading before the last successful request was sent.
-        renew_at: reading at which the next renewal is due while the table answers promptly.
-        not_before: reading before which none is tried again after a failure.
-        ended: True when it isn't held any more.
-        lapsed: True when it ended because its time was up.
+        renew_at: reading at which the next renewal is due while the table responds promptly.
+        not_before: reading before which a failed renewal is not retried.
+        ended: True once the lease is no longer held.
+        lapsed: True if it ended because its validity ran out.
     """
 
     lease: Lease
@@ -119,19 +119,19 @@ class Holding:
     lapsed: bool = False
 
     def due_at(self, brisk_s: float | None) -> float:
-        """When it is to be renewed; at the latest so long after the last success, None = later."""
+        """When to renew: at most ``brisk_s`` after the last success; None = no such limit."""
         due_at = self.renew_at
         if brisk_s is not None:
             due_at = min(due_at, self.last_success + brisk_s)
         return max(due_at, self.not_before)
 
     def snapshot(self) -> HeldLease:
-        """What others may see of it."""
+        """An immutable copy for other parts of the worker."""
         return HeldLease(self.lease, self.token, self.valid_until)
 
 
 class HeldLeases:
-    """The holdings of one worker, at most one a lease."""
+    """The holdings of one worker, at most one per lease."""
 
     def __init__(self, config: LeaseConfig, clock: Clock, ids: IdSource) -> None:
         self._config = config
@@ -142,28 +142,29 @@ class HeldLeases:
         self._is_closed = False
         self._lapsed: dict[str, Lease] = {}
         self._unreleased_at: dict[str, float] = {}
-        #: Keys of leases whose time ran out, and that nobody is known to have taken since.
+        #: Keys of lapsed leases that no other worker is known to have taken.
         self.expired: set[str] = set()
-        #: Leases whose rows were deleted while they were held, as last written, by key.
+        #: Held leases whose rows were deleted, as last written, by key.
         self.deleted: dict[str, Lease] = {}
-        #: Writes store the throughput of a lease: the leader of a 3.x fleet reads it.
+        #: Whether writes store the throughput of a lease, which the leader of a 3.x fleet reads.
         self.writes_throughput = False
-        #: Losses so far.
+        #: Number of leases lost so far.
         self.lost = 0
-        #: Woken at every gain and every loss, and when a lease is to be handed over.
+        #: Set at every gain and every loss, and when a lease is to be handed over.
         self.changed = Wakeup()
-        #: Woken when a lease was not renewed in time.
+        #: Set when a lease was not renewed in time.
         self.lapses = Wakeup()
-        #: Cleared while renewals are so late that whatever else takes time has to wait for them.
+        #: Cleared while renewals are so late that other work of the worker has to wait for them.
         self.in_time = asyncio.Event()
         self.in_time.set()
-        #: Cleared while renewals don't keep up with what is held: no more is taken meanwhile.
+        #: Cleared while renewals don't keep up with the held leases: no more leases are taken
+        #: meanwhile.
         self.keeps_up = asyncio.Event()
         self.keeps_up.set()
-        #: Woken when renewals may be due sooner than was thought.
+        #: Set when renewals may be due sooner than planned.
         self.wanted = Wakeup()
         self._calm_periods_s = calm_periods_s(config)
-        # At start the speed of the table is unknown, and the machine is busy.
+        # At start, the response time of the table is unknown and the machine is busy.
         self._troubled_until = clock.monotonic() + config.failover_s
 
     def __len__(self) -> int:
@@ -173,7 +174,7 @@ class HeldLeases:
         return lease_key in self._holdings
 
     def believed(self) -> tuple[HeldLease, ...]:
-        """Snapshots of what is believed right now, sorted by key."""
+        """Snapshots of the leases that count as held now, sorted by key."""
         now = self._clock.monotonic()
         return tuple(
             holding.snapshot()
@@ -182,30 +183,33 @@ class HeldLeases:
         )
 
     def get(self, lease_key: str) -> HeldLease | None:
-        """One lease that is believed to be ours right now, or None."""
+        """One lease that counts as held now, or None."""
         holding = self._holdings.get(lease_key)
         if holding is None or holding.valid_until <= self._clock.monotonic():
             return None
         return holding.snapshot()
 
     def note_unreleased(self, lease_key: str) -> None:
-        """A lease was given up, but its row still names us."""
+        """Note that a lease was given up but its row still names this worker."""
         self._unreleased_at[lease_key] = self._clock.monotonic()
 
     def forget_unreleased(self, lease_key: str) -> None:
-        """Its row names us no longer."""
+        """Note that the row of a lease no longer names this worker."""
         self._unreleased_at.pop(lease_key, None)
         self.expired.discard(lease_key)
 
     @property
     def unreleased(self) -> int:
-        """Leases that were given up and whose rows still name us; see ``LeaseRenewer.unreleased``."""
+        """Number of leases that were given up but whose rows still name this worker.
+
+        See ``LeaseRenewer.unreleased``.
+        """
         now = self._clock.monotonic()
         expires_s = self._config.failover_s + self._config.taker_interval_s
         return sum(now - at < expires_s for at in self._unreleased_at.values())
 
     def find(self, lease_key: str, token: str | None = None) -> Holding | None:
-        """A holding, believed or about to lapse; None for an old token."""
+        """A holding that has not ended, valid or about to lapse; None for an old token."""
         holding = self._holdings.get(lease_key)
         if holding is None or token not in (None, holding.token):
             return None
@@ -216,23 +220,23 @@ class HeldLeases:
         return self._locks.setdefault(lease_key, asyncio.Lock())
 
     def measure(self, holding: Holding) -> Measured | None:
-        """The throughput that a write stores; None where no leader reads it, or not yet again."""
+        """The throughput to store; None if no leader reads it or the window is too short."""
         if not self.writes_throughput:
             return None
         return holding.window.measure(self._clock.monotonic(), self._config.renewal_interval_s)
 
     def keys_by_wait(self) -> list[str]:
-        """Keys of held leases, the one that waited longest for a success first."""
+        """Keys of held leases, longest since the last successful request first."""
         return renewal_order((key, held.last_success) for key, held in self._holdings.items())
 
     def note_trouble(self) -> None:
-        """The table was slow or refused: for the failover time, renew as often as Java."""
+        """Note a slow or failed response: renew at Java's pace for the failover time."""
         if self._clock.monotonic() >= self._troubled_until:
             self.wanted.wake()
         self._troubled_until = self._clock.monotonic() + self._config.failover_s
 
     def due(self, by: float) -> list[str]:
-        """Keys of held leases to be renewed by a moment, in the same order."""
+        """Keys of held leases to renew by a given time, ordered as :meth:`keys_by_wait`."""
         brisk_s = self._brisk_s()
         return renewal_order(
             (key, held.last_success)
@@ -241,7 +245,7 @@ class HeldLeases:
         )
 
     def next_due_at(self, besides: Container[str] = ()) -> float | None:
-        """When the next renewal is due, of some leases aside; None while there is no other."""
+        """When the next renewal is due, ``besides`` excluded; None if no other lease is held."""
         brisk_s = self._brisk_s()
         return min(
             (held.due_at(brisk_s) for key, held in self._holdings.items() if key not in besides),
@@ -249,18 +253,18 @@ class HeldLeases:
         )
 
     def _brisk_s(self) -> float | None:
-        """Java's period after slow or failed answers of the table, else None."""
+        """Java's renewal period after slow or failed responses of the table, else None."""
         is_well = self._clock.monotonic() >= self._troubled_until
         return None if is_well else self._config.renewal_interval_s
 
     def postpone(self, lease_key: str, until: float) -> None:
-        """A renewal failed: do not try again before."""
+        """After a failed renewal, don't retry before ``until``."""
         holding = self._holdings.get(lease_key)
         if holding is not None:
             holding.not_before = until
 
     def lapsed(self) -> list[str]:
-        """Keys of leases whose time ran out, that nobody is known to have taken."""
+        """Keys of lapsed leases that no other worker is known to have taken."""
         return sorted(self._lapsed)
 
     def lapsed_row(self, lease_key: str) -> Lease | None:
@@ -268,12 +272,12 @@ class HeldLeases:
         return self._lapsed.get(lease_key)
 
     def forget(self, lease_key: str) -> None:
-        """A lapsed lease has an owner, or is gone."""
+        """Forget a lapsed lease that has another owner or is deleted."""
         self._lapsed.pop(lease_key, None)
         self.expired.discard(lease_key)
 
     def hold(self, lease: Lease, requested_at: float) -> HeldLease:
-        """Begin a holding; one that there was ends."""
+        """Begin a holding; an earlier holding of the lease ends."""
         self._unreleased_at.pop(lease.lease_key, None)
         self.deleted.pop(lease.lease_key, None)
         previous = self._holdings.get(lease.lease_key)
@@ -294,12 +298,12 @@ class HeldLeases:
         return holding.snapshot()
 
     def close(self) -> None:
-        """From now on a lapsed lease is not picked up again (the worker is stopping)."""
+        """Stop regaining lapsed leases, because the worker stops."""
         self._is_closed = True
         self._lapsed.clear()
 
     def has_lapsed(self, holding: Holding) -> bool:
-        """End a holding whose time is up; True when it was."""
+        """End a holding whose validity ran out; True if it did."""
         if holding.valid_until > self._clock.monotonic():
             return False
         if not holding.ended:
@@ -312,10 +316,10 @@ class HeldLeases:
         return True
 
     def look_at_time(self) -> float | None:
-        """End what is out of time, and judge whether the rest is renewed in time.
+        """End expired holdings, and check whether the other leases are renewed in time.
 
         Returns:
-            When to look again, a reading of ``Clock.monotonic``; None while nothing is held.
+            When to check again, a reading of ``Clock.monotonic``; None while nothing is held.
         """
         now = self._clock.monotonic()
         for key in sorted(key for key, one in self._holdings.items() if one.valid_until <= now):
@@ -335,7 +339,7 @@ class HeldLeases:
         return min((end if end <= now + soon_s else end - soon_s for end in ends), default=None)
 
     def lose(self, holding: Holding, why: str) -> None:
-        """End a holding against our will; that of a finished shard is missed by nobody."""
+        """End a holding because the lease was lost; for a finished shard, this is no loss."""
         if not holding.ended:
             if holding.lease.is_finished:
                 text = "No longer holding lease %s of a finished shard: %s"
@@ -349,7 +353,7 @@ class HeldLeases:
             self.end(holding)
 
     def set_aside(self, holding: Holding) -> None:
-        """End a holding whose row isn't known; it is regained with the row as it is then."""
+        """End a holding whose stored row is unknown; it is regained with the row as read then."""
         key = holding.lease.lease_key
         self.end(holding)
         if self._is_closed:
@@ -358,7 +362,7 @@ class HeldLeases:
             self._lapsed[key] = holding.lease
 
     def lose_all(self, why: str) -> None:
-        """End every holding; nothing is picked up again."""
+        """End every holding; no lease is regained."""
         if self._holdings:
             log.warning("Lost all %d leases: %s", len(self._holdings), why)
         self.lost += len(self._holdings)
@@ -368,7 +372,7 @@ class HeldLeases:
             self.end(holding)
 
     def end(self, holding: Holding) -> None:
-        """End a holding; nothing when it has ended."""
+        """End a holding; does nothing if it has ended."""
         if not holding.ended:
             holding.ended = True
             del self._holdings[holding.lease.lease_key]
@@ -381,10 +385,10 @@ class HeldLeases:
         requested_at: float,
         measured: Measured | None = None,
     ) -> None:
-        """Note a write that was answered, whose condition was that the lease is ours.
+        """Note a successful write whose condition was that the lease is ours.
 
-        An answer that comes after we had stopped believing can't revive the holding, because its
-        consumer has been asked to stop. The lease is then picked up again like any lapsed one.
+        An answer that arrives after the holding ended can't revive it, because its consumer has
+        been asked to stop. The lease is then regained like any lapsed one.
         """
         if not self.has_lapsed(holding) and not holding.ended:
             if lease.is_handed_over and not holding.lease.is_handed_over:

@@ -1,4 +1,4 @@
-"""How a worker gets its leases: what all ways have in common."""
+"""What all strategies of getting leases have in common."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ log = logging.getLogger("mld.leases")
 
 
 class LeaseAcquisition(ABC):
-    """The strategy by which leases come to this worker; what it gets, the renewer holds.
+    """The strategy by which a worker gets leases; the renewer then holds them.
 
-    A worker of a 2.x fleet takes its share
-    (:class:`~mld.leases.lease_taker.LeaseTaker`), one of a 3.x fleet finds what a leader
-    assigned to it (:class:`~mld.leases.lease_discoverer.LeaseDiscoverer`).
+    A worker of a 2.x fleet takes its share (:class:`~mld.leases.lease_taker.LeaseTaker`). A worker
+    of a 3.x fleet finds the leases that the leader assigned to it
+    (:class:`~mld.leases.lease_discoverer.LeaseDiscoverer`).
 
     Args:
-        renewer: holds what is gained.
+        renewer: holds the leases.
     """
 
     def __init__(
         self, store: LeaseStore, renewer: LeaseRenewer, failing: FailingCondition | None
     ) -> None:
         self._failing = failing
-        #: Why a lease could not be gained in the last look.
+        #: Why a lease could not be gained in the last cycle.
         self._refusal: AwsError | None = None
         self._store = store
         self._renewer = renewer
@@ -48,22 +48,22 @@ class LeaseAcquisition(ABC):
         """Get leases until cancelled, or until :meth:`stop`."""
 
     def wake(self) -> None:
-        """Look now: leases were created."""
+        """Start the next cycle now, because leases were created."""
         self._woken.wake()
 
     def stop(self) -> None:
-        """Get nothing more; what is under way is undone."""
+        """Gain no more leases; a gain in progress is undone."""
         self._is_stopping = True
         self._woken.wake()
 
     async def settled(self) -> None:
-        """After :meth:`stop`: wait until what was under way is held or given back."""
+        """After :meth:`stop`: wait until gains in progress are held or given back."""
         for lease_key in sorted(self._under_way):
             async with self._renewer.exclusive(lease_key):
                 pass
 
     def _report_failing(self, table: str) -> None:
-        """Whether what should be gained in a look could be written."""
+        """Report whether the leases of a cycle could be written."""
         if self._failing is None:
             return
         if self._refusal is None:
@@ -78,7 +78,7 @@ class LeaseAcquisition(ABC):
 
     @asynccontextmanager
     async def _alone(self, lease_key: str) -> AsyncIterator[None]:
-        """While a lease is being gained: no late write of an earlier holding meets the new one."""
+        """Hold the lease's lock during a gain, so that no late write of ours interferes."""
         self._under_way.add(lease_key)
         try:
             async with self._renewer.exclusive(lease_key):

@@ -1,4 +1,4 @@
-"""Finds the leases that a leader has given to this worker, and holds them."""
+"""Finds the leases that a leader has assigned to this worker, and holds them."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.leases")
 
-#: A scan of another purpose serves that is no older than this share of the pause between looks.
+#: A scan made for another purpose is reused if it is no older than this share of the pause.
 FRESH = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryOutcome:
-    """What one look did; ``str()`` is one sentence.
+    """The result of one discovery cycle; ``str()`` is one sentence.
 
     Attributes:
         gained: lease keys that are held now.
-        coming: lease keys that their old owners have not let go yet.
-        error: why it is not known which leases are ours.
+        coming: lease keys that their old owners have not released yet.
+        error: why the assigned leases could not be listed.
     """
 
     gained: tuple[str, ...] = ()
@@ -65,15 +65,15 @@ class DiscoveryOutcome:
 class LeaseDiscoverer(LeaseAcquisition):
     """The :class:`~mld.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
 
-    What it finds is renewed at once, so that no leader sees a counter that stands still. It also
-    notices, by what is *not* listed any more, that a lease which is held goes to somebody else:
-    long before the next renewal would meet it.
+    A lease that is found is renewed at once, so that no leader sees an unchanged counter. A held
+    lease that is *not* listed any more is checked at once: another worker may be its next owner,
+    and its next renewal would show that much later.
 
     Args:
-        renewer: holds what is found.
+        renewer: holds the leases that are found.
         config: section ``leases``.
         metrics: gets Java's ``LeaseDiscovery`` data.
-        is_read: leases for which it is False are left alone: of streams that are gone.
+        is_read: leases for which it is False are ignored: their streams are no longer read.
     """
 
     def __init__(
@@ -94,33 +94,34 @@ class LeaseDiscoverer(LeaseAcquisition):
         self._clock = clock
         self._metrics = metrics
         self._is_read = is_read
-        #: Keys of leases in a hand-off to us.
+        #: Keys of leases that are being handed over to this worker.
         self._coming: set[str] = set()
-        #: Lease key -> token under which the table's list named us.
+        #: Lease key -> token under which the list of the table named this worker.
         self._seen: dict[str, str] = {}
-        #: Leases of others by key, while the table is scanned.
+        #: Leases of other workers by key, while the table is scanned.
         self._watched: dict[str, Watched] = {}
         self._changed_at = clock.monotonic()
         self._is_asked = False
         self._by_index = False
-        #: The last look had the scan of somebody else in this worker: it leads, and knows more.
+        #: The last cycle reused a scan of this worker's leader, which has more information.
         self._is_spared = False
 
     def wake(self) -> None:
-        """Look now: leases were created."""
+        """Start the next cycle now, because leases were created."""
         self._is_asked = True
         super().wake()
 
     def expect(self, lease_key: str) -> None:
-        """This worker, as the leader, has just named itself in the row of a lease."""
+        """This worker, as the leader, has just assigned a lease to itself."""
         self._coming.add(lease_key)
         self._changed_at = self._clock.monotonic()
         self._woken.wake()
 
     async def run(self) -> None:
-        """Look at once, then at a pace that fits, and whenever woken, until stopped or cancelled.
+        """Run a cycle at once, then at pauses and when woken, until stopped or cancelled.
 
-        From then on until it is cancelled, what is held says its throughput to the leader.
+        While this runs, and after :meth:`stop` until it is cancelled, renewals store the throughput
+        of held leases for the leader.
         """
         self._renewer.write_throughput(is_written=True)
         try:
@@ -139,7 +140,7 @@ class LeaseDiscoverer(LeaseAcquisition):
                 else:
                     await self._take_up(sorted(self._coming))
             except Exception:
-                # A defect in one look must not end them for good.
+                # A defect in one cycle must not end the discovery.
                 log.exception("Looking for assigned leases failed unexpectedly")
                 look_at = self._clock.monotonic() + self._config.renewal_interval_s
             pause_s = look_at - self._clock.monotonic()
@@ -149,7 +150,7 @@ class LeaseDiscoverer(LeaseAcquisition):
                 await self._woken.wait(pause_s)
 
     async def look_once(self) -> DiscoveryOutcome:
-        """Ask which leases name this worker; hold the new ones, look after those that are missing."""
+        """List the leases that name this worker, hold the new ones and check the missing ones."""
         started_at = self._clock.monotonic()
         is_asked, self._is_asked = self._is_asked, False
         try:
@@ -169,10 +170,10 @@ class LeaseDiscoverer(LeaseAcquisition):
         return DiscoveryOutcome(tuple(gained), tuple(sorted(self._coming)))
 
     async def _listed(self, *, may_be_old: bool) -> set[str]:
-        """Keys of the rows that name this worker, a moment ago.
+        """Keys of the rows that name this worker; the list may be slightly out of date.
 
-        By a scan that was made just now, else by the index, or by a scan of its own of a small
-        table, or while there is no index.
+        Comes from a recent scan, else from the index. If the table is small or has no index, it is
+        scanned.
         """
         scan = self._store.last_scan
         now = self._clock.monotonic()
@@ -190,7 +191,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         return {one.lease_key for one in scan.leases if one.lease_owner == self._worker_id}
 
     async def _look_after(self, missing: Iterable[HeldLease]) -> None:
-        """Renew what is not listed any more: that shows whether it is to be handed over, or lost."""
+        """Renew held leases that are no longer listed; this shows a hand-off or a loss."""
 
         async def renew(held: HeldLease) -> None:
             if held.lease.is_handed_over:
@@ -204,15 +205,15 @@ class LeaseDiscoverer(LeaseAcquisition):
         await for_each(missing, self._config.renewal_threads, renew)
 
     async def _take_up(self, lease_keys: Iterable[str]) -> list[str]:
-        """Hold those of the leases that are ours; the keys of those."""
+        """Hold those of the leases that are ours; returns their keys."""
         gained: list[str] = []
-        # As in a round of takes: no more than can be renewed.
+        # As in a cycle of the taker: no more than can be renewed.
         ends_at = self._clock.monotonic() + self._config.renewal_interval_s
 
         async def take_up(lease_key: str) -> None:
             await self._renewer.keeps_up.wait()
             if self._clock.monotonic() >= ends_at:
-                self._changed_at = self._clock.monotonic()  # the next look comes soon
+                self._changed_at = self._clock.monotonic()  # the next cycle comes soon
                 return
             if not self._may_hold() or self._store.conflict is not None:
                 return
@@ -221,7 +222,7 @@ class LeaseDiscoverer(LeaseAcquisition):
                     if await self._take_up_alone(lease_key):
                         gained.append(lease_key)
             except Exception:
-                # A defect in one must not cut off the others, whose writes may have happened.
+                # A defect in one lease must not stop the others, whose writes may have happened.
                 log.exception("Taking over lease %s failed unexpectedly", lease_key)
 
         await for_each(lease_keys, self._config.renewal_threads, take_up)
@@ -244,7 +245,7 @@ class LeaseDiscoverer(LeaseAcquisition):
                 self._refusal = error
             return False
         if self._renewer.stands_aside:
-            return False  # the row is the other process's
+            return False  # the row belongs to the other process
         if self._is_stopping:
             await self._renewer.give_back(renewed)
             return False
@@ -252,7 +253,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         return True
 
     async def _row_if_ours(self, lease_key: str) -> Lease | None:
-        """The row of a lease that may be held now; notes those that may be soon."""
+        """The row of a lease that may be held now; notes leases that are in a hand-off."""
         try:
             row = await self._store.get(lease_key, consistent=True)
         except (AwsError, MalformedData) as error:

@@ -1,12 +1,12 @@
-"""The leases that this worker holds: how they are gained and let go, and the holder's writes.
+"""The leases that this worker holds: gain, release, and the holder's writes.
 
-They are renewed by :class:`~mld.leases.heartbeat.Heartbeat`.
+:class:`~mld.leases.heartbeat.Heartbeat` renews them.
 
-Invariant: renewal, checkpoint, release and taking of one lease never overlap (one lock a lease), so
-the counter in memory is the one in the table, or one behind it after a lost answer.
+Invariant: renewal, checkpoint, release and taking of one lease never overlap (one lock per lease),
+so the counter in memory equals the one in the table, or is one behind it after a lost answer.
 
-On any error the lease in memory stays as it was last known to be stored; a failed checkpoint is
-never carried into the table by a later heartbeat.
+On any error, the lease in memory stays as it was last known to be stored. A later heartbeat never
+stores a failed checkpoint.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("mld.leases")
 
 RELEASE_TRIES = 3
-#: Reads of what tells whether the next owner of a lease has left the fleet.
+#: Reads that show whether the next owner of a lease has left the fleet.
 READ_TRIES = 3
 
 
 async def _has_not(_worker_id: str) -> bool:
-    """Nobody is known to have left the fleet."""
+    """Default: no worker is known to have left the fleet."""
     return False
 
 
 @dataclass(slots=True)
 class Releases:
-    """What became of the rows of leases that were given up, as this worker wrote them.
+    """Rows of leases that were given up, as this worker wrote them.
 
     Attributes:
-        released: without an owner.
-        handed_over: with another worker as the owner.
+        released: rows without an owner.
+        handed_over: rows with another worker as the owner.
     """
 
     released: int = 0
     handed_over: int = 0
 
     def note(self, row: Lease) -> None:
-        """A row as it is stored after its release."""
+        """Add a row as stored after its release."""
         if row.lease_owner is None:
             self.released += 1
         else:
@@ -82,64 +82,68 @@ class LeaseRenewer:
         metrics: Metrics,
         failing: FailingCondition | None = None,
     ) -> None:
-        """Hold nothing yet; ``failing`` shows whether leases can be renewed."""
+        """Create a renewer without leases.
+
+        Args:
+            failing: reports whether leases can be renewed.
+        """
         self._store = store
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
         self._held = HeldLeases(config, clock, ids)
-        #: Nothing may be held: another process works under this worker's id.
+        #: Nothing may be held: another process uses this worker's id.
         self.stands_aside = False
         #: Leases that were released or handed over since the stop began.
         self.releases = Releases()
-        #: Whether a worker has left the fleet, by a consistent read: it gets no lease handed over.
+        #: Whether a worker has left the fleet, by a consistent read. No lease is handed over to it.
         self.has_left: Callable[[str], Awaitable[bool]] = _has_not
-        #: Renews what is held; run it beside all else.
+        #: Renews held leases; its ``run`` must run beside everything else.
         self.heartbeat = Heartbeat(store, self._held, config, clock, rng, metrics, failing)
-        #: Woken at every gain and every loss, and when a lease is to be handed over.
+        #: Set at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
-        #: Woken when a lease was not renewed in time.
+        #: Set when a lease was not renewed in time.
         self.lapses = self._held.lapses
-        #: Cleared while renewals are late: who would take, start or read something waits for it.
+        #: Cleared while renewals are late: takes, starts and reads wait for it.
         self.in_time = self._held.in_time
-        #: Cleared while renewals don't keep up: who would take leases waits for it.
+        #: Cleared while renewals don't keep up: taking leases waits for it.
         self.keeps_up = self._held.keeps_up
 
     # -- what is held -----------------------------------------------------------------------------
 
     @property
     def unreleased(self) -> int:
-        """Leases that were given up but still name this worker in the table, so they have to expire.
+        """Leases that were given up but have to expire, as their rows still name this worker.
 
-        Those that have expired since are not counted.
+        Leases that have expired since are not counted.
         """
         return self._held.unreleased
 
     @property
     def expired(self) -> int:
-        """Leases that were not renewed in time, and that nobody is known to have taken since."""
+        """Number of leases that expired and that no worker is known to have taken."""
         return len(self._held.expired)
 
     @property
     def deleted(self) -> tuple[Lease, ...]:
-        """Leases that this worker held when their rows were deleted, as it last wrote them, by key."""
+        """Leases whose rows were deleted while held, as last written, sorted by key."""
         return tuple(lease for _key, lease in sorted(self._held.deleted.items()))
 
     def held(self) -> tuple[HeldLease, ...]:
-        """Leases that are believed to be ours right now, sorted by key."""
+        """Leases that count as held now, sorted by key."""
         return self._held.believed()
 
     def has_room(self) -> bool:
         """Whether ``maxLeasesForWorker`` allows this worker more leases than it holds.
 
-        Those of finished shards don't count: they wait for their children, who need room.
+        Leases of finished shards don't count: they wait for their child shards, which need room.
         """
         unfinished = sum(not held.lease.is_finished for held in self.held())
         return unfinished < self._config.max_leases_for_worker
 
     def get(self, lease_key: str) -> HeldLease | None:
-        """One lease that is believed to be ours right now, or None."""
+        """One lease that counts as held now, or None."""
         return self._held.get(lease_key)
 
     def exclusive(self, lease_key: str) -> asyncio.Lock:
@@ -158,10 +162,11 @@ class LeaseRenewer:
     async def adopt_own(self, leases: Iterable[Lease] | None = None) -> None:
         """At start: renew and hold the rows that name this worker, however old.
 
-        A restarted worker with the same id goes on at once. Rows in a hand-off are left alone.
+        A worker that restarts with the same id continues at once. Rows in a hand-off are left
+        alone.
 
         Args:
-            leases: rows of a fresh scan; None = scan here.
+            leases: rows of a recent scan; None = scan here.
 
         Source: DynamoDBLeaseRenewer.initialize (3.5.1).
         """
@@ -189,40 +194,40 @@ class LeaseRenewer:
     # -- letting go -------------------------------------------------------------------------------
 
     def received(self, lease_key: str, token: str, size_bytes: int) -> None:
-        """So many bytes of payloads of a lease went to its child; nothing for an old token."""
+        """Count bytes of payloads sent to the lease's child; ignored for an old token."""
         holding = self._held.find(lease_key, token)
         if holding is not None:
             holding.window.received(size_bytes)
 
     def write_throughput(self, *, is_written: bool) -> None:
-        """Whether rows store the throughput of their leases: in a fleet whose leader assigns them."""
+        """Set whether writes store the throughput, as in a fleet with a leader."""
         self._held.writes_throughput = is_written
 
     async def drop(self, lease_key: str, token: str) -> None:
-        """Stop renewing, without a write; the row lapses by itself. Nothing for an old token."""
+        """Stop renewing without a write, so that the row expires; does nothing for an old token."""
         holding = self._held.find(lease_key, token)
         if holding is not None:
             self._held.end(holding)
 
     def lose_all(self, why: str) -> None:
-        """Hold nothing any more: there is no table in which a lease could be ours."""
+        """End all holdings, because the lease table is gone."""
         self._held.lose_all(why)
 
     def stand_aside(self, why: str) -> None:
-        """Hold nothing, and let nothing be held until :meth:`go_on`; no row is written."""
+        """End all holdings, and hold nothing until :meth:`go_on`; no row is written."""
         self.stands_aside = True
         self._held.lose_all(why)
 
     def go_on(self) -> None:
-        """Leases may be held again."""
+        """Allow holdings again after :meth:`stand_aside`."""
         self.stands_aside = False
 
     async def release(self, lease_key: str, token: str) -> bool:
         """Give a lease up in the table, so that another worker can take it at once; then drop it.
 
         Returns:
-            True when the table shows it. False when the token is old, somebody else has the lease,
-            or the table could not be written: then it lapses by itself.
+            True when the row is released. False when the token is old, another worker has the
+            lease, or the table could not be written, in which case the lease expires.
 
         Cancellation: renewing has stopped only if the write was tried.
         """
@@ -241,19 +246,20 @@ class LeaseRenewer:
     async def carry_out(
         self, lease_key: str, token: str, request: LeaseRequest, at_s: float
     ) -> bool:
-        """Do what a person asks of the holder; nobody reads the shard meanwhile.
+        """Carry out an operator's request to the holder; the shard is not read meanwhile.
 
-        The lease is held anew afterwards, under a new token, or given up if that is the request.
-        A request that was withdrawn, or that could not be written, changes nothing else. While it
-        is not known whether it was written, the lease is not held; the next round regains it. A
-        defect costs the request alone, which is withdrawn.
+        Afterwards the lease is held under a new token, or given up if that is the request. A
+        request that was withdrawn or could not be written changes nothing else. While the outcome
+        of the write is unknown, the lease is not held; the next round regains it. A defect affects
+        only the request, which is then withdrawn.
 
         Args:
-            request: of the row, addressed to us.
+            request: the request in the row, addressed to this worker.
             at_s: epoch seconds.
 
         Returns:
-            True when the table shows it; False also when the token is old or the lease is lost.
+            True when the table shows the result; False also when the token is old or the lease is
+            lost.
         """
         async with self.exclusive(lease_key):
             holding = self._held.find(lease_key, token)
@@ -266,13 +272,13 @@ class LeaseRenewer:
                 self._held.lose(holding, lost.why)
                 return False
             except UnknownOutcome as error:
-                # Who went on from the row as it was would undo what may be done.
+                # Continuing from the old row would undo a write that may have happened.
                 log.warning("%s: %s may be carried out: %s", lease_key, request.verb, error)
                 self._held.set_aside(holding)
                 return False
             except AwsError as error:
                 log.warning("%s: cannot carry out %s yet: %s", lease_key, request.verb, error)
-                # The next renewal brings the request again.
+                # The next renewal reads the request again.
                 self._held.hold(replace(holding.lease, request=None), holding.last_success)
                 return False
             except Exception:
@@ -299,13 +305,13 @@ class LeaseRenewer:
             log.warning(text, lease_key, request.verb, error)
 
     async def delete_finished(self, lease_key: str) -> bool:
-        """Delete the row of a finished shard; if we hold it, that ends without being a loss.
+        """Delete the row of a finished shard; its holding ends without being a loss.
 
         Returns:
-            True when the row is gone, by us or before us; False when it is not at SHARD_END.
+            True when the row is gone, deleted by us or before; False when it is not at SHARD_END.
 
         Raises:
-            AwsError: it is not known whether the row is gone.
+            AwsError: it is unknown whether the row is gone.
         """
         async with self.exclusive(lease_key):
             is_gone = await self._store.delete(lease_key, only_finished=True)
@@ -317,7 +323,7 @@ class LeaseRenewer:
             return is_gone
 
     async def give_back(self, lease: Lease) -> bool:
-        """Release a row that names us and is not held, with a few tries; returns as :meth:`release`."""
+        """Release a row that names us but is not held, with a few tries; see :meth:`release`."""
         for attempt in range(RELEASE_TRIES):
             try:
                 row = await self._store.evict(lease, self._is_known_to_have_left)
@@ -331,12 +337,12 @@ class LeaseRenewer:
                 self.releases.note(row)
                 self._held.forget_unreleased(lease.lease_key)
                 return True
-        if lease.lease_key not in self._held.expired:  # of such nobody waits for us
+        if lease.lease_key not in self._held.expired:  # no other worker waits for this release
             self._held.note_unreleased(lease.lease_key)
         return False
 
     async def _is_known_to_have_left(self, worker_id: str) -> bool:
-        """A read that fails proves nothing."""
+        """False also when the read fails, which proves nothing."""
         for attempt in range(READ_TRIES):
             try:
                 return await self.has_left(worker_id)
@@ -349,7 +355,7 @@ class LeaseRenewer:
     async def release_left(self) -> bool:
         """After the stop: release rows that name this worker although it does not hold them.
 
-        Leaders, and other workers that stop, may have named it before they knew that it stops.
+        Leaders, and other workers that stop, may have assigned them before they knew of the stop.
 
         Returns:
             True while other workers are still about to hand leases over to this one.
@@ -368,7 +374,7 @@ class LeaseRenewer:
             await self.give_back(lease)
 
     def stop_regaining(self) -> None:
-        """From now on a lease that lapsed is not picked up again (the worker is stopping)."""
+        """Stop regaining lapsed leases, because the worker stops."""
         self._held.close()
         self.releases = Releases()
 
@@ -410,7 +416,7 @@ class LeaseRenewer:
         failure: FailureNote,
         skipped: tuple[PositionRange, ...],
     ) -> None:
-        """Store what children failed at; otherwise like :meth:`checkpoint`."""
+        """Store failures of child processes; otherwise like :meth:`checkpoint`."""
         await self._write(
             lease_key,
             token,
@@ -433,11 +439,11 @@ class LeaseRenewer:
             await self.heartbeat.write(holding, requested_at, write)
 
     async def refresh(self, lease_key: str, token: str) -> HeldLease:
-        """Renew one lease now, and so learn what a write without an answer has left in its row.
+        """Renew one lease now, which shows whether an unanswered write was stored.
 
         Raises:
             LeaseLost: the lease isn't held under that token any more.
-            AwsError: nothing is known; try again.
+            AwsError: the state is unknown; try again.
         """
         await self._write(lease_key, token, self._store.renew)
         held = self.get(lease_key)

@@ -1,7 +1,7 @@
-"""Reading the whole lease table, and reporting rows that can't be read: no worker processes their shards.
+"""Scans the lease table, and reports rows that can't be read, whose shards no worker processes.
 
-Each such row is logged when it is met and when it is repaired; while there are any, one line a
-minute repeats it, ``/readyz`` answers 503, and a metric counts them.
+Such a row is logged when it is found and when it is repaired. While there are any, one line per
+minute repeats them, ``/readyz`` answers 503, and a metric counts them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
 
-    #: Why no worker of this application may work with these items; None = it may.
+    #: Returns why no worker of this application may use these items; None = it may.
     FindConflict = Callable[[Iterable[Mapping[str, Any]]], str | None]
 
 log = logging.getLogger("mld.leases")
@@ -37,22 +37,22 @@ log = logging.getLogger("mld.leases")
 #: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
 SEGMENT_BYTES = 0.2 * 2**30
 MAX_SEGMENTS = 32
-#: Distance of two lines about rows that stay unreadable.
+#: Seconds between two log lines about rows that stay unreadable.
 REPEAT_S = 60.0
-#: So many rows are named in such a line.
+#: Number of rows that such a line names.
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """Everything that one scan found.
+    """The result of one scan.
 
     Attributes:
         leases: sorted by lease key.
         foreign: items that aren't leases, by their key.
-        broken: (lease key, why) of leases that can't be read, sorted.
+        broken: (lease key, reason) of leases that can't be read, sorted.
         conflict: why nothing may be created, taken, assigned or deleted in this table; None = all
-            rows are of this application.
+            rows belong to this application.
         started_at: reading of ``Clock.monotonic`` before the first request.
         finished_at: reading after the last answer.
     """
@@ -71,7 +71,7 @@ def every(_lease: Lease) -> bool:
 
 
 class TableScanner:
-    """Scans; sorts leases, items that are none, and leases that can't be read."""
+    """Scans the table; separates leases, other items, and leases that can't be read."""
 
     def __init__(
         self,
@@ -80,25 +80,25 @@ class TableScanner:
         clock: Clock,
         find_conflict: FindConflict | None = None,
     ) -> None:
-        """Scan ``config.table_name``; without ``find_conflict`` any rows will do."""
+        """Create a scanner; without ``find_conflict``, rows of any application are accepted."""
         self._find_conflict = find_conflict
         self._dynamodb = dynamodb
         self._config = config
         self._clock = clock
-        #: Of the last scan, by lease key: most rows are the same in the next one, and to see that
-        #: costs a tenth of reading them.
+        #: The items of the last scan, by lease key: most rows don't change between scans, and
+        #: comparing costs a tenth of parsing.
         self._read: dict[str, tuple[Mapping[str, Any], Lease]] = {}
 
     async def scan(self, size_bytes: int, *, consistent: bool = False) -> TableScan:
         """Read the table page by page.
 
         Args:
-            size_bytes: of the table; decides into how many parallel segments the scan is divided,
-                unless the configuration says so.
-            consistent: see all writes that were answered before.
+            size_bytes: size of the table; sets the number of parallel segments unless the
+                configuration does.
+            consistent: use strongly consistent reads.
 
         Raises:
-            AwsError: a page could not be read; nothing is known.
+            AwsError: a page could not be read; there is no result.
         """
         started_at = self._clock.monotonic()
         segments = self._config.scan_segments or segments_for(size_bytes)
@@ -158,7 +158,7 @@ class TableScanner:
 
 
 def segments_for(size_bytes: int) -> int:
-    """Parallel segments for a table of that size, 1 to 32."""
+    """Number of parallel segments for a table of that size, 1 to 32."""
     return max(1, min(MAX_SEGMENTS, math.ceil(size_bytes / SEGMENT_BYTES)))
 
 
@@ -166,8 +166,8 @@ class UnreadableRows:
     """Reports the rows that a scan could not read; one per worker.
 
     Args:
-        metrics: gets ``UnreadableLeases`` of ``TakeLeases`` at every scan that meets one, and
-            a last zero.
+        metrics: gets ``UnreadableLeases`` of ``TakeLeases`` at every scan that finds one, and a
+            final zero.
     """
 
     def __init__(
@@ -181,10 +181,10 @@ class UnreadableRows:
         self._said_at = 0.0
 
     def note(self, broken: Iterable[tuple[str, str]]) -> None:
-        """Look at what a scan could not read.
+        """Report the unreadable rows of a scan.
 
         Args:
-            broken: (lease key, why), sorted.
+            broken: (lease key, reason), sorted.
         """
         rows, before = dict(broken), self._known
         self._known = rows

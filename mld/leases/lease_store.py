@@ -1,8 +1,8 @@
-"""The rows of the lease table: whole scans, single rows, and the writes that owner and counter fence.
+"""The rows of the lease table: scans, single rows, and conditional writes on owner and counter.
 
-It never decides *whether* to write, and never writes without a condition. A write that got no
-answer is resolved here by a consistent read and, where it is the holder's, by writing again on top:
-callers only hear ``UnknownOutcome`` when reading failed as well.
+This module never decides *whether* to write, and never writes without a condition. It resolves a
+write without an answer by a consistent read and, if the write is the holder's, by writing again on
+top. Callers get ``UnknownOutcome`` only when that read failed as well.
 """
 
 from __future__ import annotations
@@ -78,24 +78,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.leases")
 
-#: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
+#: Requests for one logical write: the first, one after a lost answer, one on top of the row read.
 WRITE_TRIES = 3
 
 
 async def _has_not(_worker_id: str) -> bool:
-    """Nobody is known to have left the fleet."""
+    """Default: no worker is known to have left the fleet."""
     return False
 
 
 class LeaseStore:
     """All access to the lease table.
 
-    Every method raises the errors of the port (:class:`~mld.errors.AwsError`) beside its own.
-    Cancellation: a started write goes on unseen; the next write to that lease finds out.
+    Every method also raises the errors of the port (:class:`~mld.errors.AwsError`). Cancellation: a
+    write that was sent may still happen; the next write to that lease resolves it.
 
     Args:
-        unreadable: receives what each scan could not read.
-        is_multi_stream: lease keys name their stream; None = rows of any application will do.
+        unreadable: gets the rows that a scan could not read.
+        is_multi_stream: lease keys name their stream; None = rows of any application are accepted.
     """
 
     def __init__(
@@ -111,17 +111,17 @@ class LeaseStore:
         self._clock = clock
         #: Name of the lease table.
         self.table_name = config.table_name
-        #: The table itself: creating it and its index.
+        #: The table itself: creation, and its index.
         self.table = LeaseTable(dynamodb, config, clock)
         #: ``account:region:name`` of the stream in single-stream mode, once it is known.
         self.find_stream_mark: Callable[[], str | None] = lambda: None
-        #: What the consumer of a lease knows that its holder's writes say besides.
+        #: What the lease's consumer adds to the holder's writes.
         self.find_notes: FindNotes = _no_notes
-        #: What this process says in the rows that it takes; None = nothing.
+        #: The mark that this process leaves in the rows that it takes; None = none.
         self.newcomer: Newcomer | None = None
-        #: Which writes of others to this worker's rows there were; None = nobody asks.
+        #: Records writes of other processes to this worker's rows; None = not recorded.
         self.own_rows: OwnRows | None = None
-        #: Its name, which is always known.
+        #: The name of the stream, which is always known.
         self.stream_name: str | None = None
 
         def find_conflict(items: Iterable[Mapping[str, Any]]) -> str | None:
@@ -134,22 +134,22 @@ class LeaseStore:
 
         self._scanner = TableScanner(dynamodb, config, clock, find_conflict)
         self._unreadable = unreadable
-        #: The latest finished scan, for whatever purpose.
+        #: The latest finished scan, whatever its purpose.
         self.last_scan: TableScan | None = None
-        #: Woken after every scan; waited for by the fleet watch.
+        #: Set after every scan; the fleet watch waits for it.
         self.scanned = Wakeup()
-        #: Woken when the table, or the row of a lease that we hold as it was, was not found.
+        #: Set when the table, or the unchanged row of a held lease, was not found.
         self.table_check_wanted = Wakeup()
-        #: Finds the leases of a worker of a 3.x fleet without a scan.
+        #: Finds the leases of a 3.x worker without a scan.
         self.owner_index = OwnerIndex(dynamodb, config.table_name, self.table_check_wanted)
 
     # -- reading ----------------------------------------------------------------------------------
 
     async def scan(self, *, consistent: bool = False) -> TableScan:
-        """Read the whole table; also kept as :attr:`last_scan`.
+        """Read the whole table; the result is also kept as :attr:`last_scan`.
 
         Args:
-            consistent: see all writes that were answered before, for twice the capacity.
+            consistent: use strongly consistent reads, at twice the capacity.
         """
         try:
             size_bytes = self.table.size_bytes
@@ -173,14 +173,14 @@ class LeaseStore:
 
     @property
     def conflict(self) -> str | None:
-        """Why nothing may be created, taken, assigned or deleted, by the last scan."""
+        """Why nothing may be created, taken, assigned or deleted, according to the last scan."""
         return None if self.last_scan is None else self.last_scan.conflict
 
     def check_rows(self, operation: str) -> None:
-        """Return if the last scan found rows of this application alone.
+        """Check that the last scan found only rows of this application.
 
         Raises:
-            MixedTable: there are others, beside which ``operation`` may not be sent.
+            MixedTable: there are rows of others, so ``operation`` must not be sent.
         """
         if self.conflict is not None:
             raise MixedTable(operation, self.conflict)
@@ -188,27 +188,27 @@ class LeaseStore:
     # -- writing as the holder --------------------------------------------------------------------
 
     async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
-        """Raise the counter of a lease that we hold.
+        """Raise the counter of a lease that this worker holds.
 
         Args:
-            lease: the row as we last wrote it.
-            throughput_kbps: the recent average in KiB/s, for the leader of a 3.x fleet; None =
-                not written.
+            lease: the row as this worker last wrote it.
+            throughput_kbps: the recent average in KiB/s, for the leader of a 3.x fleet; None = not
+                written.
 
         Returns:
-            The row as written; with ``checkpoint_owner`` set when a 3.x leader hands it over.
+            The row as written; with ``checkpoint_owner`` set while a 3.x leader hands it over.
 
         Raises:
-            LeaseLost: somebody else wrote, or the row is gone.
-            UnknownOutcome: neither the write nor the read that followed was answered. The lease may
+            LeaseLost: another worker wrote, or the row is gone.
+            UnknownOutcome: neither the write nor the following read was answered. The lease may
                 still be held; keep ``lease`` and renew again.
         """
         return await self._write_as_holder(lease, lambda row: renewal(row, throughput_kbps))
 
     async def gain(self, lease: Lease) -> Lease:
-        """The first renewal of a lease that names us; otherwise like :meth:`renew`.
+        """The first renewal of a lease that names this worker; otherwise like :meth:`renew`.
 
-        A request that was left in the row is removed.
+        An old request in the row is removed.
         """
         gained = await self._write_as_holder(lease, gaining)
         _note_void(lease)
@@ -238,7 +238,7 @@ class LeaseStore:
         skipped: tuple[PositionRange, ...],
         throughput_kbps: float | None = None,
     ) -> Lease:
-        """Store what the children of a lease that we hold failed at; otherwise like :meth:`renew`."""
+        """Store failures of the children of a held lease; otherwise like :meth:`renew`."""
         return await self._write_as_holder(
             lease, lambda row: containing(row, failure, skipped, throughput_kbps)
         )
@@ -246,14 +246,14 @@ class LeaseStore:
     async def evict(
         self, lease: Lease, has_left: Callable[[str], Awaitable[bool]] = _has_not
     ) -> Lease | None:
-        """Release a lease that we hold, so that another worker can take it at once.
+        """Release a held lease, so that another worker can take it at once.
 
         Args:
-            has_left: asked about the next owner of a lease in a hand-off: True = it has left the
-                fleet, so nobody becomes the owner.
+            has_left: called with the next owner of a lease in a hand-off; True = it has left the
+                fleet, so the lease gets no owner.
 
         Returns:
-            The row as stored; None when it had already been taken away or deleted.
+            The row as stored; None when it had already been taken or deleted.
         """
 
         async def release(row: Lease) -> LeaseWrite:
@@ -267,7 +267,7 @@ class LeaseStore:
             return None
 
     async def carry_out(self, lease: Lease, request: LeaseRequest, at_s: float) -> Lease:
-        """Do what the holder was asked for; otherwise like :meth:`renew`.
+        """Carry out a request to the holder; otherwise like :meth:`renew`.
 
         Args:
             request: addressed to this worker.
@@ -275,15 +275,15 @@ class LeaseStore:
 
         Returns:
             The row as stored; see :func:`~mld.leases.model.steering_writes.answering`. After a
-            release without an answer another worker may have it.
+            release without an answer, another worker may have taken it.
         """
         return await self._write_as_holder(lease, lambda row: answering(row, request, at_s))
 
     async def withdraw(self, lease_key: str, request: LeaseRequest) -> None:
-        """Take back a request that its holder can't carry out, if it still stands.
+        """Remove a request that its holder can't carry out, if it is still in the row.
 
         Raises:
-            AwsError: it may still stand.
+            AwsError: the request may still be in the row.
         """
         write = withdrawing(lease_key, request)
         with contextlib.suppress(ConditionFailed):
@@ -317,7 +317,7 @@ class LeaseStore:
             else:
                 return _with_request(write.after, answer.get("Attributes"))
             if row is None or row.lease_counter < lease.lease_counter:
-                self.table_check_wanted.wake()  # no worker lowers a counter: is it another table?
+                self.table_check_wanted.wake()  # lower: perhaps another table
             if unanswered and row is not None and is_released(write, row):
                 return row
             judgement = judge_row(lease, row)
@@ -349,10 +349,10 @@ class LeaseStore:
         Args:
             lease: the row.
             worker_id: of this worker.
-            steals: the present owner lives.
+            steals: the present owner is alive.
 
         Returns:
-            The row as written, or None when somebody else was faster.
+            The row as written, or None when another worker was faster.
         """
         self.check_rows("UpdateItem")
         unanswered = False
@@ -379,13 +379,13 @@ class LeaseStore:
     # -- writing as the leader --------------------------------------------------------------------
 
     async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
-        """Give a lease to a worker; see :func:`~mld.leases.model.lease_writes.assigning`.
+        """Assign a lease to a worker; see :func:`~mld.leases.model.lease_writes.assigning`.
 
         Returns:
-            The row as stored, or None when it was written meanwhile, or is gone.
+            The row as stored, or None when it was changed meanwhile or is gone.
 
         Raises:
-            AwsError: nothing is known of the row, or nothing was changed; plan again.
+            AwsError: the state of the row is unknown, or nothing was changed; plan again.
         """
         write = assigning(lease, worker_id, only_unchanged=only_unchanged)
         return await self._move(write, only_unchanged=only_unchanged)
@@ -399,7 +399,7 @@ class LeaseStore:
         return await self._move(hand_off_start(lease, worker_id), only_unchanged=False)
 
     async def _move(self, write: LeaseWrite, *, only_unchanged: bool) -> Lease | None:
-        """Conditions name the owners, so that nothing written meanwhile is undone."""
+        """Conditions name the owners, so that no write of others since the read is undone."""
         self.check_rows("UpdateItem")
         key = write.before.lease_key
         for _ in range(WRITE_TRIES):
@@ -455,24 +455,24 @@ class LeaseStore:
         return await self._write_metadata(children_update(lease_key, child_shard_ids))
 
     async def write_hash_range(self, lease_key: str, hash_range: HashRange) -> bool:
-        """Fill in the hash range of a row.
+        """Store the hash range of a row that lacks it.
 
         Returns:
-            False when the row doesn't exist, or the range is one that Java can't read.
+            False when the row doesn't exist, or Java can't read the range.
         """
         if not hash_range_attributes(hash_range):
             return False
         return await self._write_metadata(hash_range_update(lease_key, hash_range))
 
     async def delete(self, lease_key: str, *, only_finished: bool) -> bool:
-        """Remove a row.
+        """Delete the row of a lease; other items are never deleted.
 
         Args:
-            lease_key: which one; nothing but a lease is ever deleted.
+            lease_key: of the lease.
             only_finished: only when its checkpoint is SHARD_END.
 
         Returns:
-            True when the row is gone, by us or before us.
+            True when the row is gone, deleted by us or before.
         """
         self.check_rows("DeleteItem")
         request = deletion(lease_key, only_finished=only_finished)
@@ -496,7 +496,7 @@ class LeaseStore:
         except UnknownOutcome:
             if tries == 1:
                 raise
-            # Writing the same values again does no harm.
+            # Writing the same values again has no effect.
             return await self._write_metadata(request, tries - 1)
         return True
 
@@ -505,7 +505,7 @@ class LeaseStore:
     async def _stored(
         self, lease_key: str, error: ConditionFailed | UnknownOutcome
     ) -> Lease | None:
-        """The row after a write went wrong; None when it is gone."""
+        """The row after a failed write; None when it is gone."""
         try:
             row = await self._lease_after(lease_key, error)
         except MalformedData as malformed:
@@ -517,10 +517,10 @@ class LeaseStore:
     async def _item_after(
         self, lease_key: str, error: ConditionFailed | UnknownOutcome
     ) -> Mapping[str, Any] | None:
-        """The item after a write went wrong, as the refusal brought it or read consistently.
+        """The item after a failed write, as returned with the refusal or read consistently.
 
         Raises:
-            AwsError: it could not be read; after an unknown outcome that error again.
+            AwsError: it could not be read; after an unknown outcome, that error again.
         """
         if isinstance(error, ConditionFailed) and error.item:
             return error.item
@@ -534,7 +534,7 @@ class LeaseStore:
     async def _lease_after(
         self, lease_key: str, error: ConditionFailed | UnknownOutcome
     ) -> Lease | None:
-        """The lease after a write went wrong; None when its row is gone.
+        """The lease after a failed write; None when its row is gone.
 
         Raises:
             MalformedData: the row can't be read as a lease.
@@ -554,7 +554,7 @@ class LeaseStore:
 
 
 def _note_void(lease: Lease) -> None:
-    """Say that a request was removed with the first write of a holder that gained a lease."""
+    """Log that the first write of a new holder removed a request."""
     if (request := lease.request) is not None:
         log.warning(
             "%s: removed the request to %s of %s, asked of %s before this worker had the lease",
@@ -570,7 +570,7 @@ def _no_notes(_lease: Lease) -> RowNotes:
 
 
 def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:
-    """The row as written, with a request that somebody has put into it; that keeps the counter."""
+    """The row as written, with a request added meanwhile; adding one keeps the counter."""
     request = request_in(attributes or {})
     return lease if request == lease.request else replace(lease, request=request)
 
@@ -579,7 +579,7 @@ def _lease_of(item: Mapping[str, Any]) -> Lease:
     """The lease of an item.
 
     Raises:
-        MalformedData: it is no lease, or can't be read.
+        MalformedData: the item is not a lease, or can't be read.
     """
     if not is_lease_item(item):
         raise MalformedData(f"item {item_key(item)} is not a lease")

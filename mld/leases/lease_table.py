@@ -1,4 +1,4 @@
-"""The lease table itself: it comes into being here, and so does its index of 3.x fleets."""
+"""Creates the lease table and, in 3.x fleets, its index."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.leases")
 
-#: Java looks every 10 s; a new table is often ready within one.
+#: Java checks every 10 s; a new table is often ready within one.
 FIRST_POLL_S = 0.2
 LAST_POLL_S = 10.0
 #: Source: DynamoDBLeaseCoordinator.java:282-288 (3.5.1).
 ACTIVE_LIMIT_S = 600.0
-#: A table under change can be read and written.
+#: A table that is being updated can be read and written.
 USABLE = ("ACTIVE", "UPDATING")
 _RECOVERY_TRIES = 5
 
@@ -51,7 +51,7 @@ class LeaseTable:
         self._dynamodb = dynamodb
         self._config = config
         self._clock = clock
-        #: Size by the last DescribeTable, in bytes; DynamoDB refreshes it every six hours.
+        #: Size in bytes as of the last DescribeTable; DynamoDB updates it every six hours.
         self.size_bytes = 0
         self._identity: object = None
 
@@ -75,13 +75,13 @@ class LeaseTable:
         return created
 
     async def ensure_index(self) -> bool:
-        """Have the index created by which the workers of a 3.x fleet find their leases.
+        """Create the index by which workers of a 3.x fleet find their leases, unless it exists.
 
-        It takes DynamoDB minutes to fill one; nobody waits for it here. Ask again until it is
-        there, and scan meanwhile.
+        DynamoDB takes minutes to fill it, and this method does not wait. Call again until it
+        returns True, and scan meanwhile.
 
         Returns:
-            True when it can be asked.
+            True when the index can be queried.
 
         Raises:
             AwsError: from DescribeTable or UpdateTable; try again or correct the permissions.
@@ -97,10 +97,10 @@ class LeaseTable:
                 TableName=self._config.table_name, **index_creation(table)
             )
         except (InUse, LimitExceeded, UnknownOutcome) as error:
-            # Another worker's creation, perhaps; the next call looks.
+            # Perhaps another worker created it; the next call checks.
             log.info("Index %s is not being created yet: %s", LEASE_OWNER_INDEX, error)
         except ServiceError as error:
-            # DynamoDB calls an index that another worker has just created a bad request.
+            # DynamoDB returns a validation error if another worker has just created the index.
             if error.code != "ValidationException" or not await self._has_index():
                 raise
         else:
@@ -112,20 +112,24 @@ class LeaseTable:
         return table is not None and index_status(table) is not None
 
     async def index_can_be_asked(self) -> bool:
-        """Whether the index is there and filled; raises as :meth:`look`."""
+        """Whether the index exists and is filled.
+
+        Raises:
+            AwsError: from DescribeTable.
+        """
         table = await self._ask()
         return table is not None and index_status(table) == "ACTIVE"
 
     async def look(self) -> str | None:
-        """What is wrong with the table, for people; None = it is the one that was made usable.
+        """What is wrong with the table, as a sentence; None = it is the one set up at start.
 
         Raises:
-            AwsError: from DescribeTable; nothing is known.
+            AwsError: from DescribeTable; the state is unknown.
         """
         return missing_table(self._config.table_name, await self._ask(), self._identity)
 
     async def _ask(self) -> dict[str, Any] | None:
-        """DescribeTable; None = there is no such table."""
+        """DescribeTable; None = the table does not exist."""
         try:
             answer = await self._dynamodb.describe_table(TableName=self._config.table_name)
         except NotFound:
@@ -181,7 +185,7 @@ class LeaseTable:
             pause_s = min(LAST_POLL_S, pause_s * 1.5)
 
     async def _enable_recovery(self) -> None:
-        """Switch point-in-time recovery on; a failure is no reason not to read the stream."""
+        """Enable point-in-time recovery; a failure must not stop the worker."""
         for attempt in range(1, _RECOVERY_TRIES + 1):
             try:
                 await self._dynamodb.update_continuous_backups(
@@ -202,37 +206,40 @@ class LeaseTable:
 
 
 class OwnerIndex:
-    """Which leases name a worker, without a scan; a trouble that scans make up for is said once, until it changes.
+    """Finds the leases of a worker by Query; an error is logged once until it changes.
+
+    Callers scan the table instead when the index can't be used.
 
     Args:
-        table_check_wanted: woken when it was not found.
+        table_check_wanted: set when the table was not found.
     """
 
     def __init__(self, dynamodb: DynamoDb, table_name: str, table_check_wanted: Wakeup) -> None:
         self._dynamodb = dynamodb
         self._table_name = table_name
         self._table_check_wanted = table_check_wanted
-        #: Code of the error of the latest Query; "" = it was answered.
+        #: Error code of the latest Query; "" = it succeeded.
         self._error = ""
 
     async def keys_of(self, worker_id: str) -> tuple[str, ...] | None:
         """Keys of the leases that name a worker.
 
-        The index follows the table, so a key may be missing or may have another owner by now, and
-        the next owner of a hand-off is named before the lease is its own: get each row.
+        The index is eventually consistent: a key may be missing, or its lease may have another
+        owner by now. In a hand-off, the index names the next owner before the lease is its own. Get
+        each row.
 
         Returns:
-            Sorted; None when there is no index, or it is still being filled, denied or throttled:
-            scan instead.
+            Sorted; None when there is no index, or it is still being filled, or the Query was
+            denied or throttled: scan instead.
         """
         request = {"TableName": self._table_name, **my_leases_query(worker_id)}
         try:
             items = await all_items("Query", self._dynamodb.query, request)
         except ServiceError as error:
             if isinstance(error, NotFound):
-                self._table_check_wanted.wake()  # moto says so of the index, DynamoDB of the table
+                self._table_check_wanted.wake()  # moto says the index, DynamoDB the table
             elif error.code != "ValidationException":
-                # Denied or throttled: the table itself may answer; if not, that is said by the scan.
+                # Denied or throttled: a scan of the table may succeed; if not, the scan reports it.
                 self._say_no_answer(error)
             return None
         self._error = ""

@@ -1,4 +1,4 @@
-"""Looks at the whole lease table from time to time and takes this worker's share."""
+"""Scans the lease table periodically and takes this worker's share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ log = logging.getLogger("mld.leases")
 
 #: Sends of one take when the table is throttled (DynamoDBLeaseTaker.java:57, 3.5.1).
 TAKE_TRIES = 3
-#: How often to look while there is no lease at all; Java's start-up looks as often.
+#: How often to scan while there are no leases, in seconds; Java does the same at start-up.
 EMPTY_PAUSE_S = 3.0
 #: Tells this sign of a doubled id from that of the items of a 3.x fleet.
 _ROWS = "rows"
@@ -57,13 +57,13 @@ _ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class TakeOutcome:
-    """What one cycle did; ``str()`` is one sentence.
+    """The result of one cycle; ``str()`` is one sentence.
 
     Attributes:
-        plan: what it wanted; None when the table could not be read, or has rows of others.
+        plan: the leases to take; None when the table could not be read, or has rows of others.
         taken: lease keys, in the order of taking.
-        missed: lease keys that somebody else took first, or that could not be written.
-        left: leases for which there was no time: what is held had to be renewed.
+        missed: lease keys that another worker took first, or that could not be written.
+        left: leases not tried for lack of time, because held leases had to be renewed.
         error: why the table could not be read.
     """
 
@@ -95,10 +95,10 @@ class LeaseTaker(LeaseAcquisition):
     """Takes free, expired and surplus leases by the rules of ``mld.leases.rules.taking``.
 
     Args:
-        renewer: holds what is taken.
+        renewer: holds the leases that are taken.
         config: section ``leases``.
         metrics: gets Java's ``TakeLeases`` data.
-        is_read: leases for which it is False are no leases here: of streams that are gone.
+        is_read: leases for which it is False are ignored: their streams are no longer read.
         conditions: shows whether another process writes to this worker's rows.
     """
 
@@ -135,18 +135,19 @@ class LeaseTaker(LeaseAcquisition):
         self._is_on_probation = False
 
     async def run(self) -> None:
-        """Look at once, then with Java's pause and whenever woken, until stopped or cancelled.
+        """Run a cycle at once, then at Java's interval and when woken, until cancelled.
 
-        A look that was woken steals nothing: all workers count on one batch of steals a pause. Nor
-        does a worker steal within a failover time of its start: one that crashes soon after each
-        start, with a new id, would take leases from workers that live, each time.
+        A woken cycle steals nothing: workers expect at most one batch of steals per interval. A
+        worker doesn't steal within a failover time of its start either. Otherwise a worker that
+        crashes soon after each start, with a new id each time, would take leases from live workers
+        again and again.
         """
         is_due, due_at = False, self._clock.monotonic() + self._config.taker_interval_s / 2
         while not self._is_stopping:
             try:
                 outcome = await self.take_once(may_steal=is_due)
             except Exception:
-                # A defect in one cycle must not end the taking for good.
+                # A defect in one cycle must not end the taking of leases.
                 pause_s = self._config.taker_interval_s
                 log.exception("Taking leases failed unexpectedly; next try in %.0f s", pause_s)
             else:
@@ -200,7 +201,7 @@ class LeaseTaker(LeaseAcquisition):
         taken: list[str] = []
         missed: list[str] = []
         left: list[str] = []
-        # What can be written in Java's period can be renewed in it, too.
+        # The number of leases that can be written in Java's period can also be renewed in it.
         ends_at = self._clock.monotonic() + self._config.renewal_interval_s
 
         async def take(lease: Lease) -> None:
@@ -211,7 +212,7 @@ class LeaseTaker(LeaseAcquisition):
             try:
                 success = await self._take(lease, steals=plan.reason is TakeReason.STEAL)
             except Exception:
-                # A defect in one take must not cut off the others, whose writes may have happened.
+                # A defect in one take must not stop the others, whose writes may have happened.
                 log.exception("Taking lease %s failed unexpectedly", lease.lease_key)
                 success = False
             (taken if success else missed).append(lease.lease_key)
@@ -272,7 +273,7 @@ class LeaseTaker(LeaseAcquisition):
         )
 
     def _probation(self, leases: tuple[Lease, ...], now: float) -> Probation:
-        """What this process may take while it is new, and others like it fail."""
+        """What this process may take while it is new and other new processes fail."""
         newcomer, failover_s = self._store.newcomer, self._config.failover_s
         if newcomer is None or newcomer.is_proven:
             return Probation()

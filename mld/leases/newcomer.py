@@ -1,4 +1,4 @@
-"""This process as a newcomer to a 2.x fleet: it marks what it takes until it has lived."""
+"""Marks the leases that this process takes while it is a newcomer to a 2.x fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Newcomer:
-    """Whether this process is one, and what its writes to rows say of it.
+    """Whether this process is still a newcomer, and which marks its writes add or remove.
 
     Args:
         instance: id of this process.
@@ -36,23 +36,23 @@ class Newcomer:
 
     @property
     def is_proven(self) -> bool:
-        """It has held a lease for a minute."""
+        """Whether it has held a lease for a minute."""
         first = self._first_held_at
         return first is not None and self._clock.monotonic() - first >= SOON_S
 
     def fail(self, lease_key: str | None) -> None:
-        """This process fails.
+        """Note that this process fails.
 
         Args:
-            lease_key: of the lease whose child failed; None = its marks stay in all rows.
+            lease_key: the lease whose child failed; None = the marks stay in all rows.
         """
         self._has_failed, self._failed_key = True, lease_key
 
     def taking(self, write: LeaseWrite, *, steals: bool) -> LeaseWrite:
-        """A take, with the mark of a newcomer.
+        """Add the mark of a newcomer to a take.
 
         Args:
-            steals: the owner lives, and so does a newcomer whose mark there is.
+            steals: the owner is alive, and so is the newcomer whose mark the row may have.
         """
         if not self.is_proven:
             at_s = int(self._clock.service())
@@ -60,7 +60,7 @@ class Newcomer:
         return without_newcomer(write) if steals else write
 
     def holding(self, write: LeaseWrite) -> LeaseWrite:
-        """Any other write of the holder: it removes a mark that says nothing any more."""
+        """Let any other write of the holder remove a mark that no longer applies."""
         if self._first_held_at is None:
             self._first_held_at = self._clock.monotonic()
         mark = write.before.newcomer

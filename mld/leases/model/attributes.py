@@ -1,4 +1,4 @@
-"""Attributes of DynamoDB items: read with their type, written as text."""
+"""Typed access to attributes of DynamoDB items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 T = TypeVar("T")
 
-#: DynamoDB counts exactly up to 38 digits, and what is read has to be raised by one.
+#: DynamoDB numbers are exact up to 38 digits, and a counter that is read must still be raised by
+#: one.
 _INTEGER = re.compile(r"-?[0-9]{1,37}\Z")
 _MILLIONTH = Decimal("0.000001")
 
@@ -25,7 +26,7 @@ def value_of(item: Item, name: str, kind: str) -> Any:
     """The content of an attribute of type ``kind``, None when it is absent or NULL.
 
     Raises:
-        MalformedData: it is of another type.
+        MalformedData: it has another type.
     """
     attribute = item.get(name)
     if attribute is None:
@@ -38,7 +39,7 @@ def value_of(item: Item, name: str, kind: str) -> Any:
 
 
 def text_of(item: Item, name: str) -> str | None:
-    """A text (``S``); raises as :func:`value_of`."""
+    """A string (``S``); raises as :func:`value_of`."""
     value = value_of(item, name, "S")
     return None if value is None else str(value)
 
@@ -67,7 +68,7 @@ def decimal_of(item: Item, name: str) -> float | None:
 
 
 def texts_of(item: Item, name: str) -> tuple[str, ...]:
-    """A set of texts (``SS``), sorted; raises as :func:`value_of`."""
+    """A string set (``SS``), sorted; raises as :func:`value_of`."""
     return tuple(sorted(map(str, value_of(item, name, "SS") or ())))
 
 
@@ -95,7 +96,7 @@ def rounded(value: float) -> float:
 def decimal(value: float) -> dict[str, str]:
     """An ``N`` with at most six decimals.
 
-    Java sends ``1.0E-6``; DynamoDB gives either spelling back as ``0.000001``.
+    Java sends ``1.0E-6``; DynamoDB returns either notation as ``0.000001``.
     """
     text = f"{Decimal(repr(value)).quantize(_MILLIONTH, ROUND_HALF_UP):f}"
     return {"N": text.rstrip("0").rstrip(".")}

@@ -1,7 +1,7 @@
-"""What a row says of records that children fail at: the suspects, and what was set aside.
+"""Failures of child processes as stored in a lease's row: suspect records and dead-lettered ones.
 
-Two attributes, ours alone: Java's writes keep them, and Java delivers such records again. They are
-absent until a child fails under ``childFailurePolicy = deadletter``.
+Both attributes are ours alone: Java's writes keep them, and Java delivers such records again. They
+are absent until a child fails under ``childFailurePolicy = deadletter``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from mld.errors import MalformedData
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 
-#: A text in JSON: the suspects, how often they failed, and why nothing is read.
+#: JSON text: the suspects, how often they failed, and why the shard is on hold.
 FAILURE = "kclMldFailure"
-#: A set of ranges that are dead-lettered although no checkpoint covers them.
+#: A set of ranges that are dead-lettered but not yet covered by a checkpoint.
 SKIP = "kclMldSkip"
-#: Most ranges of a row; a shard that would need more is held.
+#: Most ranges in a row; a shard that would need more is put on hold.
 MOST_SKIPPED = 100
 _SEPARATOR = ".."
-#: Of a sub-sequence number: 64 bits, as in Java.
+#: Largest sub-sequence number: 64 bits, as in Java.
 _MOST_DIGITS = 19
 
 
@@ -31,7 +31,7 @@ class PositionRange:
     last: ExtendedSequenceNumber
 
     def holds(self, position: ExtendedSequenceNumber) -> bool:
-        """Whether a record is one of them."""
+        """Whether a position is in the range."""
         return self.first <= position <= self.last
 
     def __str__(self) -> str:
@@ -43,20 +43,20 @@ class PositionRange:
 
     @classmethod
     def parse(cls, text: str) -> PositionRange:
-        """The range of a text.
+        """Parse the text form of a range.
 
         Raises:
-            MalformedData: it is none.
+            MalformedData: the text is not a range.
         """
         first, _, last = text.partition(_SEPARATOR)
         return cls(position_of(first), position_of(last or first))
 
 
 def position_of(text: str) -> ExtendedSequenceNumber:
-    """A position as it is shown: ``number`` or ``number/sub``.
+    """Parse a position, ``number`` or ``number/sub``.
 
     Raises:
-        MalformedData: it is none.
+        MalformedData: the text is not a position.
     """
     number, _, sub = text.partition("/")
     if sub and not (sub.isascii() and sub.isdigit() and len(sub) <= _MOST_DIGITS):
@@ -69,15 +69,15 @@ def position_of(text: str) -> ExtendedSequenceNumber:
 
 @dataclass(frozen=True, slots=True)
 class FailureNote:
-    """What is known of the failures of a shard's children.
+    """The failures of a shard's children.
 
     Attributes:
-        suspects: a child failed at one of them, and nothing is known of which.
-        attempts: how often they failed when they could not be halved any more.
+        suspects: records that a child failed on; it is unknown which one of them caused it.
+        attempts: how often they failed once they could not be halved any further.
         since_ms: epoch milliseconds of their first failure.
-        letters_ms: epoch milliseconds of the last dead letters of the shard, moved on by the time that
-            failing records were tried since.
-        held: why nothing is read, for people; None = it is read.
+        letters_ms: epoch milliseconds of the shard's last dead letters, plus the time spent since
+            on retries of failing records.
+        held: why the shard is on hold, for operators; None = it is read.
     """
 
     suspects: PositionRange | None = None
@@ -87,17 +87,17 @@ class FailureNote:
     held: str | None = None
 
     def behind(self, checkpoint: ExtendedSequenceNumber | None) -> FailureNote:
-        """What still matters at a checkpoint: suspects that it covers are none."""
+        """The note without suspects that the checkpoint covers."""
         if self.suspects is None or checkpoint is None or self.suspects.last > checkpoint:
             return self
         return FailureNote(letters_ms=self.letters_ms)
 
     def lifted(self) -> FailureNote:
-        """A new owner tries again."""
+        """The note for a new owner, who tries again."""
         return replace(self, held=None)
 
     def text(self) -> str | None:
-        """As the row holds it; None = it says nothing."""
+        """The text for the row; None = nothing to store."""
         said: dict[str, object] = {}
         if self.suspects is not None:
             said |= {
@@ -116,9 +116,9 @@ NO_FAILURE = FailureNote()
 
 
 def failure_of(text: str | None) -> FailureNote:
-    """The note of a row; None = the row has none.
+    """The note in a row; None = the row has none.
 
-    One that can't be read says nothing: records are then tried anew, and none is lost.
+    A note that can't be read is ignored: its records are retried, and none is lost.
     """
     try:
         said = json.loads(text or "{}")
@@ -135,7 +135,7 @@ def failure_of(text: str | None) -> FailureNote:
 
 
 def skipped_of(texts: tuple[str, ...]) -> tuple[PositionRange, ...]:
-    """The ranges of a row in their order; what can't be read is delivered again."""
+    """The ranges in a row, in their order; what can't be read is ignored and delivered again."""
     found = []
     for text in texts:
         try:
@@ -148,7 +148,7 @@ def skipped_of(texts: tuple[str, ...]) -> tuple[PositionRange, ...]:
 def skipped_behind(
     skipped: tuple[PositionRange, ...], checkpoint: ExtendedSequenceNumber | None
 ) -> tuple[PositionRange, ...]:
-    """Those that a checkpoint does not cover."""
+    """The ranges that a checkpoint does not cover."""
     if checkpoint is None:
         return skipped
     return tuple(one for one in skipped if one.last > checkpoint)

@@ -1,4 +1,4 @@
-"""What an item in the tables of an application is: a lease, or one of what a fleet keeps beside them.
+"""Kinds of items in an application's tables: leases, and the items that a fleet keeps beside them.
 
 Source: EntityType, CoordinatorStateDAODelegate.resolveEntityType (3.5.1).
 """
@@ -13,12 +13,12 @@ from mld.config.reserved_keys import LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_
 if TYPE_CHECKING:
     from mld.leases.model.attributes import Item
 
-#: Attribute that tells what an item is; 3.0 to 3.4 write none.
+#: Attribute that holds the kind of an item; 3.0 to 3.4 don't write it.
 ENTITY_TYPE = "entityType"
 
 
 class Entity(StrEnum):
-    """Kinds of items; the values are those of ``entityType``. Others are never invented."""
+    """Kinds of items, with the values of ``entityType``."""
 
     LEASE = "LEASE"
     LEADER = "LEADER"
@@ -36,11 +36,11 @@ _BY_KEY = {
 
 
 def entity_of(item: Item, key_name: str) -> Entity | None:
-    """What an item is, by its ``entityType``, else by its key.
+    """The kind of an item, by its ``entityType``, else by its key.
 
     Returns:
-        None for a type that is not known. Without a type, what has no reserved key is a lease in
-        the lease table and the metrics of a worker in theirs (key ``wid``).
+        None for an unknown type. An item without a type and without a reserved key is a lease in
+        the lease table, and worker metrics in the table of worker metrics (key ``wid``).
     """
     stored = item.get(ENTITY_TYPE, {}).get("S")
     if stored is not None:

@@ -1,4 +1,4 @@
-"""A lease: one row of the lease table, and what its fields mean."""
+"""A lease: one row of the lease table, and the meaning of its fields."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ class Lease:
     Attributes:
         lease_key: primary key; the shard id, or ``account:stream:epoch:shardId``.
         shard_id: the bare shard id, also in multi-stream mode.
-        stream_identifier: ``account:stream:epoch`` in multi-stream mode (attribute
-            ``streamName``), else None.
-        lease_owner: worker id, None = nobody. During a hand-off already the next owner.
+        stream_identifier: ``account:stream:epoch`` in multi-stream mode (attribute ``streamName``),
+            else None.
+        lease_owner: worker id, None = no owner. During a hand-off already the next owner.
         lease_counter: fencing token and heartbeat; every change by an owner raises it by one.
-        checkpoint: last position done; a sentinel before the first one. A row that is read has one.
+        checkpoint: last position processed; a sentinel before the first one. Never None in a row
+            that was read.
         owner_switches_since_checkpoint: informational, reset by a checkpoint.
         pending_checkpoint: first half of a two-phase checkpoint of a Java application, or None.
         parent_shard_ids: bare ids, sorted; empty for a root.
         child_shard_ids: bare ids, sorted; known from shard end on.
-        hash_range: None in rows of old versions until somebody fills it in.
+        hash_range: None in rows of old versions until a worker stores it.
         checkpoint_owner: 3.x hand-off only: the old owner that may still checkpoint.
-        throughput_kbps: KiB/s that its holder read recently, as 3.x renewals say it; None = never
-            said.
+        throughput_kbps: KiB/s that its holder read recently, as renewals of 3.x store it; None =
+            never stored.
         stream_mark: ``account:region:name`` of the stream, in rows of a single stream (attribute
             ``kclMldStream``, ours alone); None until a worker of ours has held it.
-        failure: what its children failed at, see :mod:`mld.leases.model.containment`.
+        failure: failures of its children, see :mod:`mld.leases.model.containment`.
         skipped: dead-lettered records that no checkpoint covers.
         holder: the last worker of ours that held it (``kclMldHolder``, ours alone).
-        request: what its holder is asked to do (``kclMldRequest``, ours alone).
+        request: the pending request to its holder (``kclMldRequest``, ours alone).
         steered: the note of the last such request that was carried out (``kclMldSteered``).
         paused_until_s: epoch seconds until which its owner holds it without reading
             (``kclMldPausedUntil``, ours alone).
-        read: until when the shard is known to have been read (``kclMldReadUntil``, ours alone); also
-            one that the checkpoint makes void, see :attr:`read_until_s`.
+        read: until when the shard is known to have been read (``kclMldReadUntil``, ours alone);
+            also set if the checkpoint makes it void, see :attr:`read_until_s`.
         loss: records that were lost, or may be (``kclMldLoss``, ours alone).
-        newcomer: who took it while it was new to its fleet (``kclMldNewcomer``, ours alone).
+        newcomer: the worker that took it while new to its fleet (``kclMldNewcomer``, ours alone).
     """
 
     lease_key: str
@@ -76,12 +77,12 @@ class Lease:
     newcomer: NewcomerMark | None = None
 
     def has_done(self, request: LeaseRequest) -> bool:
-        """True when that request was the last one that was carried out."""
+        """True if ``request`` was the last one that was carried out."""
         return self.steered is not None and self.steered.request_id == request.request_id
 
     @property
     def read_until_s(self) -> float | None:
-        """Epoch seconds; all records that arrived before are checkpointed. None = not known."""
+        """Epoch seconds; all records that arrived before are checkpointed. None = unknown."""
         if self.read is None or not self.read.holds_at(self.checkpoint):
             return None
         return self.read.until_s or None
@@ -93,17 +94,17 @@ class Lease:
 
     @property
     def actual_owner(self) -> str | None:
-        """Who may renew and checkpoint: during a 3.x hand-off still the old owner."""
+        """The worker that may renew and checkpoint: during a 3.x hand-off, still the old owner."""
         return self.checkpoint_owner or self.lease_owner
 
     @property
     def is_handed_over(self) -> bool:
-        """True while a 3.x leader wants the old owner to pass it on to ``lease_owner``."""
+        """True while the old owner still has to hand it over to ``lease_owner`` (3.x)."""
         return self.checkpoint_owner is not None
 
     @property
     def is_held_by_ours(self) -> bool:
-        """True when its owner is a worker of kcl-mld, and the lease is not being handed over."""
+        """True if a kcl-mld worker holds it and it is not being handed over."""
         is_ours = self.lease_owner is not None and self.holder == self.lease_owner
         return is_ours and not self.is_handed_over
 
@@ -119,8 +120,8 @@ class HeldLease:
     Attributes:
         lease: the row as we last wrote it.
         token: new for every acquisition; a writer with an old token is refused.
-        valid_until: reading of ``Clock.monotonic`` from which we no longer believe that we hold
-            it; counted from the *start* of the last successful request (Java: from its end).
+        valid_until: reading of ``Clock.monotonic`` from which the lease no longer counts as held;
+            counted from the *start* of the last successful request (Java: from its end).
     """
 
     lease: Lease

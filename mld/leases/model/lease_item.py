@@ -1,7 +1,7 @@
 """Leases as DynamoDB items, both ways.
 
 An item that is not a lease (the leader lock, worker metrics, migration state of 3.x fleets) is
-*foreign*; a lease that can't be read is *broken*. Neither may stop the reading of the others.
+*foreign*; a lease that can't be read is *broken*. Neither may stop the others from being read.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ if TYPE_CHECKING:
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"
-#: ``account:region:name`` of the stream of a row, in single-stream rows; of ours alone, Java's writes
-#: keep it. Two applications of one name must not go on from each other's checkpoints.
+#: ``account:region:name`` of the stream, in single-stream rows. The attribute is ours alone; Java's
+#: writes keep it. It prevents two applications of one name from using each other's checkpoints.
 STREAM_MARK = "kclMldStream"
-#: KiB/s that the shard's holder reads, of 3.x fleets.
+#: KiB/s that the shard's holder reads; in 3.x fleets.
 THROUGHPUT = "throughputKBps"
-#: More than any shard gives in KiB/s, less than what DynamoDB refuses to store.
+#: More KiB/s than any shard delivers, and less than what DynamoDB refuses to store.
 _MOST_KBPS = 1e12
 _MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
-#: Of a row that ``kcl-mld leases migrate`` has copied and not yet made valid: its ``leaseCounter``,
-#: which the row itself lacks. Without a counter no worker of any version can take or write it.
+#: In a row that ``kcl-mld leases migrate`` has copied and not yet made valid: its ``leaseCounter``,
+#: which the row itself lacks. Without a counter, no worker of any version can take or write it.
 MOVING = "kclMldMoving"
 
 
 def is_lease_item(item: Item) -> bool:
-    """True for a lease, readable or not; False for what 3.x fleets keep beside them.
+    """True for a lease, readable or not; False for other items of 3.x fleets.
 
-    Also False for a row on its way to the other kind of keys, see :func:`is_moving`.
+    Also False for a row that is being migrated to other keys, see :func:`is_moving`.
     """
     return is_lease_entity(item) and not is_moving(item)
 
 
 def is_lease_entity(item: Item) -> bool:
-    """True for a lease and for a row that is to become one."""
+    """True for a lease, and for a row that is being migrated to other keys."""
     entity = item.get(ENTITY_TYPE, {}).get("S", Entity.LEASE)
     return entity == Entity.LEASE and item_key(item) not in RESERVED_KEYS
 
@@ -75,7 +75,7 @@ def is_moving(item: Item) -> bool:
 
 
 def is_multi_stream_item(item: Item) -> bool:
-    """True for a row of a worker of several streams, by its key or by its attributes."""
+    """True for a row of a multi-stream worker, by its key or by its attributes."""
     return "streamName" in item or _MULTI_STREAM_KEY.match(item_key(item)) is not None
 
 
@@ -92,7 +92,7 @@ def lease_from_item(item: Item) -> Lease:
     Raises:
         MalformedData: a mandatory attribute (``leaseKey``, ``leaseCounter``, ``checkpoint``,
             ``ownerSwitchesSinceCheckpoint``) is absent, or one can't be read, or the attributes
-            name another stream or shard than the key. Report the row and go on with the others.
+            name another stream or shard than the key. Report the row and continue with the others.
 
     Source: DynamoDBLeaseSerializer.fromDynamoRecord, DynamoDBMultiStreamLeaseSerializer (3.5.1).
     """
@@ -134,17 +134,17 @@ def lease_from_item(item: Item) -> Lease:
 
 
 def request_in(item: Item) -> LeaseRequest | None:
-    """What the holder of a row is asked to do; None = nothing that can be read."""
+    """The pending request to the holder of a row; None = none that can be read."""
     return request_from(_own_text(item, REQUEST))
 
 
 def note_in(item: Item) -> LeaseRequest | None:
-    """The last request that was carried out on a row; None = none that can be read."""
+    """The note of the last request that was carried out on a row; None = none that can be read."""
     return request_from(_own_text(item, STEERED))
 
 
 def _own_text(item: Item, name: str) -> str | None:
-    """A text of ours; what somebody else made of it must not make the row unreadable."""
+    """The text of an attribute of ours; a wrong type must not make the row unreadable."""
     text = item.get(name, {}).get("S")
     return text if isinstance(text, str) else None
 
@@ -200,7 +200,7 @@ def checkpoint_attributes(position: ExtendedSequenceNumber) -> dict[str, dict[st
 def hash_range_attributes(hash_range: HashRange | None) -> dict[str, dict[str, str]]:
     """Both attributes of a hash range, or none.
 
-    A range of one key is left out: Java throws the whole row away when it reads ``start == end``.
+    A range of one key is left out: Java ignores the whole row if ``start == end``.
     """
     if hash_range is None or hash_range.start >= hash_range.end:
         return {}
@@ -211,17 +211,17 @@ def hash_range_attributes(hash_range: HashRange | None) -> dict[str, dict[str, s
 
 
 def stream_attributes(lease: Lease) -> dict[str, dict[str, str]]:
-    """What a multi-stream lease has besides: the whole stream identifier, the bare shard id."""
+    """The additional attributes of a multi-stream lease: stream identifier and bare shard id."""
     if lease.stream_identifier is None:
         return {}
     return {"streamName": {"S": lease.stream_identifier}, "shardId": {"S": lease.shard_id}}
 
 
 def is_plausible(throughput_kbps: float) -> bool:
-    """True for what a shard may carry, in KiB/s.
+    """True for a throughput that a shard can have, in KiB/s.
 
-    Whatever else a row says counts as nothing: by one number of 10^100, or below zero, a leader
-    would move the leases of the whole fleet to and fro.
+    Other values are ignored: one row with 10^100 or a negative number would make a leader move
+    leases of the whole fleet back and forth.
     """
     return 0 <= throughput_kbps < _MOST_KBPS
 
@@ -232,9 +232,10 @@ def _throughput(item: Item) -> float | None:
 
 
 def _names(item: Item, lease_key: str) -> tuple[str | None, str]:
-    """The stream's identifier, None in a row of a single stream, and the shard's id.
+    """The stream identifier, None in a row of a single stream, and the shard id.
 
-    A row whose attributes contradict its key would have one shard read from another's checkpoint.
+    A row whose attributes contradict its key is refused: its shard would be read from the
+    checkpoint of another.
     """
     identifier, shard_id = text_of(item, "streamName"), text_of(item, "shardId")
     bare = lease_key if identifier is None else lease_key.removeprefix(f"{identifier}:")
@@ -256,5 +257,5 @@ def _hash_range(item: Item) -> HashRange | None:
     return None if start is None or end is None else _parsed_range(start, end)
 
 
-#: The range of a shard never changes, and every scan reads it again.
+#: Cached, because a shard's range never changes and every scan reads it again.
 _parsed_range = lru_cache(maxsize=4096)(HashRange.parse)

@@ -1,12 +1,14 @@
-"""Rows of the lease table on their way between the keys of one stream and of several.
+"""Migration of lease rows between single-stream and multi-stream keys.
 
 A row of a worker of one stream has the key ``shardId``; a row of a multi-stream worker has
 ``account:stream:epoch:shardId``, ``streamName`` and ``shardId``. Everything else is the same in
-both, parents and children too, which are bare ids (DynamoDBMultiStreamLeaseSerializer, 3.5.1).
+both, including parents and children, which are bare ids (DynamoDBMultiStreamLeaseSerializer,
+3.5.1).
 
-In between a row is *staged*: it has its new key, no stream attributes, and its ``leaseCounter``
-stands in :data:`~mld.leases.model.lease_item.MOVING`. Without a counter no worker can take it: KCL 3.5
-skips such a row, older versions refuse to list the table, kcl-mld refuses to run on it.
+During the migration a row is *staged*: it has its new key, no stream attributes, and its
+``leaseCounter`` is stored in :data:`~mld.leases.model.lease_item.MOVING`. Without a counter, no
+worker can take it: KCL 3.5 skips such a row, older versions refuse to list the table, and kcl-mld
+refuses to run on it.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ if TYPE_CHECKING:
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"
-#: Not copied: multi-stream rows name their stream, and those of a single stream are marked anew.
+#: Not copied: multi-stream rows name their stream, and single-stream rows are marked again.
 _OF_THE_STREAM = ("streamName", "shardId", STREAM_MARK)
 _SETS = ("SS", "NS", "BS")
-#: What others may add to a row without raising its counter; a condition names their absence.
-#: Source: DynamoDBLeaseRefresher.updateLeaseWithMetaInfo (3.5.1).
+#: Attributes that others may add to a row without raising its counter; a condition names their
+#: absence. Source: DynamoDBLeaseRefresher.updateLeaseWithMetaInfo (3.5.1).
 _ADDED_QUIETLY = ("childShardIds", "startingHashKey", "endingHashKey")
 
 
 class RowKind(StrEnum):
-    """Which keys rows have; the values are those of ``--to``."""
+    """Kinds of lease keys; the values are those of ``--to``."""
 
     SINGLE = "single-stream"
     MULTI = "multi-stream"
@@ -44,7 +46,7 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowName:
-    """What the key of a lease says.
+    """The parts of a lease key.
 
     Attributes:
         shard_id: bare.
@@ -56,10 +58,10 @@ class RowName:
 
     @classmethod
     def parse(cls, key: str) -> RowName:
-        """Read a key.
+        """Parse a key.
 
         Raises:
-            MalformedData: it has colons, and is no key of a multi-stream lease.
+            MalformedData: it has colons but is not a key of a multi-stream lease.
         """
         match = _MULTI_KEY.match(key)
         if match is not None:
@@ -71,12 +73,12 @@ class RowName:
 
     @property
     def key(self) -> str:
-        """The key again."""
+        """The key as stored."""
         return self.shard_id if self.identifier is None else f"{self.identifier}:{self.shard_id}"
 
 
 def staged(item: Item, key: str) -> dict[str, Mapping[str, Any]]:
-    """The copy of a row, valid or staged itself, under its new key."""
+    """The staged copy of a row, valid or staged itself, under its new key."""
     row = contents(item)
     row[MOVING] = row.pop(_COUNTER)
     return {LEASE_KEY: {"S": key}, **row}
@@ -92,7 +94,7 @@ def valid(item: Item) -> dict[str, Mapping[str, Any]]:
 
 
 def contents(item: Item) -> dict[str, Mapping[str, Any]]:
-    """What a row has in either kind, staged or not: all but its key and its stream's attributes.
+    """The parts of a row that both kinds share, staged or not: all but key and stream attributes.
 
     Values of sets are sorted, so that contents can be compared.
     """
@@ -107,7 +109,7 @@ def contents(item: Item) -> dict[str, Mapping[str, Any]]:
 
 
 def comparable(item: Item) -> dict[str, Mapping[str, Any]]:
-    """The item with the values of its sets sorted: DynamoDB gives them in any order."""
+    """The item with the values of its sets sorted, because DynamoDB returns them in any order."""
     return {
         name: {
             kind: sorted(content) if kind in _SETS else content for kind, content in value.items()
@@ -117,7 +119,7 @@ def comparable(item: Item) -> dict[str, Mapping[str, Any]]:
 
 
 def unchanged_condition(item: Item) -> dict[str, Any]:
-    """The part of a write's request that makes it happen only while the row is as it was read."""
+    """The condition of a write that requires the row to be unchanged since it was read."""
     names = {f"#a{number}": name for number, name in enumerate(item)}
     values = {f":a{number}": value for number, value in enumerate(item.values())}
     terms = [f"{name} = :{name[1:]}" for name in names]

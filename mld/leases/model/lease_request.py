@@ -1,10 +1,10 @@
-"""What a person asks of the worker that holds a lease, and what is left in the row once it is done.
+"""Requests of operators to the worker that holds a lease, and the notes left once they are done.
 
-Both are attributes of ours alone, JSON texts, so that a condition can name the whole request:
+All are attributes of ours alone. A request is a JSON text, so that a condition can name all of it:
 
-* ``kclMldHolder``: the worker of ours that holds the lease. A worker of another program never
-  writes it, so an owner is one of ours exactly while both are equal.
-* ``kclMldRequest``: a request that waits for its holder.
+* ``kclMldHolder``: the kcl-mld worker that holds the lease. Other programs never write it, so the
+  owner is a kcl-mld worker exactly while both are equal.
+* ``kclMldRequest``: a request that waits for the holder.
 * ``kclMldSteered``: the last request that was carried out, by whom and why.
 * ``kclMldPausedUntil``: epoch seconds until which the lease is held and not read.
 """
@@ -24,13 +24,13 @@ STEERED, PAUSED_UNTIL = "kclMldSteered", "kclMldPausedUntil"
 
 
 class SteerVerb(StrEnum):
-    """What may be asked for."""
+    """What can be requested."""
 
     RESET = "reset"
     RELEASE = "release"
     PAUSE = "pause"
     RESUME = "resume"
-    #: No holder is asked for these.
+    #: Commands write these themselves; no holder is asked.
     DELETE = "delete"
     WITHDRAW = "withdraw"
 
@@ -40,17 +40,17 @@ class LeaseRequest:
     """A request, or the note of one that was carried out.
 
     Attributes:
-        request_id: made anew for each.
-        verb: what a holder is asked for, a :class:`SteerVerb`; requests with another word are not read.
-        holder: the worker that is asked; "" = the row was at rest, nobody was asked; or a note.
-        expires_s: epoch seconds from which on it is void; 0 with a note.
+        request_id: unique per request.
+        verb: a :class:`SteerVerb`; requests with another verb are ignored.
+        holder: the worker that is asked; "" in a note, or if the row had no living holder.
+        expires_s: epoch seconds from which on it is void; 0 in a note.
         sequence_number: with ``reset``, the checkpoint to store.
         sub_sequence_number: of that checkpoint.
         until_s: with ``pause``, epoch seconds at which it ends.
         by: user and host of the command.
-        reason: as it was given.
-        before: with a note, the checkpoint that there was.
-        at_s: with a note, epoch seconds at which it was done.
+        reason: as given with the command.
+        before: in a note, the previous checkpoint.
+        at_s: in a note, epoch seconds at which it was done.
     """
 
     request_id: str
@@ -78,21 +78,23 @@ class LeaseRequest:
 
     @property
     def text(self) -> str:
-        """As it stands in the row."""
+        """The text that is stored in the row."""
         return _ENCODER.encode(self).decode()
 
     def done(self, before: ExtendedSequenceNumber | None, at_s: float) -> LeaseRequest:
-        """The note of it, without what it no longer needs: above 1 KB a row's renewals cost twice.
+        """The note of a request that was carried out, with only what a note needs.
+
+        It is short because renewals of a row above 1 KB cost twice.
 
         Args:
-            before: the checkpoint that there was.
+            before: the previous checkpoint.
             at_s: epoch seconds.
         """
         was = None if before is None else str(before)
         return replace(self, holder="", expires_s=0.0, before=was, at_s=round(at_s, 3))
 
 
-# Their types are resolved now: two threads must not do that at once.
+# Resolve the types at import: two threads must not do that at the same time.
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(LeaseRequest)
 _ENCODER.encode(LeaseRequest(request_id="", verb=""))
@@ -101,8 +103,8 @@ _ENCODER.encode(LeaseRequest(request_id="", verb=""))
 def request_from(text: str | None) -> LeaseRequest | None:
     """The request of a row; None where there is none, or none that this version understands.
 
-    A row must stay readable whatever stands in it. A text that this version would write otherwise
-    is not understood: no condition could name it.
+    A row must stay readable whatever the text is. A text that this version would write differently
+    is not understood, because no condition could name it.
     """
     if text is None:
         return None

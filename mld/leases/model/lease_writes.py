@@ -1,8 +1,8 @@
-"""Every conditional write to a lease: its condition, its update, and the row that it leaves.
+"""Every conditional write to a lease: its condition, its update, and the resulting row.
 
-The counter is the fence: a write names the counter that the writer read and raises it by
-one. Our conditions name the owner too, which is stricter than Java's and therefore always safe
-beside Java workers. Rows are updated, never put, so that attributes of others survive.
+The counter is the fence: a write names the counter that the writer read and raises it by one. Our
+conditions also name the owner, which is stricter than Java's and therefore safe beside Java
+workers. Rows are updated, never put, so that attributes of others survive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    #: The row as a holder's write would leave it -> what the write says besides.
+    #: From the row that a holder's write leaves, the additional notes for that write.
     FindNotes = Callable[[Lease], RowNotes]
 
 #: The first half of a two-phase checkpoint of a Java application.
@@ -68,8 +68,8 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
 
     Args:
         lease: the row as its holder last wrote it.
-        throughput_kbps: what the holder read recently, stored with at most six decimals; None, or
-            what can't be true = say nothing, a heartbeat must not fail for it.
+        throughput_kbps: what the holder read recently, stored with at most six decimals. None and
+            implausible values are not stored, because a heartbeat must not fail for them.
 
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1).
     """
@@ -79,10 +79,10 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
 
 
 def gaining(lease: Lease) -> LeaseWrite:
-    """The first heartbeat of a holder that did not take the row itself: a leader gave it.
+    """The first heartbeat of a holder that was assigned the lease by a leader.
 
-    Removes what was asked before: who had the lease then may get it back within the time of the
-    request, and would carry out what its command no longer waits for.
+    Removes an old request: a previous holder may get the lease back before the request expires, and
+    would carry out a request whose command no longer waits.
 
     Args:
         lease: the row, which names the holder.
@@ -94,8 +94,8 @@ def gaining(lease: Lease) -> LeaseWrite:
 def taking(lease: Lease, worker_id: str) -> LeaseWrite:
     """Make ``worker_id`` the owner, whatever the present owner.
 
-    Removes ``checkpointOwner``: a hand-off that a 3.x leader began ends here. Removes what was
-    asked before, as :func:`gaining`.
+    Removes ``checkpointOwner``, which ends a hand-off that a 3.x leader began. Removes an old
+    request, as :func:`gaining` does.
 
     Source: DynamoDBLeaseRefresher.takeLease, DynamoDBLeaseSerializer.getDynamoTakeLeaseUpdate.
     """
@@ -117,14 +117,14 @@ def checkpointing(
     child_shard_ids: tuple[str, ...] = (),
     throughput_kbps: float | None = None,
 ) -> LeaseWrite:
-    """Storing a position; a heartbeat as well.
+    """Store a checkpoint; also a heartbeat.
 
     Args:
         lease: the row as its holder last wrote it.
-        position: what is done now; the caller guards that it doesn't go back.
+        position: the new checkpoint; the caller guarantees that it does not go back.
         child_shard_ids: written too unless empty.
-        throughput_kbps: as :func:`renewal`; Java's checkpoints never say it, but none of them
-            takes the place of a renewal.
+        throughput_kbps: as in :func:`renewal`. Java's checkpoints never store it, but they don't
+            replace a renewal either.
 
     Source: DynamoDBLeaseRefresher.updateLease, getDynamoUpdateLeaseUpdate (3.5.1).
     """
@@ -157,12 +157,12 @@ def containing(
     skipped: tuple[PositionRange, ...],
     throughput_kbps: float | None = None,
 ) -> LeaseWrite:
-    """Storing what children failed at; a heartbeat as well.
+    """Store failures of children; also a heartbeat.
 
     Args:
         lease: the row as its holder last wrote it.
         skipped: dead-lettered records; those that its checkpoint covers are left out.
-        throughput_kbps: as :func:`renewal`.
+        throughput_kbps: as in :func:`renewal`.
     """
     after = replace(
         lease,
@@ -176,7 +176,7 @@ def containing(
 
 
 def _containment(lease: Lease, after: Lease) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Attributes that a write sets and removes; none where the row says it already."""
+    """Attributes that a write sets and removes; none if the row already has them."""
     attributes: dict[str, dict[str, Any]] = {}
     removed = []
     if after.failure != lease.failure:
@@ -193,10 +193,10 @@ def _containment(lease: Lease, after: Lease) -> tuple[dict[str, dict[str, Any]],
 
 
 def releasing(lease: Lease, *, to_nobody: bool = False) -> LeaseWrite:
-    """Giving the lease up so that others may take it at once.
+    """Give the lease up so that others may take it at once.
 
-    Without a hand-off the owner is removed. In a hand-off of a 3.x leader the next owner is already
-    named, and only ``checkpointOwner`` is removed: that is how a hand-off is finished.
+    Without a hand-off, the owner is removed. In a hand-off of a 3.x leader, the row already names
+    the next owner, and only ``checkpointOwner`` is removed, which completes the hand-off.
 
     Args:
         lease: the row as its holder last wrote it.
@@ -216,11 +216,11 @@ def releasing(lease: Lease, *, to_nobody: bool = False) -> LeaseWrite:
 
 
 def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:
-    """A holder's write that also says of which stream the row is, unless it says so already.
+    """Add the stream's mark to a holder's write, unless the row has it.
 
     Args:
         write: one of the above but :func:`taking`.
-        stream_mark: ``account:region:name``; None = not known, or the row's key says it.
+        stream_mark: ``account:region:name``; None = unknown, or the row's key names the stream.
     """
     if stream_mark is None or write.before.stream_mark is not None:
         return write
@@ -229,11 +229,11 @@ def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:
 
 
 def noting(write: LeaseWrite, notes: RowNotes) -> LeaseWrite:
-    """A holder's write that also says what is known of the reading, where that is new.
+    """Add new read and loss notes to a holder's write.
 
     Args:
         write: one of the above but :func:`taking`.
-        notes: of the row that it leaves; a time that the row says nearly is left out.
+        notes: of the resulting row; a time close to the stored one is left out.
     """
     after, attributes = write.after, {}
     read, before = notes.read, write.before.read
@@ -253,13 +253,13 @@ def noting(write: LeaseWrite, notes: RowNotes) -> LeaseWrite:
 
 
 def marking_newcomer(write: LeaseWrite, mark: NewcomerMark) -> LeaseWrite:
-    """A write that also leaves the mark of a newcomer."""
+    """Add the mark of a newcomer to a write."""
     request = _with_attributes(write.request, {NEWCOMER: {"S": mark.text()}})
     return replace(write, after=replace(write.after, newcomer=mark), request=request)
 
 
 def without_newcomer(write: LeaseWrite) -> LeaseWrite:
-    """A write that also removes the mark of a newcomer; the same where the row has none."""
+    """Let a write also remove the mark of a newcomer; unchanged if the row has none."""
     if write.before.newcomer is None:
         return write
     sets, add, added = str(write.request["UpdateExpression"]).partition(" ADD ")
@@ -272,7 +272,7 @@ def without_newcomer(write: LeaseWrite) -> LeaseWrite:
 def _with_attributes(
     request: Mapping[str, Any], attributes: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """A request that sets these before all else."""
+    """The request with these attributes set first."""
     values = dict(request["ExpressionAttributeValues"])
     update = request["UpdateExpression"].removeprefix("SET ")
     update = f"SET {_assignments(attributes, values, first=True)}, {update}"
@@ -280,15 +280,15 @@ def _with_attributes(
 
 
 def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWrite:
-    """A leader's giving a lease to a worker without asking its owner.
+    """A leader assigns a lease to a worker without asking its owner.
 
-    A hand-off that was begun ends here.
+    Ends a hand-off in progress.
 
     Args:
         lease: the row as the leader read it.
-        only_unchanged: name the counter, too: for a lease that nobody has or that was not renewed
-            in time, so that an owner who renews at the last moment keeps it. Java names the owners
-            only. A lease that is renewed all the time can't be moved under such a condition.
+        only_unchanged: the condition also names the counter: for a lease without an owner or with
+            late renewals, so that an owner who renews at the last moment keeps it. Java names the
+            owners only. A lease that is renewed regularly can't be moved under such a condition.
 
     Source: DynamoDBLeaseRefresher.assignLease, DynamoDBLeaseSerializer (3.5.1).
     """
@@ -306,9 +306,10 @@ def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWri
 
 
 def hand_off_start(lease: Lease, worker_id: str) -> LeaseWrite:
-    """A leader's asking the owner of a lease to finish and to give it to another worker.
+    """A leader asks the owner of a lease to finish and hand it over to another worker.
 
-    The counter stays: the owner goes on renewing and checkpointing, and sees the request.
+    The counter stays: the owner continues to renew and checkpoint, and sees the hand-off in the
+    row.
 
     Args:
         lease: the row as the leader read it; owned, and in no hand-off.
@@ -329,7 +330,7 @@ def hand_off_start(lease: Lease, worker_id: str) -> LeaseWrite:
 
 
 def children_update(lease_key: str, child_shard_ids: tuple[str, ...]) -> dict[str, Any]:
-    """Request that stores the children of a closed shard, without touching the counter.
+    """Request that stores the children of a closed shard; it keeps the counter.
 
     Source: DynamoDBLeaseRefresher.updateLeaseWithMetaInfo (3.5.1).
     """
@@ -337,17 +338,17 @@ def children_update(lease_key: str, child_shard_ids: tuple[str, ...]) -> dict[st
 
 
 def hash_range_update(lease_key: str, hash_range: HashRange) -> dict[str, Any]:
-    """Request that fills in a hash range, without touching the counter.
+    """Request that stores a hash range; it keeps the counter.
 
     Args:
-        lease_key: the row, which must exist.
+        lease_key: of a row that must exist.
         hash_range: of more than one key; Java can't read others.
     """
     return _metadata_update(lease_key, hash_range_attributes(hash_range))
 
 
 def deletion(lease_key: str, *, only_finished: bool) -> dict[str, Any]:
-    """Request of DeleteItem that removes a lease, and no other item.
+    """DeleteItem request that removes a lease, and no other item.
 
     Args:
         only_finished: only when its checkpoint is SHARD_END.
@@ -374,7 +375,7 @@ def _is_switch(lease: Lease, worker_id: str) -> bool:
 
 
 def _given_to(worker_id: str, lease: Lease) -> Lease:
-    """The row with that owner; a hand-off has ended."""
+    """The row with that owner; a hand-off is ended."""
     switches = lease.owner_switches_since_checkpoint + _is_switch(lease, worker_id)
     return replace(
         lease,
@@ -388,7 +389,7 @@ def _given_to(worker_id: str, lease: Lease) -> Lease:
 def _heartbeat(
     lease: Lease, after: Lease, attributes: dict[str, dict[str, Any]], removed: tuple[str, ...]
 ) -> LeaseWrite:
-    """A write that the holder repeats: it names the holder once, and brings the row back."""
+    """A write that the holder may repeat: the condition names the holder."""
     owner = lease.actual_owner
     if owner is not None and lease.holder != owner:
         after = replace(after, holder=owner)
@@ -403,7 +404,7 @@ def own_write(
     """A write on a row as it was read: SET attributes and the next counter, REMOVE the others.
 
     Args:
-        after: the row that it leaves.
+        after: the resulting row.
     """
     values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
     condition = "leaseCounter = :n AND " + _owners_condition(lease, values)
@@ -440,7 +441,7 @@ def _with_throughput(
 def _leaders_update(
     lease_key: str, update: str, condition: str, values: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The row comes back: the counter may have moved since the leader read it."""
+    """Returns the row as stored, because the counter may have changed since the leader read it."""
     return {**_update(lease_key, update, condition, values), "ReturnValues": "ALL_NEW"}
 
 

@@ -1,9 +1,10 @@
-"""The mark of a row that a newcomer to a 2.x fleet has taken, and which it removes once it has lived.
+"""The mark in rows that a newcomer to a 2.x fleet has taken; removed once it has run for a while.
 
-In a 2.x fleet nobody assigns leases, and any item but a lease stops Java 2.x from listing the table. So
-what is to be known of a process that failed is in the rows that it took: ``kclMldNewcomer``, of ours
-alone, which says who took the row and when. A process removes its marks when it has lived for a
-while, and when it releases a lease in order. What stays is of one that failed, or was killed.
+No worker assigns leases in a 2.x fleet, and any item but a lease stops Java 2.x from listing the
+table. Information on failed processes is therefore stored in the rows that they took:
+``kclMldNewcomer``, ours alone, names the process that took the row and the time. A process removes
+its marks when it has run for a while, and when it releases a lease normally. A remaining mark is of
+a process that failed or was killed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ NEWCOMER = "kclMldNewcomer"
 
 @dataclass(frozen=True, slots=True)
 class NewcomerMark:
-    """Who took a row, and when.
+    """Which process took a row, and when.
 
     Attributes:
         instance: id of the process.
-        worker_id: under which it runs.
+        worker_id: its worker id.
         at_s: epoch seconds.
     """
 
@@ -30,11 +31,11 @@ class NewcomerMark:
     at_s: int
 
     def text(self) -> str:
-        """As it stands in the row."""
+        """The text that is stored in the row."""
         return _ENCODER.encode(self).decode()
 
 
-# Their types are resolved now: two threads must not do that at once.
+# Resolve the types at import: two threads must not do that at the same time.
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(NewcomerMark)
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from mld.leases.model.lease_item import LEASE_KEY
 
-#: Its name; items without ``leaseOwner`` are not in it.
+#: Name of the index; items without ``leaseOwner`` are not in it.
 LEASE_OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 LEASE_OWNER = "leaseOwner"
 
 
 def index_creation(table: dict[str, Any]) -> dict[str, Any]:
-    """The UpdateTable request, but for ``TableName``, that creates the index.
+    """The UpdateTable request, without ``TableName``, that creates the index.
 
     Args:
-        table: as DescribeTable shows it; an index of a provisioned table gets its capacity.
+        table: as DescribeTable returns it; an index of a provisioned table gets its capacity.
     """
     creation: dict[str, Any] = {
         "IndexName": LEASE_OWNER_INDEX,
@@ -29,7 +29,7 @@ def index_creation(table: dict[str, Any]) -> dict[str, Any]:
         "Projection": {"ProjectionType": "KEYS_ONLY"},
     }
     if table.get("BillingModeSummary", {}).get("BillingMode") != "PAY_PER_REQUEST":
-        # Where the server says neither, it shall decide itself whether the index lacks something.
+        # If the server returns neither, let the server decide whether the index needs capacity.
         capacity = table.get("ProvisionedThroughput", {})
         if capacity:
             creation["ProvisionedThroughput"] = {
@@ -53,7 +53,7 @@ def index_status(table: dict[str, Any]) -> str | None:
 
 
 def my_leases_query(worker_id: str) -> dict[str, Any]:
-    """The Query, but for ``TableName``, for the keys of the leases that name a worker."""
+    """The Query, without ``TableName``, for the keys of the leases that name a worker."""
     return {
         "IndexName": LEASE_OWNER_INDEX,
         "KeyConditionExpression": f"{LEASE_OWNER} = :owner",

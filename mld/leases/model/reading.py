@@ -1,8 +1,8 @@
-"""What a row says of how far its shard was read in time, and of records that were lost.
+"""Until when a shard was read, and records that were lost, as stored in its row.
 
-Two attributes, ours alone, JSON texts; they come along with writes that are made anyway, and Java's
-writes keep them. ``kclMldReadUntil`` is void below the checkpoint that it names, so that whoever
-moves the checkpoint back makes it void, and whoever moves it on leaves a lower bound.
+Both attributes are JSON texts of ours alone; they are added to writes that are made anyway, and
+Java's writes keep them. ``kclMldReadUntil`` is void below the checkpoint that it names: a worker
+that moves the checkpoint back makes it void, and one that moves it on leaves a lower bound.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.signals.model.metrics import PassCause
 
 READ_UNTIL, LOSS = "kclMldReadUntil", "kclMldLoss"
-#: A loss is shown for so long.
+#: A loss is shown for this many seconds.
 SHOWN_S = 24 * 3600.0
-#: The time in the row follows the true one at this distance: most renewals stay as they were.
+#: The stored time is updated when it is this many seconds old, so most renewals don't change it.
 COARSE_S = 60.0
 
 
@@ -26,35 +26,37 @@ class ReadNote:
     """All records that arrived before a time are covered by a checkpoint.
 
     Attributes:
-        until_s: epoch seconds, by the clock of Kinesis; 0 = none is known to be covered.
-        checkpoint: a position that covers them; the note holds for it and for later ones.
+        until_s: epoch seconds, by the clock of Kinesis; 0 = no record is known to be covered.
+        checkpoint: a position that covers them; the note is valid for it and for later ones.
     """
 
     until_s: float
     checkpoint: ExtendedSequenceNumber
 
     def holds_at(self, checkpoint: ExtendedSequenceNumber | None) -> bool:
-        """Whether it holds for a row with that checkpoint."""
+        """Whether it is valid for a row with that checkpoint."""
         return checkpoint is not None and self.checkpoint <= checkpoint
 
     def text(self) -> str:
-        """As the row holds it."""
+        """The text for the row."""
         said = {"untilMillis": round(1000 * self.until_s), "checkpoint": str(self.checkpoint)}
         return json.dumps(said, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNote:
-    """Records that were lost, or may be; of several within a day one range.
+    """Records that were lost, or may be; several losses within a day are merged into one range.
 
     Attributes:
-        is_certain: some existed and can't be read any more; False = if there were any.
+        is_certain: records existed and can't be read any more; False = it is unknown if there were
+            any.
         cause: ``trimmed``, ``expired`` or ``vanished``.
         at_s: epoch seconds at which it was found.
-        first: the position behind which they are missing.
-        first_s: epoch seconds until which the shard is known to have been read; None = not known.
+        first: the position after which records are missing.
+        first_s: epoch seconds until which the shard is known to have been read; None = unknown.
         last: sequence number of the next record that could be read; None = there was none.
-        last_s: epoch seconds at which that one arrived, or until which it is known that there is none.
+        last_s: epoch seconds at which that record arrived, or until which there is known to be
+            none.
         count: how often it was found.
     """
 
@@ -68,7 +70,7 @@ class LossNote:
     count: int = 1
 
     def after(self, earlier: LossNote | None) -> LossNote:
-        """With an earlier one that is still shown."""
+        """Merge with an earlier loss that is still shown."""
         if earlier is None or not earlier.is_shown(self.at_s):
             return self
         return replace(
@@ -85,7 +87,7 @@ class LossNote:
         return now_s - self.at_s < SHOWN_S
 
     def text(self) -> str:
-        """As the row holds it; also what pages show."""
+        """The text for the row; pages show it too."""
         said = {
             "certain": self.is_certain,
             "cause": self.cause.value,
@@ -102,7 +104,7 @@ class LossNote:
 
 @dataclass(frozen=True, slots=True)
 class RowNotes:
-    """What a holder's write says besides.
+    """Notes that are added to a holder's write.
 
     Attributes:
         read: None = nothing is known.

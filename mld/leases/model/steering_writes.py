@@ -1,8 +1,8 @@
-"""What people change in rows of the lease table: at rest by themselves, else by its holder's hand.
+"""Operators' changes to lease rows: written by the command, or by a living holder on request.
 
-A command may write a row that nobody renews: its condition is the counter and both owners, and it
-raises the counter, so that a worker that is about to take the row as it was is refused. A row with
-a living holder gets a request instead, which leaves everything that fences the holder as it is.
+A command may write a row that no worker renews. Its condition is the counter and both owners, and
+it raises the counter, so that a worker that is about to take the row as it was is refused. A row
+with a living holder gets a request instead, which changes nothing that fences the holder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def carrying_out(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite:
-    """The holder does what it was asked for, and removes the request; only if it still stands.
+    """The holder carries out a request and removes it, on condition that it is still in the row.
 
     Args:
         lease: the row as its holder last wrote it, with that request.
@@ -36,7 +36,7 @@ def carrying_out(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite
 
 
 def answering(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite:
-    """What the holder writes for a request: :func:`carrying_out`, or a renewal if it is void.
+    """The holder's write for a request: :func:`carrying_out`, or a renewal if the request is void.
 
     It is void when it was withdrawn, the shard is finished, or the lease is being handed over.
     """
@@ -45,10 +45,10 @@ def answering(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite:
 
 
 def writing_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> LeaseWrite:
-    """A command changes a row that nobody renews; the row has no owner afterwards.
+    """A command changes a row that no worker renews; the row has no owner afterwards.
 
     Args:
-        lease: the row as it stood for the failover time.
+        lease: the row, unchanged for the failover time.
         note: what is done, by whom and why.
         at_s: epoch seconds, for the note.
     """
@@ -91,12 +91,12 @@ def _steering(
             after = replace(after, lease_owner=None)
             removed += ("leaseOwner",)
         case _:  # a release
-            pass  # at rest the owners are removed in any case
+            pass  # without a holder, the owners are removed in any case
     return own_write(lease, after, attributes, tuple(dict.fromkeys(removed)))
 
 
 def deleting_at_rest(lease: Lease) -> dict[str, Any]:
-    """A command deletes a row that nobody renews; returns the request but for ``TableName``."""
+    """A command deletes a row that no worker renews; returns the request without ``TableName``."""
     request = own_write(lease, lease, {}, ()).request
     values = request["ExpressionAttributeValues"]
     return {
@@ -108,7 +108,7 @@ def deleting_at_rest(lease: Lease) -> dict[str, Any]:
 
 
 def creating_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> dict[str, Any]:
-    """A command makes a row that is not there.
+    """A command creates a missing row.
 
     Args:
         lease: without an owner.
@@ -116,7 +116,7 @@ def creating_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> dict[str,
         at_s: epoch seconds, for the note.
 
     Returns:
-        The request of PutItem but for ``TableName``.
+        The PutItem request without ``TableName``.
     """
     row = replace(lease, checkpoint=note.position)
     return {
@@ -126,7 +126,7 @@ def creating_at_rest(lease: Lease, note: LeaseRequest, at_s: float) -> dict[str,
 
 
 def requesting(lease: Lease, request: LeaseRequest, now_s: float) -> dict[str, Any]:
-    """Ask the holder; refused where another holds the row, or where it was asked already.
+    """Add a request to a row; refused if another worker holds it or it already has a request.
 
     Args:
         lease: the row as it was read.
@@ -134,7 +134,7 @@ def requesting(lease: Lease, request: LeaseRequest, now_s: float) -> dict[str, A
         now_s: epoch seconds.
 
     Returns:
-        The request but for ``TableName``.
+        The request without ``TableName``.
     """
     condition = f"leaseOwner = :holder AND {HOLDER} = :holder AND attribute_not_exists(checkpointOwner) AND "
     values = {":holder": {"S": request.holder}, ":request": {"S": request.text}}
@@ -154,7 +154,7 @@ def requesting(lease: Lease, request: LeaseRequest, now_s: float) -> dict[str, A
 
 
 def withdrawing(lease_key: str, request: LeaseRequest) -> dict[str, Any]:
-    """Take a request back, unless it was carried out; returns as :func:`requesting`."""
+    """Withdraw a request unless it was carried out; returns as :func:`requesting`."""
     return {
         "Key": {LEASE_KEY: {"S": lease_key}},
         "UpdateExpression": f"REMOVE {REQUEST}",

@@ -1,4 +1,4 @@
-"""What its last owner knows of a lease whose row was deleted, and how it is made again."""
+"""What the last owner logs about a lease with a deleted row, and the command to restore it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def creating_command(lease: Lease) -> str | None:
-    """The command that makes a row again where its last owner stood; None = nothing was checkpointed.
+    """The command that creates the row again at its last checkpoint; None = it had none.
 
     Args:
         lease: as its owner last wrote it.
@@ -21,7 +21,7 @@ def creating_command(lease: Lease) -> str | None:
     if checkpoint is None or checkpoint.sentinel in (Sentinel.LATEST, Sentinel.AT_TIMESTAMP):
         return None
     if checkpoint.sentinel is None:
-        # With the sub-sequence number: the record may be one of an aggregate.
+        # With the sub-sequence number, because the record may be part of an aggregate.
         place = (
             f"--after-sequence-number {checkpoint.sequence_number}/{checkpoint.sub_sequence_number}"
         )
@@ -32,7 +32,7 @@ def creating_command(lease: Lease) -> str | None:
 
 
 def told_deleted(lease: Lease) -> str:
-    """What its last owner says of it in the log."""
+    """The log sentence of its last owner."""
     command = creating_command(lease)
     text = (
         f"The row of lease {lease.lease_key} was deleted; its checkpoint was {lease.checkpoint}. "

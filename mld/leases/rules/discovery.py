@@ -1,9 +1,9 @@
-"""How a worker of a 3.x fleet finds the leases that a leader has given to it, and how soon.
+"""How, and how often, a worker of a 3.x fleet finds the leases that a leader assigned to it.
 
-Looks cost a request each, so they are frequent only while things change: after a start, a gain or a
-loss, and while a lease of another worker is about to be given away, because nobody has it or its
-counter stands still for longer than that of a worker that lives. A lease that is still in a
-hand-off is watched by itself until its old owner lets it go.
+A look costs one request. Looks are frequent only while things change: after a start, a gain or a
+loss, and while another worker's lease is about to be reassigned, because it has no owner or its
+counter has not changed for longer than a live worker's would. A lease that is still in a hand-off
+is checked by itself until its old owner releases it.
 
 Source: DynamoDBLeaseDiscoverer (KCL 3.5.1), which looks each ``failoverTimeMillis`` and takes up a
 lease without a write.
@@ -20,36 +20,37 @@ if TYPE_CHECKING:
 
     from mld.leases.model.lease import Lease
 
-#: So long after the last change looks are frequent.
+#: Looks are frequent for this many seconds after the last change.
 LIVELY_S = 60.0
-#: Longest pause between two looks while things change, and while nothing does. A leader gives a
-#: lease away again whose counter has not moved for the failover time since it was assigned.
+#: Longest pause between two looks while things change, and while nothing does. A leader reassigns a
+#: lease whose counter has not changed for the failover time since the assignment.
 LIVELY_PAUSE_S = 1.0
 CALM_PAUSE_S = 4.0
-#: The same by the index, which shows nothing of other workers' leases.
+#: The same with the index, which shows no leases of other workers.
 CALM_INDEX_PAUSE_S = 2.5
-#: Pause between two looks while a lease may be given to this worker at any moment.
+#: Pause between two looks while a lease may be assigned to this worker at any moment.
 UNSETTLED_PAUSE_S = 0.5
-#: A counter that stands still for this share of the failover time is one that was not renewed when
-#: it was due: ours are by 0.7 of it, Java's by a third.
+#: A counter unchanged for this share of the failover time was not renewed when due: our workers
+#: renew by 0.7 of it, Java's by a third.
 SUSPECT_SHARE = 0.75
-#: Looked so much later than a counter becomes suspect.
+#: Delay of the look after a counter becomes suspect.
 _AFTER_S = 0.01
-#: In so many failover times the next owner has found its lease.
+#: Failover times within which the next owner has found its lease.
 UNSETTLED_SHARE = 2.0
-#: Distance of looks at one lease that its old owner is about to let go.
+#: Pause between two looks at a lease that its old owner is about to release.
 WATCH_S = 0.25
-#: Up to so many leases a scan is one request as well and costs little more, and a follower knows
-#: when counters moved: which leases are about to be given away, or expired, should it have to lead.
+#: For up to this many leases, a scan is also one request and costs little more. It also shows a
+#: follower when counters change: which leases are about to be reassigned, or expired, should it
+#: have to lead.
 SMALL_TABLE = 500
 
 
 class Ownership(Enum):
-    """What the row of a lease says, of which it was known that it names this worker."""
+    """What a row that was found by this worker's name means to the worker."""
 
     #: Ours: renew it at once and hold it.
     OURS = auto()
-    #: Ours as soon as its old owner lets it go.
+    #: Ours as soon as its old owner releases it.
     COMING = auto()
     #: Not ours, or gone.
     OTHERS = auto()
@@ -67,7 +68,7 @@ def judge_found(row: Lease | None, worker_id: str) -> Ownership:
         return Ownership.OTHERS
     if row.checkpoint_owner is None:
         return Ownership.OURS
-    # A row that names one worker twice is broken: nobody passes it on.
+    # A row with the same worker as both owners is broken: no worker would hand it over.
     return Ownership.OTHERS if row.checkpoint_owner == worker_id else Ownership.COMING
 
 
@@ -87,11 +88,11 @@ def look_pause_s(quiet_s: float, failover_s: float, *, by_index: bool = False) -
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Another worker's lease, or nobody's, as a follower's scans show it.
+    """A lease of another worker or without owner, as a follower's scans show it.
 
     Attributes:
         counter: ``leaseCounter``.
-        since: reading of the monotonic clock after the scan that first showed the row so.
+        since: reading of the monotonic clock after the scan that first showed this state.
     """
 
     counter: int
@@ -102,11 +103,11 @@ class Watched:
 def watch(
     before: Mapping[str, Watched], leases: Iterable[Lease], worker_id: str, now: float
 ) -> dict[str, Watched]:
-    """What a scan adds to what is known of the leases that others read.
+    """Update what is known of other workers' leases with a scan.
 
     Args:
-        before: lease key -> what earlier scans showed.
-        leases: all rows; those of finished shards are left out, as nobody renews them.
+        before: lease key -> state by earlier scans.
+        leases: all rows; those of finished shards are left out, as no worker renews them.
         worker_id: of this worker; its own leases are left out.
         now: reading of the monotonic clock after the scan.
     """
@@ -126,14 +127,14 @@ def watch(
 
 
 def unsettled_pause_s(watched: Iterable[Watched], now: float, failover_s: float) -> float | None:
-    """Seconds until a look that must not be later, because leases may be given away.
+    """Seconds until the latest time for the next look, because leases may be reassigned.
 
     Args:
         now: reading of the monotonic clock.
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
 
     Returns:
-        None = no lease is about to be given away, as far as is known.
+        None = no lease is known to be about to be reassigned.
     """
     pauses_s: list[float] = []
     for one in watched:
@@ -146,10 +147,10 @@ def unsettled_pause_s(watched: Iterable[Watched], now: float, failover_s: float)
 
 
 def may_ask_index(leases: int) -> bool:
-    """Whether the index is asked and not the table itself.
+    """Whether to query the index instead of scanning the table.
 
     Args:
-        leases: in the table when it was scanned last.
+        leases: number of leases in the last scan.
     """
     return leases > SMALL_TABLE
 
@@ -157,10 +158,10 @@ def may_ask_index(leases: int) -> bool:
 def vanished(
     held: Mapping[str, str], listed: Collection[str], seen: Mapping[str, str]
 ) -> list[str]:
-    """Held leases that were listed as ours and are no longer: somebody else's name is in the row.
+    """Held leases that were listed as ours and no longer are: the row names another worker.
 
-    The list is behind the table, so a lease that was not listed yet since it was gained proves
-    nothing.
+    The list is eventually consistent, so a lease that was not yet listed since it was gained is
+    left out.
 
     Args:
         held: lease key -> token.

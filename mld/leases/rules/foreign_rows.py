@@ -1,4 +1,4 @@
-"""Whether a lease table has rows that are none of this worker's application."""
+"""Whether a lease table has rows of another application."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
     from mld.leases.model.attributes import Item
 
-#: So many rows are named in a sentence.
+#: Number of rows that a sentence names.
 _NAMED = 5
 
 
 def foreign_rows(
     items: Iterable[Item], table: str, *, is_multi_stream: bool, stream_mark: str | None = None
 ) -> str | None:
-    """Why no worker may work with a table: it has rows that are none of this application.
+    """Why no worker may use a table: it has rows of another application.
 
     Args:
         is_multi_stream: this worker writes keys ``account:stream:epoch:shardId``, not ``shardId``.
-        stream_mark: ``account:region:name`` of a single stream, or its name where the rest is not
-            known yet, and only names are compared; None = one of many.
+        stream_mark: ``account:region:name`` of a single stream, or only its name while the rest is
+            unknown, which is then compared by name; None = one of many streams.
 
     Returns:
-        A sentence for people, with what to do; None = all rows are of this application.
+        A sentence that says what to do; None = all rows belong to this application.
     """
     moving: list[str] = []
     of_kind: dict[bool, list[str]] = {True: [], False: []}
@@ -46,7 +46,7 @@ def foreign_rows(
             moving.append(key)
             continue
         is_multi = is_multi_stream_item(item)
-        # What can't be read is no sign of a single stream: any key would be.
+        # An unreadable row does not prove a single stream: any key would be one.
         if is_multi or "leaseCounter" in item:
             of_kind[is_multi].append(key)
         if mark := item.get(STREAM_MARK, {}).get("S"):
@@ -82,7 +82,7 @@ def foreign_rows(
 
 def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]], other: str) -> str:
     rows = "; ".join(f"{mark}: {_named(keys)}" for mark, keys in sorted(marked.items()))
-    # Any number of rows, so no list of commands. No double quote: a log in JSON would escape it.
+    # No list of commands, as there may be any number of rows. No double quote: JSON logs escape it.
     region = f" --region {other.split(':')[1]}" if other.count(":") > 1 else ""
     command = (
         f"aws dynamodb scan --table-name {table}{region} --filter-expression '{STREAM_MARK} = :s' "
@@ -99,7 +99,7 @@ def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]], ot
 
 
 def _named(keys: Collection[str]) -> str:
-    """The first keys, and how many more."""
+    """The first keys, and the number of the others."""
     ordered = sorted(keys)
     more = len(ordered) - _NAMED
     return ", ".join(ordered[:_NAMED]) + (f" and {more} more" if more > 0 else "")

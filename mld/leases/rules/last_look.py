@@ -1,8 +1,8 @@
-"""What a worker that stops does about rows that name it once it has released what it held.
+"""How a stopping worker treats rows that name it after it has released its leases.
 
-Leaders and other workers that stop name it as the next owner of leases for as long as they see its
-item of worker metrics, and some write that a moment later. Rows that name a worker that is gone are
-read by nobody until they expire.
+Leaders and other stopping workers name it as the next owner of leases for as long as they see its
+item of worker metrics, and some write that a moment later. No worker reads those leases until they
+expire.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LastLook:
-    """What one look at the table found.
+    """The result of one check of the table.
 
     Attributes:
         to_release: rows that this worker owns and does not hold.
@@ -30,12 +30,12 @@ class LastLook:
 
 
 def last_look(rows: Iterable[Lease], worker_id: str, held: Container[str]) -> LastLook:
-    """Judge the rows of a consistent scan.
+    """Evaluate the rows of a consistent scan.
 
     Args:
         rows: every lease of the table.
         worker_id: of the worker that stops; its item of worker metrics is gone.
-        held: keys of leases that it still holds, which others of its parts release.
+        held: keys of leases that it still holds, which are released elsewhere.
     """
     mine = [row for row in rows if row.lease_key not in held]
     return LastLook(

@@ -1,13 +1,13 @@
-"""What may happen to the row of a lease, a hand-off above all.
+"""The states of a lease's row and the transitions between them, hand-offs included.
 
-A hand-off of a 3.x leader is a phase of the row. Both owners are named in it: the next one in
-``leaseOwner``, the one that still reads, renews and checkpoints in ``checkpointOwner``. The old one
-ends it by removing its name, after the child's last checkpoint or when its time is up. If it dies,
-the leader ends it by assigning the lease again, once its counter stands still.
+A hand-off of a 3.x leader is a state of the row, which then names both owners: the next one in
+``leaseOwner``, and in ``checkpointOwner`` the one that still reads, renews and checkpoints. The old
+owner ends it by removing its name, after the child's last checkpoint or at a timeout. If the old
+owner dies, the leader ends it by assigning the lease again once its counter no longer changes.
 
-Each event is one conditional write (:mod:`mld.leases.model.lease_writes`), so of two workers that do
-something to the same row one is refused and reads it anew. The diagram in
-``docs/architecture.md`` is drawn from the table below.
+Each event is one conditional write (:mod:`mld.leases.model.lease_writes`), so if two workers write
+to the same row, one is refused and reads it again. The diagram in ``docs/architecture.md`` is
+generated from the table below.
 
 Source: DynamoDBLeaseRefresher, LeaseGracefulShutdownHandler, LeaseAssignmentManager (KCL 3.5.1).
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LeaseState(StrEnum):
-    """What a row alone tells; whether its owner still lives it doesn't."""
+    """The state that a row alone shows; it does not show whether the owner is alive."""
 
     FREE = "free"
     OWNED = "owned"
@@ -31,7 +31,7 @@ class LeaseState(StrEnum):
 
 
 class LeaseEvent(Enum):
-    """What is written; the text says by whom and when."""
+    """A write to the row; the text says by whom and when."""
 
     TAKEN = "a worker takes it (2.x)"
     ASSIGNED = "the leader assigns it"
@@ -45,7 +45,7 @@ class LeaseEvent(Enum):
 _S, _E = LeaseState, LeaseEvent
 _GAINED: Final = {_E.TAKEN: _S.OWNED, _E.ASSIGNED: _S.OWNED}
 
-#: state -> what happened -> next state; what is not here is never written.
+#: State -> event -> next state; other transitions are never written.
 TRANSITIONS: Final[dict[LeaseState, dict[LeaseEvent, LeaseState]]] = {
     _S.FREE: _GAINED,
     _S.OWNED: {
@@ -61,7 +61,7 @@ TRANSITIONS: Final[dict[LeaseState, dict[LeaseEvent, LeaseState]]] = {
         _E.LET_GO: _S.OWNED,
         _E.ENDED: _S.FINISHED,
     },
-    # Somebody has to have it who deletes it in the end.
+    # Some worker has to own it in order to delete it in the end.
     _S.FINISHED: {
         _E.TAKEN: _S.FINISHED,
         _E.ASSIGNED: _S.FINISHED,

@@ -1,4 +1,4 @@
-"""A lease table as people want to see it: who has what."""
+"""The lease table for display: which worker owns which leases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Grouping(StrEnum):
-    """What rows are grouped by."""
+    """How rows are grouped."""
 
     WORKER = "worker"
     CLUSTER = "cluster"
@@ -27,14 +27,14 @@ def cluster_of(worker_id: str) -> str:
 def left_free(
     leases: Iterable[Lease], max_leases: int, workers: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Keys of unfinished leases that nobody takes, because no worker may hold more.
+    """Keys of unfinished leases that no worker takes, because all are at ``maxLeasesForWorker``.
 
     Args:
         max_leases: ``maxLeasesForWorker``, of every worker; finished leases don't count.
-        workers: that are known to live, with or without leases. Owners are believed to live.
+        workers: known to be alive, with or without leases. Owners count as alive.
 
     Returns:
-        As the rows come; none while a worker has room.
+        In the order of the rows; none while a worker has room.
     """
     rows = tuple(leases)
     counts = Counter(dict.fromkeys(workers, 0))
@@ -49,13 +49,13 @@ def left_free(
 
 
 def told_free(count: int, max_leases: int) -> str:
-    """In words, why so many leases have no owner."""
+    """A sentence on why so many leases have no owner."""
     subject = "1 lease has" if count == 1 else f"{count} leases have"
     return f"{subject} no owner, because each worker holds maxLeasesForWorker = {max_leases}"
 
 
 def group_leases(leases: Iterable[Lease], by: Grouping) -> dict[str, tuple[Lease, ...]]:
-    """Rows by owner, owners sorted, rows of nobody last under ``""``; rows keep their order."""
+    """Rows by owner, owners sorted, rows without owner last under ``""``; rows keep their order."""
     groups: dict[str, list[Lease]] = {}
     for lease in leases:
         owner = lease.lease_owner or ""

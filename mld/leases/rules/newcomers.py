@@ -1,7 +1,8 @@
-"""When a newcomer to a 2.x fleet leaves leases to others, because processes fail again and again.
+"""When a newcomer to a 2.x fleet leaves leases to others, because processes keep failing.
 
-Each worker takes leases for itself. The rows say of which newcomers nothing came but their marks
-(:mod:`mld.leases.model.newcomer`): those failed, or were killed, while they were new.
+Each worker takes leases by itself. A row with only the mark of a newcomer
+(:mod:`mld.leases.model.newcomer`) was taken by a process that failed or was killed while it was
+new.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from mld.leases.model.newcomer import NewcomerMark
     from mld.leases.rules.taking import Sighting, TakePlan
 
-#: A worker that fails within so many seconds of its start, or of the end of its wait, crashed.
+#: A worker that fails within this many seconds of its start, or of the end of its wait, crashed.
 SOON_S = 60.0
-#: Longest time that a newcomer waits for its first leases.
+#: Longest time that a newcomer waits for its first leases, in seconds.
 MOST_WAIT_S = 300.0
-#: Without a crash for so long, newcomers are trusted at once again.
+#: After this many seconds without a crash, newcomers take leases at once again.
 QUIET_S = 600.0
 
 
@@ -29,10 +30,10 @@ class Probation:
     """What a newcomer may take now.
 
     Attributes:
-        avoided: keys of leases that it leaves to workers that have lived for longer.
-        may_steal: it may take leases from workers that live.
-        most: so many leases it may hold; None = its share.
-        neglected: keys of leases that nobody else takes, which it may have beyond that.
+        avoided: keys of leases that it leaves to workers that have run for longer.
+        may_steal: it may take leases from live workers.
+        most: number of leases that it may hold; None = its share.
+        neglected: keys of leases that no other worker takes; it may take them beyond ``most``.
     """
 
     avoided: frozenset[str] = frozenset()
@@ -41,11 +42,11 @@ class Probation:
     neglected: frozenset[str] = frozenset()
 
     def of(self, plan: TakePlan, held: int) -> TakePlan:
-        """The part of a plan that it may carry out.
+        """The part of a plan that the newcomer may carry out.
 
         Args:
             plan: by the rules of the fleet.
-            held: leases that it holds.
+            held: number of leases that it holds.
         """
         if self.most is None:
             return plan
@@ -59,12 +60,12 @@ class Probation:
 def failed_marks(
     leases: Iterable[Lease], alive: Collection[str], instance: str, epoch_s: float
 ) -> dict[str, NewcomerMark]:
-    """Lease key -> mark, of processes that failed while they were new, within the last ten minutes.
+    """Lease key -> mark, of processes that failed while new, within the last ten minutes.
 
     Args:
         leases: of one scan.
         alive: keys of leases that their owners may be renewing.
-        instance: id of the process that looks.
+        instance: id of this process.
         epoch_s: now; clocks may differ by a minute.
     """
     marked = [(one, one.newcomer) for one in leases if one.newcomer is not None]
@@ -81,12 +82,12 @@ def failed_marks(
 
 
 def wait_s(failed: Mapping[str, NewcomerMark], failover_s: float) -> float:
-    """How long a newcomer leaves marked leases, and those of others, alone; 0 = not at all.
+    """How long a newcomer leaves marked leases, and leases of others, alone; 0 = not at all.
 
-    Processes that failed at one lease count once, for each took the mark of the one before away.
+    Processes that failed at the same lease count once, because each replaced the previous mark.
 
     Args:
-        failover_s: the time after the first failure; twice as long after each further one.
+        failover_s: the time after the first failure; doubled for each further one.
     """
     lives = len({mark.instance for mark in failed.values()})
     return min(failover_s * 2.0 ** (min(lives, 20) - 1), MOST_WAIT_S) if lives else 0.0
@@ -101,16 +102,16 @@ def probation(
     failover_s: float,
     patience_s: float,
 ) -> Probation:
-    """What a process may take after a scan that has not held a lease for a minute yet.
+    """What a process that has not yet held a lease for a minute may take after a scan.
 
     Args:
         failed: as :func:`failed_marks`.
         seen: the counters, as of :func:`mld.leases.rules.taking.look`.
         now: reading of the monotonic clock after the scan.
-        lived_s: since its start.
+        lived_s: seconds since its start.
         failover_s: > 0.
-        patience_s: others that live have taken a lease within that time after it became free; so
-            nobody does that has not seen it change for longer.
+        patience_s: live workers take a free lease within this time; a lease whose counter has not
+            changed for longer is taken by no other worker.
     """
     if not failed:
         return Probation()

@@ -1,9 +1,8 @@
-"""Which leases are paused, and who may have them meanwhile.
+"""Which leases are paused, and which workers may own them meanwhile.
 
-A pause is an attribute of the row that a Java worker does not know: it reads the shard of any lease
-that it gets. So does the version of 2026-11-25. Only a worker whose metrics item says so is known to
-honor a pause. In a fleet that works as 2.x each worker takes leases by itself, and nobody can keep
-them from one.
+A pause is an attribute of the row that Java workers and the version of 2026-11-25 ignore: they read
+the shard of any lease that they get. A worker honors a pause only if its metrics item says so. In a
+2.x fleet, each worker takes leases by itself, and no worker can be kept from a lease.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
 
     from mld.leases.model.lease import Lease
 
-#: The metrics of a worker that lives are not older. Source: two reports of Java (3.5.1).
+#: Maximum age in seconds of a live worker's metrics. Source: two reports of Java (3.5.1).
 FRESH_S = 60.0
-#: Leases that a line of the log names.
+#: Number of leases that a log line names.
 _MOST_NAMED = 20
 
 
 def is_paused(lease: Lease, now_s: float) -> bool:
-    """Whether a lease is to be held and not read, at so many epoch seconds."""
+    """Whether a lease is to be held but not read at ``now_s`` (epoch seconds)."""
     return lease.paused_until_s is not None and now_s < lease.paused_until_s
 
 
 def paused_by(lease: Lease) -> str:
-    """Who paused a lease, and why, as far as its row says it."""
+    """Who paused a lease, and why, as stored in its row."""
     note = lease.steered
     if note is None or note.verb != SteerVerb.PAUSE or not note.by:
         return "it is paused"
@@ -38,7 +37,7 @@ def paused_by(lease: Lease) -> str:
 
 
 def named(leases: Iterable[Lease]) -> str:
-    """How many leases, and which, for the log."""
+    """The number of leases and the first keys, for the log."""
     keys = sorted(one.lease_key for one in leases)
     more = ", …" if len(keys) > _MOST_NAMED else ""
     leases_text = counted(len(keys), "paused lease", "paused leases")
@@ -48,10 +47,11 @@ def named(leases: Iterable[Lease]) -> str:
 def read_despite_pause(
     leases: Iterable[Lease], known: Container[str], now_s: float
 ) -> dict[str, str]:
-    """Paused leases whose owner is not known to honor that, and the owner, by key.
+    """Paused leases whose owner is not known to honor a pause: key -> owner.
 
     Args:
-        known: ids of workers that say so; one that names itself as the holder of a row honors it, too.
+        known: ids of workers that honor a pause. The worker that a row names as its ``holder``
+            honors it, too.
         now_s: epoch seconds.
     """
     return {
@@ -69,13 +69,13 @@ def judge_pause(leader: str | None, others: Collection[str], *, is_ours: bool) -
     """Whether owners may be asked for a pause.
 
     Args:
-        leader: id of the worker that assigns leases; None = nobody does, or it is not known.
-        others: ids of living workers that are not known to honor a pause; without a leader those
-            alone that renew leases.
-        is_ours: the leader lives and honors it.
+        leader: id of the worker that assigns leases; None = there is none, or it is unknown.
+        others: ids of live workers that are not known to honor a pause; without a leader, only
+            those that renew leases.
+        is_ours: the leader is alive and honors a pause.
 
     Returns:
-        Why it is refused, "" = it is not; and what the pause does not promise.
+        The reason for a refusal, "" = none; and the limits of the pause.
     """
     them = ", ".join(sorted(others))
     if leader is None:

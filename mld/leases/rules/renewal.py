@@ -1,8 +1,8 @@
-"""What a lease's stored row tells its holder, and how long the holder may believe.
+"""What a lease's stored row means to its holder, and for how long a lease counts as held.
 
-Invariant: a worker believes that it holds a lease only while no other worker, reading the same
-table with a clock of the same speed, can regard it as expired. Therefore belief is counted from
-the *start* of a request that provably moved the counter.
+Invariant: a lease counts as held only while no other worker that reads the same table with a clock
+of the same speed can regard it as expired. Validity is therefore counted from the *start* of a
+request that provably raised the counter.
 """
 
 from __future__ import annotations
@@ -19,69 +19,70 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_writes import LeaseWrite
 
-#: Why a lease is lost whose row is gone.
+#: The reason when the row of a lease is gone.
 ROW_DELETED = "its row was deleted"
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
-#: Shares of the failover time, the least and the most, after which a lease is renewed while the
-#: table answers promptly: half as often as Java does. Earlier where less than two more requests
-#: would fit into what is left until belief ends, see :func:`calm_periods_s`.
+#: Smallest and largest share of the failover time after which a lease is renewed while the table
+#: responds promptly: half as often as Java. Renewals are more frequent where fewer than two more
+#: requests would fit before the validity ends, see :func:`calm_periods_s`.
 CALM_SHARES = (0.67, 0.70)
-#: An answer is prompt that took at most this share of the failover time.
+#: An answer is prompt if it took at most this share of the failover time.
 PROMPT_SHARE = 0.05
-#: A lease whose belief ends within this share of the failover time should have been renewed by now.
+#: A lease whose validity ends within this share of the failover time should already be renewed.
 PRESSING_SHARE = 0.2
-#: A renewal is late that has been due for this share of the failover time.
+#: A renewal is late if it has been due for this share of the failover time.
 LATE_SHARE = 0.1
-#: So many such leases, and this share of all, show that the worker or the table can't keep up, and
-#: not that something is wrong with a row.
+#: This number of such leases, and this share of all, show that the worker or the table can't keep
+#: up, rather than that one row is at fault.
 PRESSING_LEASES, PRESSING_OF_ALL = 3, 0.05
-#: A window of so many seconds weighs half. Source: LeaseRenewer of 10000 ms failover time renews
-#: every 3308 ms, with alpha 0.5 (LeaseStatsRecorder, ExponentialMovingAverage, 3.5.1).
+#: A window of this many seconds has half the weight. Source: LeaseRenewer of 10000 ms failover time
+#: renews every 3308 ms, with alpha 0.5 (LeaseStatsRecorder, ExponentialMovingAverage, 3.5.1).
 HALF_WINDOW_S = 3.308
 
 
 class RowVerdict(Enum):
-    """What the stored row means to the worker whose write was refused or got no answer."""
+    """What the stored row means to a worker whose write was refused or not answered."""
 
-    #: The lease is ours in the state found: write again on top of it.
+    #: The lease is ours in this state: write again on top of it.
     AGAIN = auto()
-    #: Somebody else wrote: the lease is no longer ours.
+    #: Another worker wrote: the lease is no longer ours.
     LOST = auto()
 
 
 class MoveVerdict(Enum):
-    """What the stored row means to a leader whose write was refused or got no answer."""
+    """What the stored row means to a leader whose write was refused or not answered."""
 
     #: The row is as the leader wanted it.
     DONE = auto()
-    #: The row is as it was: write again.
+    #: The row is unchanged: write again.
     AGAIN = auto()
-    #: Somebody else wrote.
+    #: Another worker wrote.
     LOST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class RowJudgement:
-    """A verdict and its reason, in words for the log."""
+    """A verdict and its reason, as words for the log."""
 
     verdict: RowVerdict
     why: str
 
 
 def judge_row(before: Lease, row: Lease | None) -> RowJudgement:
-    """Decide from the stored row whether a holder may go on.
+    """Decide from the stored row whether a holder still has the lease.
 
-    A counter that is one ahead with our name on it is a write of our own whose answer was lost:
-    nobody else raises the counter and leaves our name. The holder then writes again on top, even
-    though the lost write may have been this very one: only an *answered* write proves when the
-    counter moved. (Java takes such a row for success and may believe in it for too long, because
-    observers can have seen that counter long before.)
+    A counter that is one ahead with our name in the row is a write of our own whose answer was
+    lost: no other worker raises the counter and leaves our name. The holder then writes again on
+    top, even though the lost write may have been this very one: only an *answered* write proves
+    when the counter was raised. (Java treats such a row as success and may hold the lease for too
+    long, because observers can have seen that counter much earlier.)
 
-    The one write of others that keeps the counter is the start of a hand-off by a 3.x leader. The
-    holder goes on then, naming both owners in its conditions, until it has drained. A lost answer
-    and that start may meet: then the counter is one ahead, and nobody has taken the lease. (A 2.x
-    worker that takes it in the midst of a hand-off leaves our name in it, and counts its take.)
+    The only write of others that keeps the counter is the start of a hand-off by a 3.x leader. The
+    holder then continues, with both owners in its conditions, until it has drained. A lost answer
+    and such a start can coincide: then the counter is one ahead, and no other worker has taken the
+    lease. (A 2.x worker that takes it during a hand-off leaves our name in it, and counts its
+    take.)
 
     Args:
         before: the row that the refused or unanswered write expected.
@@ -113,7 +114,7 @@ def judge_row(before: Lease, row: Lease | None) -> RowJudgement:
 def judge_taking(
     before: Lease, row: Lease | None, worker_id: str, *, unanswered: bool
 ) -> RowVerdict:
-    """Decide from the stored row whether to go on taking a lease.
+    """Decide from the stored row whether to continue taking a lease.
 
     Args:
         row: the row as stored now, read consistently; None = deleted.
@@ -130,12 +131,12 @@ def judge_taking(
 
 
 def judge_move(write: LeaseWrite, row: Lease | None, *, only_unchanged: bool) -> MoveVerdict:
-    """Decide from the stored row what became of a leader's write.
+    """Decide from the stored row whether a leader's write was stored.
 
     Args:
         write: an assignment or the start of a hand-off that was refused or got no answer.
         row: the row as stored now, read consistently; None = deleted.
-        only_unchanged: the write named the counter.
+        only_unchanged: the condition named the counter.
     """
     if row is None:
         return MoveVerdict.LOST
@@ -151,10 +152,10 @@ def judge_move(write: LeaseWrite, row: Lease | None, *, only_unchanged: bool) ->
 
 
 def is_released(write: LeaseWrite, row: Lease) -> bool:
-    """True when an unanswered release is visible, or was followed by another worker's take.
+    """True when an unanswered release is stored, or was followed by another worker's take.
 
     Args:
-        write: the holder's last write; only a release takes its name away.
+        write: the holder's last write; only a release removes its name.
         row: the row as stored now, read consistently.
     """
     if write.before.actual_owner in (write.after.actual_owner, row.actual_owner):
@@ -175,7 +176,7 @@ def _was_taken(before: Lease, row: Lease) -> bool:
 
 
 def believed_until(requested_at: float, failover_s: float, epsilon_s: float) -> float:
-    """When to stop believing in a lease.
+    """Until when a lease counts as held.
 
     Args:
         requested_at: reading of the monotonic clock before the successful request was sent.
@@ -183,17 +184,17 @@ def believed_until(requested_at: float, failover_s: float, epsilon_s: float) -> 
         epsilon_s: the fleet's ``epsilonMillis``, in seconds.
 
     Returns:
-        A reading of the same clock, somewhat before ``requested_at + failover_s``: clocks differ
-        in speed, and the believer needs a moment to stop.
+        A reading of the same clock, somewhat before ``requested_at + failover_s``: clocks differ in
+        speed, and the holder needs a moment to stop.
     """
     return requested_at + failover_s * (1 - CLOCK_TOLERANCE) - epsilon_s
 
 
 def are_pressing(ends: Iterable[float], now: float, failover_s: float) -> bool:
-    """Whether renewals are so late that everything else has to wait for them.
+    """Whether renewals are so late that all other work has to wait for them.
 
     Args:
-        ends: when belief in each held lease ends, readings of the monotonic clock.
+        ends: when the validity of each held lease ends, readings of the monotonic clock.
         now: a reading of the same clock.
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
     """
@@ -218,14 +219,14 @@ def _are_many(which: list[bool]) -> bool:
 
 
 def is_prompt(requested_at: float, answered_at: float, failover_s: float) -> bool:
-    """Whether an answer came as quickly as those of a healthy table."""
+    """Whether an answer was as fast as that of a healthy table."""
     return answered_at - requested_at <= failover_s * PROMPT_SHARE
 
 
 def calm_periods_s(config: LeaseConfig) -> tuple[float, float]:
-    """The least and the most time from one renewal of a lease to the next while the table answers promptly.
+    """Shortest and longest time between two renewals of a lease while the table responds promptly.
 
-    Until belief ends, two more requests fit even if each one is silent on an open connection until
+    Two more requests fit before the validity ends, even if each hangs on an open connection until
     it times out, and many more if they fail at once. Never shorter than Java's period.
     """
     least, most = (config.failover_s * share for share in CALM_SHARES)
@@ -238,15 +239,14 @@ def calm_periods_s(config: LeaseConfig) -> tuple[float, float]:
 def calm_renewal_due_at(
     lease_key: str, requested_at: float, periods_s: tuple[float, float]
 ) -> float:
-    """When a lease is to be renewed after a write that was answered, while the table answers promptly.
+    """When to renew a lease after an answered write, while the table responds promptly.
 
-    Observers need to see another counter within the failover time only. Java renews at a third of
-    it whatever the table does; here that is for a table that was slow or refused lately, when the
-    next try may have to wait, too. Whatever moves the counter counts, a checkpoint as well as a
-    renewal.
+    Observers only need to see the counter change within the failover time. Java always renews at a
+    third of it; here that is for a table that was slow or refused recently, when the next try may
+    be delayed, too. Every write that raises the counter counts, checkpoints as well as renewals.
 
-    Each lease has a period of its own, so that many of them drift apart: a table that has become
-    slow then meets a few renewals at a time and not all of them at once.
+    Each lease has its own period, so that renewals of many leases spread out: if the table becomes
+    slow, only a few renewals are affected at a time.
 
     Args:
         requested_at: reading of the monotonic clock before the request was sent.
@@ -260,9 +260,9 @@ def calm_renewal_due_at(
 
 
 def first_renewal_due_at(lease_key: str, requested_at: float, brisk_s: float) -> float:
-    """When a lease is to be renewed that was just taken: within Java's period, each at its moment.
+    """When to renew a lease that was just taken: within Java's period, each at its own time.
 
-    Many leases are often taken in one go; their renewals are spread from the start.
+    Many leases are often taken at once; this spreads their renewals from the start.
 
     Args:
         requested_at: reading of the monotonic clock before the request was sent.
@@ -272,7 +272,7 @@ def first_renewal_due_at(lease_key: str, requested_at: float, brisk_s: float) ->
 
 
 def most_renewable(config: LeaseConfig, answer_s: float) -> int:
-    """How many leases one worker can renew in Java's period: each takes a write.
+    """How many leases one worker can renew in Java's period, at one write each.
 
     Args:
         answer_s: time from a write to its answer, > 0.
@@ -281,7 +281,7 @@ def most_renewable(config: LeaseConfig, answer_s: float) -> int:
 
 
 def renewal_order(last_success: Iterable[tuple[str, float]]) -> list[str]:
-    """Lease keys, the one that has waited longest for a success first.
+    """Lease keys, longest since the last successful request first.
 
     Args:
         last_success: lease key and the start of its last successful request.
@@ -290,16 +290,16 @@ def renewal_order(last_success: Iterable[tuple[str, float]]) -> list[str]:
 
 
 def throughput_after(known_kbps: float | None, received_bytes: int, elapsed_s: float) -> float:
-    """How much a lease carries: the average after one more window between two renewals.
+    """The throughput of a lease: the moving average after one more window between two renewals.
 
     The leader of a 3.x fleet reads it from the row (``throughputKBps``).
 
     Args:
-        known_kbps: KiB/s before; None = this is the first window. A new holder begins with what
-            the row says (Java divides it by 3.3 once).
+        known_kbps: KiB/s before; None = this is the first window. A new holder begins with the
+            value in the row (Java divides it by 3.3 once).
         received_bytes: payloads in the window, after de-aggregation.
-        elapsed_s: length of the window, > 0. Java's windows are all equal; ours are as long as
-            the pause between renewals, so a longer one weighs as much as Java's in that time.
+        elapsed_s: length of the window, > 0. Java's windows are all equal; ours are as long as the
+            pause between renewals, so a longer one weighs as much as Java's in that time.
 
     Returns:
         KiB/s, not rounded.

@@ -1,4 +1,4 @@
-"""What the holder of a lease is asked for in its row, and whether that is still to be done."""
+"""Requests to the holder of a lease, and whether they are still valid."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:
         now_s: epoch seconds.
 
     Returns:
-        None where there is none, and where it is void: it expired, it was addressed to another
-        holder, the shard is finished, or the lease is being handed over.
+        None if there is none or it is void: it expired, it is addressed to another holder, the
+        shard is finished, or the lease is being handed over.
     """
     request = lease.request
     is_void = (
@@ -34,7 +34,7 @@ def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:
 
 
 def asked_text(lease: Lease, request: LeaseRequest, now_s: float) -> str:
-    """Who is asked for what, by whom and for how long; ``request`` is that of ``lease``."""
+    """A sentence on a request: who asks whom for what, and for how long it is valid."""
     text = f"{request.holder} is asked to {request.verb} it, by {request.by or 'somebody'}"
     if request.expires_s <= now_s:
         return f"{text}; that is void, its time is over"
@@ -44,7 +44,7 @@ def asked_text(lease: Lease, request: LeaseRequest, now_s: float) -> str:
 
 
 def asked_facts(leases: Iterable[Lease], now_s: float) -> Iterator[str]:
-    """A sentence for each command that waits for holders, or did when it ended."""
+    """A sentence for each request that waits for its holder, or did when it expired."""
     waiting: dict[str, list[Lease]] = {}
     for lease in leases:
         if (request := due_request(lease, now_s)) is not None:

@@ -1,4 +1,4 @@
-"""Whether a lease table is still the one that this worker began with: one of its name may be another."""
+"""Whether the lease table is still the one that this worker started with."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _DELETING = "DELETING"
 
 
 def missing_table(name: str, table: Mapping[str, Any] | None, known: object) -> str | None:
-    """What is wrong with a lease table, for people; None = it is the one the worker began with.
+    """What is wrong with a lease table, as a sentence; None = it is the one of the start.
 
     Args:
-        table: ``Table`` of DescribeTable; None = there is no such table.
-        known: :func:`table_identity` that the worker remembers; None = it knows none.
+        table: ``Table`` of DescribeTable; None = the table does not exist.
+        known: the :func:`table_identity` at the start; None = unknown.
     """
     if table is None or table.get("TableStatus") == _DELETING:
         what = "was deleted" if table is None else "is being deleted"
@@ -33,5 +33,5 @@ def missing_table(name: str, table: Mapping[str, Any] | None, known: object) -> 
 
 
 def table_identity(table: Mapping[str, Any]) -> object:
-    """What tells a table from another of the same name; None where the server does not say."""
+    """Distinguishes a table from another of the same name; None if the server returns no id."""
     return table.get("TableId") or table.get("CreationDateTime")

@@ -1,10 +1,10 @@
 """Which leases a worker should try to take now, by the rules of the Java 2.x workers.
 
-Nobody assigns leases in a 2.x fleet: every worker looks at the whole table, computes a fair share
-and helps itself. There is no time in the table either; each worker judges for itself that a lease
-is expired, because *it* has not seen the counter move for longer than the failover time.
+A 2.x fleet has no leader that assigns leases: every worker scans the whole table, computes a fair
+share and takes leases. The table holds no times either. A worker regards a lease as expired when
+*it* has not seen the counter change for longer than the failover time.
 
-All workers of a fleet must use rules like these, or they steal from each other for ever.
+All workers of a fleet must use similar rules, or they steal from each other forever.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from mld.leases.model.lease import Lease
 
-#: Leases unseen to move for so many failover times are taken beyond the target.
+#: Leases whose counter has not changed for this many failover times are taken beyond the target.
 #: Source: DynamoDBLeaseTaker.java:62 and DynamoDBLeaseCoordinator.java:163-167 (3.5.1).
 VERY_OLD_FACTOR = 3
 
-#: A new row without owner counts as never moved.
+#: A new row without owner counts as never changed.
 NEVER = -math.inf
 
 
@@ -57,13 +57,13 @@ class TakeReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeLimits:
-    """The part of the configuration that matters for taking.
+    """The part of the configuration that applies to taking.
 
     Attributes:
         failover_s: > 0; a counter unchanged for longer than this means expired.
-        max_leases: upper bound of unfinished leases of this worker, >= 1. Java counts those of
-            finished shards, too: where they fill a worker, it never takes the children that it
-            waits for (awslabs/amazon-kinesis-client#202).
+        max_leases: upper bound of unfinished leases of this worker, >= 1. Java also counts those of
+            finished shards: where they fill a worker, it never takes the child shards that it waits
+            for (awslabs/amazon-kinesis-client#202).
         max_steal: leases stolen in one cycle, >= 0.
         prefer_very_old: take very old leases first and beyond the target.
     """
@@ -76,17 +76,17 @@ class TakeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakePlan:
-    """The outcome of one look at the table.
+    """The decision after one scan.
 
     Attributes:
         leases: rows to take, in this order.
         reason: why these, or why none.
-        workers: owners of live leases, and this worker.
-        target: fair share, after ``max_leases``.
-        spillover: how much larger the fair share was before ``max_leases``.
+        workers: number of owners of live leases, including this worker.
+        target: fair share, limited by ``max_leases``.
+        spillover: how much larger the fair share was before that limit.
         mine: live leases of this worker.
-        available: leases that are unowned or expired.
-        very_old: leases that are very old.
+        available: leases without owner or expired.
+        very_old: leases whose counter has not changed for very long.
     """
 
     leases: tuple[Lease, ...]
@@ -113,7 +113,7 @@ def look(seen: Mapping[str, Sighting], leases: Iterable[Lease], now: float) -> d
         now: reading of ``Clock.monotonic`` after the scan.
 
     Returns:
-        One sighting a row; leases that vanished are forgotten.
+        One sighting per row; leases that disappeared are left out.
 
     Source: DynamoDBLeaseTaker.updateAllLeases (3.5.1).
     """
@@ -144,9 +144,9 @@ def plan_taking(
         now: reading of ``Clock.monotonic`` after the scan.
         held: keys of leases that this worker holds by its own clock; they count as its own and
             live, whatever an outdated scan shows.
-        limits: see :class:`TakeLimits`; Java peers expect that a worker steals ``max_steal`` leases
-            an interval, so a look in between has none.
-        rng: shuffles the candidates, so that workers don't race for the same ones.
+        limits: see :class:`TakeLimits`; Java workers expect that a worker steals at most
+            ``max_steal`` leases per interval, so a cycle in between steals none.
+        rng: shuffles the candidates, so that workers don't compete for the same ones.
 
     Source: DynamoDBLeaseTaker.computeLeasesToTake and chooseLeasesToSteal (3.5.1).
     """
@@ -189,7 +189,7 @@ def _has_expired(
 
 
 def _share(leases: int, workers: int) -> int:
-    """Leases a worker should hold, not yet limited."""
+    """Number of leases that a worker should hold, before limits."""
     if leases == 0:
         return 0
     return 1 if workers >= leases else math.ceil(leases / workers)
@@ -207,7 +207,7 @@ def _choose(
     mine = len(live[worker_id])
     if limits.prefer_very_old and very_old:
         # Beyond the target, and instead of everything else: a lease must not stay unread because
-        # those who could read it are at their target.
+        # the workers that could read it are at their target.
         return _take_very_old(very_old, limits.max_leases - mine, rng)
     needed = target - mine
     if needed <= 0:
@@ -231,7 +231,7 @@ def _take_very_old(
 
 
 def _open_first(leases: list[Lease], limit: int, rng: random.Random) -> list[Lease]:
-    """Random ones, those of finished shards last: they have no records to read.
+    """Random leases, those of finished shards last: they have no records to read.
 
     They are taken nevertheless, because they count in every worker's fair share and their owner
     deletes them.
@@ -243,29 +243,29 @@ def _open_first(leases: list[Lease], limit: int, rng: random.Random) -> list[Lea
 def _steal(
     victim_leases: list[Lease], own: list[Lease], count: int, rng: random.Random
 ) -> list[Lease]:
-    """Random ones: of unfinished shards as many as even them out, of finished ones the rest."""
+    """Random leases: enough of unfinished shards to even those out, the rest of finished ones."""
     unfinished = [lease for lease in victim_leases if not lease.is_finished]
     finished = [lease for lease in victim_leases if lease.is_finished]
     surplus = len(unfinished) - sum(not lease.is_finished for lease in own)
-    # What the finished ones can't make up is owed from the others: counts are evened out anyway.
+    # What the finished ones can't make up is taken from the others, so that counts become even.
     open_count = min(count, max(surplus // 2, count - len(finished)))
     chosen = rng.sample(unfinished, max(0, open_count))
     return chosen + rng.sample(finished, count - len(chosen))
 
 
 def _steal_count(victim_has: int, target: int, needed: int, limits: TakeLimits) -> int:
-    """How many to steal from the fullest worker, who has at least ``target``.
+    """How many to steal from the worker with the most leases, which has at least ``target``.
 
-    It has, because nothing is free: some worker must hold a fair share.
+    It has at least ``target`` because no lease is free: some worker must hold a fair share.
     """
     count = min(needed, victim_has - target)
     if count == 0 and needed > 1:
-        # Everybody is at the target but this worker lacks more than one: take one nevertheless.
+        # All are at the target but this worker lacks more than one: take one nevertheless.
         count = 1
     return min(count, limits.max_steal)
 
 
 def _fullest(live: Mapping[str, list[Lease]], rng: random.Random) -> str:
-    """One of the workers with the most leases; by chance, so that stealing workers spread."""
+    """One of the workers with the most leases; random, so that stealing workers spread."""
     most = max(len(leases) for leases in live.values())
     return rng.choice(sorted(worker for worker, leases in live.items() if len(leases) == most))
