@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import mld
@@ -100,11 +101,11 @@ retrievalMode = {mode}
 """
 
 
-def worker_command(java: str | None = None) -> list[str]:
+def worker_command(java: str | None = None, jvm: Sequence[str] = fetched.JVM) -> list[str]:
     """Of ``kcl-mld`` or of a version of the Java MultiLangDaemon; the name of a file follows."""
     if java is None:
         return [sys.executable, "-m", "mld", "--properties"]
-    return fetched.multilang_command(java)
+    return fetched.multilang_command(java, jvm)
 
 
 @contextlib.contextmanager
@@ -121,6 +122,7 @@ def daemon(  # noqa: PLR0913
     stderr=None,
     arguments=(),
     java=None,
+    jvm=fetched.JVM,
 ):
     """A worker on a properties file; stopped gracefully at the end. Yields (process, Progress).
 
@@ -131,6 +133,7 @@ def daemon(  # noqa: PLR0913
         stderr: a file for its log; None = ours.
         arguments: more of its command line.
         java: version of the Java MultiLangDaemon; None = ``kcl-mld``.
+        jvm: the virtual machine with its options.
     """
     out = folder / f"out-{app}-{time.monotonic_ns()}"
     out.mkdir()
@@ -149,7 +152,7 @@ def daemon(  # noqa: PLR0913
     )
     quiet = () if java else ("--log-level", "WARNING")
     process = subprocess.Popen(
-        [*worker_command(java), str(properties), *quiet, *arguments],
+        [*worker_command(java, jvm), str(properties), *quiet, *arguments],
         env=aws.environment_for_child() | compiled(folder) | {"BENCH_OUT": str(out)},
         stdout=stderr if java else None,  # Java logs there
         stderr=stderr,

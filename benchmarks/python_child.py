@@ -3,18 +3,19 @@
 Alone, a child gets the same line again and again through a pipe, and its answers are read; with the
 daemon, both are counted. A round runs each library once, and ratios are those within a round. The
 child decodes each record. On request a Java MultiLangDaemon runs with amazon_kclpy beside ours, on
-npm kinesis-local and DynamoDB Local.
+the embedded AWS behind nghttpx, as Java asks Kinesis by HTTP/2.
 """
 
 import base64
 import fcntl
 import json
 import os
+import shutil
+import socket
 import statistics
 import subprocess
 import sys
 
-from benchmarks.failover import StandInAws
 from benchmarks.measure import cpu_s, daemon, wait_until
 from benchmarks.throughput import CHILDREN, IDLE_S, fill
 from mld.children.adapters.kclpy_path import SHIM
@@ -27,8 +28,8 @@ PIPE_BYTES = 2**20
 RECORDS = 10_000
 FIRST_NUMBER = 49590338271490256608559692538361571095921575989136588898
 JAVA = "3.1.3"
-#: An answer beside Java: npm kinesis-local takes over 10 s for 10 MB, and Java closes its connection.
-JAVA_RECORDS = 1000
+#: As users run it, and without CBOR, which the embedded AWS does not speak.
+JVM = ("java", "-Daws.cborEnabled=false")
 
 
 def libraries(folder):
@@ -113,18 +114,18 @@ def alone(folder, path, use, batch, lines):
     return spent
 
 
-def with_daemon(aws, folder, stream, app, path, records, answers=(1, RECORDS), java=None):
+def with_daemon(aws, folder, stream, app, path, records, shards=1, java=None):
     """(CPU s of the worker, of its children) from the last initialize to the last record.
 
     Args:
         path: ``PYTHONPATH`` of the children; None = what the daemon gives them.
-        answers: number of shards, and ``maxRecords``.
     """
-    shards, most = answers
     words = ["env", "BENCH_USE=binary_data", *([f"PYTHONPATH={path}"] if path else [])]
     command = " ".join([*words, sys.executable, str(CHILDREN["kclpy"])])
-    extra = f"maxRecords = {most}\nidleTimeBetweenReadsInMillis = {int(IDLE_S * 1000)}"
-    with daemon(aws, folder, stream=stream, app=app, child=command, extra=extra, java=java) as (
+    extra = f"maxRecords = {RECORDS}\nidleTimeBetweenReadsInMillis = {int(IDLE_S * 1000)}"
+    with daemon(
+        aws, folder, stream=stream, app=app, child=command, extra=extra, java=java, jvm=JVM
+    ) as (
         process,
         progress,
     ):
@@ -172,28 +173,58 @@ def python_child_rows(aws, folder, quick):
         yield row_of(f"daemon and child, {size} B", rounds, size * records / 1e6)
 
 
-def python_child_beside_java(_aws, folder, quick):
+class Http2:
+    """The embedded AWS for Java, which speaks HTTP/2 to Kinesis: nghttpx translates.
+
+    Raises:
+        SystemExit: there is no nghttpx.
+    """
+
+    def __init__(self, aws, port, folder):
+        if shutil.which("nghttpx") is None:
+            raise SystemExit("Java's row: there is no nghttpx: apt-get install nghttp2-proxy")
+        self.moto_url, self.kinesis_url = aws.moto_url, f"http://127.0.0.1:{port}"
+        self.environment_for_child = aws.environment_for_child
+        behind = aws.kinesis_url.rpartition(":")[2].strip("/")
+        self.command = [
+            "nghttpx",
+            f"--frontend=127.0.0.1,{port};no-tls",
+            f"--backend=127.0.0.1,{behind}",
+            f"--pid-file={folder / 'nghttpx.pid'}",
+            f"--errorlog-file={folder / 'nghttpx.log'}",
+            "--conf=/dev/null",
+        ]
+
+
+def free_port():
+    """A port of loopback that nothing listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def python_child_beside_java(aws, folder, quick):
     """Yield a row a worker: Java's with amazon_kclpy, ours with it and with the stand-in.
 
     Raises:
-        SystemExit: the servers or Java's daemon can't be had.
+        SystemExit: Java's daemon, or what it needs, can't be had.
     """
     try:
-        fetched.stand_in()
         fetched.multilang(JAVA)
     except fetched.Unavailable as error:
         raise SystemExit(f"Java's rows: {error}") from error
     real = libraries(folder)["amazon_kclpy"]
-    records = 30_000 if quick else 60_000
-    with StandInAws() as place:
-        fill(place.client("kinesis"), "python", 4, records, 1000)
+    records = 100_000 if quick else 200_000
+    fill(aws.client("kinesis"), "python", 4, records, 1000)
+    place = Http2(aws, free_port(), folder)
+    with subprocess.Popen(place.command) as proxy:
         for app, worker, java, path in (
             ("java", f"Java {JAVA}, amazon_kclpy", JAVA, real),
             ("same", "kcl-mld, amazon_kclpy", None, real),
             ("own", "kcl-mld, stand-in", None, None),
         ):
             spent = with_daemon(
-                place, folder, "python", app, path, records, (4, JAVA_RECORDS), java
+                place if java else aws, folder, "python", app, path, records, 4, java
             )
             worker_s, children_s = (seconds / records * 100_000 for seconds in spent)
             yield {
@@ -203,3 +234,4 @@ def python_child_beside_java(_aws, folder, quick):
                 "together": f"{worker_s + children_s:.2f}",
                 "load": f"{os.getloadavg()[0]:.0f}",
             }
+        proxy.terminate()

@@ -10,9 +10,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests import kclpy_cache
 from tests.emulators import DYNAMODB_LOCAL, KINESIS_LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "peer"
 _JAVA = Path(__file__).with_name("java")
@@ -58,14 +62,14 @@ def multilang(version: str) -> str:
     return f"{_jars('amazon-kinesis-client-multilang', version) / 'lib'}/*"
 
 
-def multilang_command(version: str) -> list[str]:
+def multilang_command(version: str, jvm: Sequence[str] = JVM) -> list[str]:
     """The Java MultiLangDaemon; the name of a properties file follows.
 
     Raises:
         Unavailable: see :func:`multilang`.
     """
     main = "software.amazon.kinesis.multilang.MultiLangDaemon"
-    return [*JVM, "-cp", multilang(version), main, "--properties-file"]
+    return [*jvm, "-cp", multilang(version), main, "--properties-file"]
 
 
 def provider(version: str) -> str:

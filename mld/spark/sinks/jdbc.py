@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from mld.spark.sinks.database import Transaction
     from mld.spark.table.data_files import Rows
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mld.spark")
 #: Before the tries of a commit after the first, in s; a database that is started again takes some
 #: ten seconds.
 PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, *(2.0,) * 9)

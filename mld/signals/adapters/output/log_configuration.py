@@ -22,7 +22,7 @@ from mld.errors import ConfigError
 from mld.signals.adapters.output.background_output import unblock_handlers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _LEVELS = {
     "ALL": "DEBUG",
@@ -36,8 +36,8 @@ _LEVELS = {
 #: Prefixes of Java loggers and ours that say the same, the longest first.
 _LOGGERS = (
     ("software.amazon.kinesis.multilang", "mld"),
-    ("software.amazon.kinesis.leases", "mld.leases"),
-    ("software.amazon.kinesis.coordinator", "mld.fleet"),
+    ("software.amazon.kinesis.leases", "mld.leases", "mld.shards"),
+    ("software.amazon.kinesis.coordinator", "mld.fleet", "mld.app"),
     ("software.amazon.kinesis.lifecycle", "mld.children"),
     ("software.amazon.kinesis.retrieval", "mld.retrieval"),
     ("software.amazon.kinesis.metrics", "mld.observe"),
@@ -135,7 +135,9 @@ def _from_json(data: bytes) -> LogConfiguration:
         raise ValueError('a Python logging configuration needs "version": 1')
     configuration.setdefault("disable_existing_loggers", False)
     if isinstance(loggers := configuration.get("loggers"), dict):
-        configuration["loggers"] = {_logger(name) or name: one for name, one in loggers.items()}
+        configuration["loggers"] = {
+            present: one for name, one in loggers.items() for present in _loggers(name) or [name]
+        }
     return LogConfiguration(python=configuration)
 
 
@@ -153,12 +155,12 @@ def _from_logback(root: ET.Element, environ: Mapping[str, str]) -> LogConfigurat
         elif element.tag == "root":
             level = _level("root", element, properties, warnings) or level
         elif element.tag == "logger":
-            ours = _logger(name)
+            ours = _loggers(name)
             chosen = _level(name, element, properties, warnings)
-            if ours is None:
+            if not ours:
                 warnings.append(f"logger {name} has no counterpart and is left out")
             elif chosen is not None:
-                levels[ours] = chosen
+                levels |= dict.fromkeys(ours, chosen)
         elif element.tag == "appender":
             warnings.append(f"appender {name} is left out: kcl-mld logs to stderr")
         else:
@@ -180,13 +182,14 @@ def _level(
     return _LEVELS.get(word, "DEBUG")
 
 
-def _logger(name: str) -> str | None:
+def _loggers(name: str) -> Sequence[str]:
+    """What logs here what a logger of Java or of an earlier version logs there."""
     if name == "mld" or name.startswith("mld."):
-        return _present(name)
-    for java, ours in _LOGGERS:
+        return [_present(name)]
+    for java, *ours in _LOGGERS:
         if name == java or name.startswith(f"{java}."):
             return ours
-    return None
+    return []
 
 
 def _present(name: str) -> str:

@@ -131,6 +131,11 @@ def test_loggers_have_the_names_of_domains_and_former_names_are_understood(tmp_p
     assert list(found.python["loggers"]) == [meant]
 
 
+def test_a_logger_of_java_may_be_several_of_ours(tmp_path):
+    logback = '<configuration><logger name="software.amazon.kinesis.leases" level="WARN"/></configuration>'
+    assert read(tmp_path, logback).levels == (("mld.leases", "WARNING"), ("mld.shards", "WARNING"))
+
+
 def test_each_logger_of_the_product_is_one_of_the_names_that_the_page_lists():
     page = (ROOT / "docs" / "running.md").read_text("utf-8")
     used = {
