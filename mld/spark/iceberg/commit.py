@@ -57,7 +57,11 @@ _FOR_EVER = {
 PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
 #: How often others may be faster, and the first and longest pause after it, in s.
 MOST_OVERTAKEN, _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60, 0.04, 2.0
+#: From which number on it is reported.
+_MANY_OVERTAKEN = 10
 _NOWHERE = object()
+#: pyiceberg reports there that it repeats a commit, which it does not.
+logging.getLogger("pyiceberg.table").setLevel(logging.ERROR)
 
 
 class Overtaken(Exception):
@@ -181,6 +185,8 @@ class TableCommit:
         self._refused_on = head
         self._commit(found)
         self._remove(found)
+        if self.overtaken > _MANY_OVERTAKEN:
+            _log.warning("%s: %d commits of others came first", self._table.name, self.overtaken)
         return self._all_stand()
 
     def _wait_for_others(self) -> None:

@@ -66,6 +66,9 @@ class IcebergSink:
         self._identifier = table_parts(config.sink_table)
         self.name = ".".join(self._identifier)
         self._partitions = partition_fields(config.texts.get(PARTITION_BY, ""))
+        if config.sink_options:
+            names = ", ".join(f"spark.sink.options.{each}" for each in config.sink_options)
+            _log.warning("no effect: %s", names)
         self._catalog: Catalog | None = None
         self._table: MarkedTable | None = None
 

@@ -134,3 +134,24 @@ def test_an_option_that_looks_like_one_of_ours_is_a_warning(option, advice):
 )
 def test_options_of_spark_and_its_driver_are_not_judged(option):
     assert not spark_findings(built(f"spark.sink.options.{option} = 1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shows"),
+    [
+        ("credential", "id:hunter2", "****"),
+        ("token", "hunter2", "****"),
+        ("s3.secret-access-key", "hunter2", "****"),
+        ("uri", "postgresql+psycopg://me:hunter2@host/db", "postgresql+psycopg://****@host/db"),
+        ("warehouse", "s3://bucket/lake", "s3://bucket/lake"),
+    ],
+)
+def test_secrets_of_a_catalog_are_masked_and_nothing_else_is(name, text, shows):
+    given = (
+        "spark.sink = iceberg",
+        "spark.sink.table = a.b",
+        f"spark.sink.catalog.{name} = {text}",
+    )
+    result = built("\n".join(given))
+    assert not spark_findings(result)
+    assert shown(result)[f"spark.sink.catalog.{name}"] == shows

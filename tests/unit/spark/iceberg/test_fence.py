@@ -294,3 +294,10 @@ def test_the_users_properties_stay_as_they_are(catalog):
     commit(marked(catalog), batch(shard(), 0, 3))
     after = catalog.load_table(NAME).properties
     assert {key: text for key, text in after.items() if not key.startswith("kclMld")} == before
+
+
+def test_a_commit_that_many_others_came_before_is_reported(catalog, caplog):
+    catalog.fates = ["refused"] * 11
+    assert commit(marked(catalog), batch(shard(), 0, 3)) == ["stands"]
+    assert "ns.rows: 11 commits of others came first" in caplog.text
+    assert "retrying" not in caplog.text

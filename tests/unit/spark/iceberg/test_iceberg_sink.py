@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from mld.spark.config import read_properties, require_places
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable, SparkConfigError
 from mld.spark.sinks import make_sink
 from tests.unit.spark.iceberg_kit import catalog_in, rows_in
 from tests.unit.spark.table_kit import at, batch, expected, field, frame, shard
@@ -265,3 +266,21 @@ def test_columns_that_are_added_by_two_at_once_are_there_once(tmp_path):
     for number, sink in enumerate(sinks):
         assert write(sink, batch(shard(number), 1 - number, 3), **more) == ["stands"]
     assert [each.name for each in the_table(tmp_path / "t").schema().fields].count("fee") == 1
+
+
+def test_options_that_nothing_reads_are_named(tmp_path, caplog):
+    open_sink(tmp_path / "t", sink__options__compression="zstd")
+    assert "no effect: spark.sink.options.compression" in caplog.text
+
+
+def test_a_catalog_that_does_not_answer_is_an_error_of_its_own(tmp_path, monkeypatch):
+    sink = open_sink(tmp_path / "t")
+
+    def fails(*_):
+        raise ConnectionError("token=hunter2: nobody there")
+
+    monkeypatch.setattr(SqlCatalog, "load_table", fails)
+    for ask in (lambda: sink.mark(shard()), lambda: open_sink(tmp_path / "t")):
+        with pytest.raises(SinkUnavailable, match=r"ns.rows can't be read: .*nobody there") as told:
+            ask()
+        assert "hunter2" not in str(told.value)
