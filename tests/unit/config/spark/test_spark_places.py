@@ -6,7 +6,7 @@ import pytest
 
 from mld.config.spark.addresses import connect_address
 from mld.config.spark.keys import check
-from mld.config.spark.places import PathChecks, local_path, spark_faults
+from mld.config.spark.places import PathChecks, local_path, missing_packages, spark_faults
 
 DIRECTORIES = {"/", "/data", "/data/ours", "/data/theirs", "/srv/app", "/closed"}
 FILES = {"/data/file"}
@@ -256,3 +256,22 @@ def test_a_server_is_host_and_port():
     assert connect_address("sc://a.b:7/;token=x") == ("a.b", 7)
     assert connect_address("sc://a") == ("a", 15002)
     assert check("spark.remote", " sc://a ") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "needed"),
+    [
+        ({"spark.sink.path": "out"}, {"pyiceberg", "sqlalchemy"}),
+        ({"spark.sink.catalog.type": "glue"}, {"pyiceberg"}),
+        (
+            {"spark.sink.catalog.type": "glue", "spark.sink.partitionBy": "day(ts)"},
+            {"pyiceberg", "pyiceberg_core"},
+        ),
+    ],
+)
+def test_the_packages_of_an_iceberg_table_come_with_its_extra(more, needed):
+    given = {"spark.sink": "iceberg", "spark.sink.table": "a.b", **more}
+    there = {"pyspark", "pyarrow", "pandas", "grpc"}
+    missing = dict(missing_packages(given, there.__contains__))
+    assert missing.keys() == needed
+    assert set(missing.values()) == {"pip install 'kcl-mld[iceberg]'"}
