@@ -19,7 +19,6 @@ EXTRAS = ("spark", "postgres")
 #: What shows that the libraries do what the child asks of them: sessions, plans, Arrow, Delta.
 TESTS = (
     "tests/unit/spark",
-    "tests/spark/test_delta_sink.py",
     "tests/spark/test_merge_sink.py",
     "tests/spark/test_outputs.py",
     "tests/spark/test_decode.py",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
-    from deltalake.transaction import RemoveAction  # deltalake 1.6.0 has none
+    from deltalake.transaction import RemoveAction
 
     from mld.spark.table.data_files import DataFile
 

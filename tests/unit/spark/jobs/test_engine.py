@@ -289,7 +289,7 @@ def test_leftovers_that_cannot_be_removed_harm_nobody(bench):
 
 
 def test_progress_is_one_line_for_the_first_job_then_one_every_ten_seconds(caplog):
-    caplog.set_level(logging.INFO, "mld.spark.jobs.submitted_batch")
+    caplog.set_level(logging.INFO, "mld.spark")
     clock = HandClock()
     asked = [7]
     progress = Progress(clock, lambda: asked[0])
