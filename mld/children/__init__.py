@@ -1,1 +1,1 @@
-"""Children."""
+"""Shard consumers and their child processes: exchange, checkpoints, processes, containment."""

@@ -1,15 +1,15 @@
-"""One child's exchanges: a line to it, its requests answered, and its status.
+"""One child's exchanges: a line to the child, its requests and their answers, and its status.
 
-The line is written while stdout is read already, and the exchange ends with the status of that
-very action or fails the child. The pipes are bytes here; what may be said when is decided by
-``protocol``.
+The line is written while stdout is already being read. The exchange ends with the status of the
+same action, or fails the child. This module handles the bytes of the pipes; ``protocol`` defines
+which message is valid when.
 
-Programs of amazon_kclpy answer also when their processor raised: what they wrote to stderr before
-their status is read before the status counts.
+Programs of amazon_kclpy also answer when their processor raised: stderr written before the status
+is read before the status counts.
 
-Stdout is read all the time, so that the end of a child is noticed at once. What it prints while it
-has nothing to answer is kept, unread, for its next message, as in Java, which notices the end of an
-idle child only then.
+Stdout is read all the time, so that the end of a child is noticed at once. What an idle child
+prints is kept, unread, for its next message, as in Java, which notices the end of an idle child
+only then.
 
 Source: MultiLangProtocol.java:154-298 (KCL 3.5.1).
 """
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
-#: status can be told.
+#: Time for a child to exit after its stdout ended or its stdin broke, so that its exit status is
+#: known.
 _EXIT_STATUS_S = 0.5
-#: Bytes of stdout that are kept while nobody waits for an answer; the rest stays in the pipe.
+#: Bytes of stdout that are buffered while no answer is awaited; the rest stays in the pipe.
 _UNASKED_BYTES = 65_536
-#: A status that stands behind other output is taken after so long without another message, where
-#: the file asks for that.
+#: If configured, a status that follows other output on a line is accepted after this time without
+#: another message.
 _GLUED_S = 5.0
-#: A time-out that is noticed so much too late tells of us, not of the child.
+#: A time-out that is noticed this much too late was caused by the daemon, not by the child.
 _FROZEN_S = 1.0
-#: Actions whose checkpoint requests can be served, as in Java.
+#: Actions during which checkpoint requests can be served, as in Java.
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
 )
@@ -78,11 +78,11 @@ class ChildExchange:
     """The conversation with one running child, one exchange at a time.
 
     Args:
-        connection: its state of the protocol; its ``shard_id`` names the child in the log.
+        connection: its protocol state; its ``shard_id`` names the child in the log.
         checkpointer: answers its requests; None = none is possible.
         child_log: gets its lines that are no messages.
-        on_exception: called with the action and what the child said of an exception that its
-            processor raised and with which it goes on; what this raises fails the action.
+        on_exception: called with the action and the child's text when its processor raised an
+            exception and the child continues; an exception from it fails the action.
     """
 
     def __init__(
@@ -116,41 +116,41 @@ class ChildExchange:
         self._is_wanted = asyncio.Event()
         self._idle_limit: asyncio.Timeout | None = None
         self._idle_failure: ChildFailed | None = None
-        #: Set once it has shown, before it answered ``initialize``, that it waits for others.
+        #: Set when the child shows, before it answers ``initialize``, that it waits for others.
         self.waits_elsewhere = asyncio.Event()
         self.was_hung_up = False
-        #: How often it wants to hear from us while there is nothing to tell; None = never.
+        #: How often the child wants a message while there are no records; None = never.
         self.tick_s: float | None = None
         #: Reading of ``Clock.monotonic`` at the end of the last exchange.
         self.idle_since = clock.monotonic()
-        #: Of a child that ended before it was seen off.
+        #: Of a child that ended before it was told to.
         self.exit_status: int | None = None
 
     @property
     def is_cut_off(self) -> bool:
-        """True when it closed a pipe to us, so that it can never answer again."""
+        """True when it closed a pipe to the daemon, so that it can never answer again."""
         return self._connection.stream_ended or self._write_error is not None
 
     @property
     def call_age_s(self) -> float | None:
-        """Seconds since the message whose status it owes; None while it owes none."""
+        """Seconds since the message whose status is pending; None while none is."""
         return None if self._awaited is None else self._clock.monotonic() - self._called_at
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds without a message while it owes a status; None while it owes none."""
+        """Seconds without a message while a status is pending; None while none is."""
         return None if self._awaited is None else self._clock.monotonic() - self._heard_at
 
     @property
     def silence_cause(self) -> str | None:
-        """Why it may have been silent for so long, as far as that is known."""
+        """Why it may have been silent for so long, if known."""
         silent_s = self.silent_s
         return None if silent_s is None or silent_s < CHILD_SILENT_S else self._ignored
 
     # -- reading -------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Read its stdout for its whole life, and notice its end; a task of its own.
+        """Read its stdout until it ends; must run as a task of its own.
 
         Cancellation: what was read stays; the code that ends the child reads the rest.
         """
@@ -173,7 +173,7 @@ class ChildExchange:
                 await self._is_wanted.wait()
             self._connection.receive_data(await self._child.read())
             self._arrived.set()
-            # A child that floods its stdout has always something to read: let the others live, too.
+            # A child that floods its stdout always has something to read: let other tasks run.
             await asyncio.sleep(0)
         self._is_ending.set()
 
@@ -182,7 +182,7 @@ class ChildExchange:
         self._is_ending.set()
 
     async def _watch_silence(self) -> None:
-        """Warn once of each message that is not answered."""
+        """Warn once for each message that is not answered."""
         while True:
             silent_s = self.silent_s or 0.0
             if silent_s >= CHILD_SILENT_S and not self._has_warned:
@@ -200,7 +200,7 @@ class ChildExchange:
             await asyncio.sleep(left_s if left_s > 0 else CHILD_SILENT_S)
 
     async def _learn_exit_status(self) -> None:
-        """Of a child that ends; it may take a moment longer than its pipes."""
+        """Wait for the exit status, which may take a moment longer than the end of the pipes."""
         try:
             async with asyncio.timeout(_EXIT_STATUS_S):
                 self.exit_status = await self._child.wait()
@@ -209,7 +209,7 @@ class ChildExchange:
 
     @asynccontextmanager
     async def unless_it_ends(self) -> AsyncIterator[None]:
-        """Whatever waits inside, while the child is idle, ends when the child does.
+        """Interrupt the code inside when the idle child ends.
 
         Raises:
             ChildFailed: it exited or closed its stdout.
@@ -238,7 +238,7 @@ class ChildExchange:
         """Write a line, answer requests, and wait for the status.
 
         Args:
-            contents: the line; the list is emptied so that nobody keeps the bytes.
+            contents: the line; the list is emptied so that the bytes can be freed.
             on_written: called when the pipe has taken all of it, or never will.
 
         Raises:
@@ -268,12 +268,13 @@ class ChildExchange:
     async def _write(
         self, contents: list[bytes], on_written: Callable[[], None] | None
     ) -> OSError | None:
-        """Write what the list holds."""
+        """Write and remove the content of the list."""
         try:
             await self._child.write(contents.pop())
         except OSError as error:
-            # An answer to what it never read to its end would be worth nothing. Its end, if it
-            # comes now, tells more; but a child that lives on without its stdin never answers.
+            # An answer to a line that the child did not read completely is worthless. If its exit
+            # follows now, that explains more; but a child that runs without its stdin never
+            # answers.
             self._write_error = error
             limit = self._answer_limit
             if limit is not None and not limit.expired():
@@ -285,13 +286,13 @@ class ChildExchange:
         return None
 
     async def _await_written(self, action: Action, writing: asyncio.Task[OSError | None]) -> None:
-        """A correct status does not make up for a line that was not read to its end."""
+        """Wait for the write: a correct status does not replace reading the whole line."""
         error = await self._in_time(action, asyncio.shield(writing))
         if error is not None:
             raise self._unwritable(action, error)
 
     async def _in_time(self, action: Action, reading: Awaitable[_T]) -> _T:
-        """What a write comes to, whose end the child has to read within the time for an answer."""
+        """The result of reading, within the time for an answer."""
         try:
             async with asyncio.timeout(self._config.answer_timeout_s):
                 return await reading
@@ -300,7 +301,7 @@ class ChildExchange:
             raise ChildTimedOut(self._shard_id, str(action), why) from None
 
     def _notice_exception(self, action: Action) -> None:
-        """Of the processor, if the child said so before its status."""
+        """Report the processor's exception if the child wrote it to stderr before its status."""
         self._child.read_stderr()
         if (said := self._log.take_exception()) is not None:
             self._on_exception(action, said)
@@ -314,7 +315,7 @@ class ChildExchange:
                     try:
                         event = await self._next_message()
                     finally:
-                        self._answer_limit = None  # once it is over, nobody may move it
+                        self._answer_limit = None  # once it is over, no timer may move it
             except TimeoutError:
                 if self._write_error is not None:
                     raise self._unwritable(action, self._write_error) from None
@@ -325,7 +326,7 @@ class ChildExchange:
                         self._shard_id,
                         late_s,
                     )
-                    continue  # the answer may be there, only nobody has read it
+                    continue  # the answer may be there, but not yet read
                 raise self._timed_out(action) from None
             except RemoteProtocolError as error:
                 raise await self._broken(action, error) from error
@@ -337,19 +338,19 @@ class ChildExchange:
             await self._serve(action, event)
 
     async def _serve(self, action: Action, event: DaemonEvent) -> None:
-        """Do what a child asks for while it owes a status."""
+        """Serve a child's request while a status is pending."""
         match event:
             case CheckpointRequested(request=request):
                 await self._answer(action, request)
             case TickRequested(seconds=seconds):
                 self._note_tick(seconds)
-            case _:  # keep-alives, perhaps: each has started the time-out again
+            case _:  # perhaps keep-alives: each has restarted the time-out
                 if action is Action.INITIALIZE and event == _KEEP_ALIVE:
                     self.waits_elsewhere.set()
                 log.debug("%s: ignored a message of the child: %s", self._shard_id, event)
 
     async def _next_message(self) -> DaemonEvent:
-        """The next line that is a message; everything else goes to the log."""
+        """The next line that is a message; other lines go to the log."""
         ignored = None  # beside the message, which does not make up for it
         while (event := self._connection.next_event()) is NEED_DATA or isinstance(event, JunkLine):
             if isinstance(event, JunkLine):
@@ -368,10 +369,10 @@ class ChildExchange:
         return event
 
     async def _next_data(self) -> bool:
-        """Until :meth:`listen` has read something that was not looked at.
+        """Wait until :meth:`listen` has read new data.
 
         Returns:
-            False when nothing came, and a status behind other output is to be taken.
+            False when none arrived, and a status that follows other output is to be accepted.
         """
         self._arrived.clear()
         self._is_wanted.set()
@@ -389,7 +390,7 @@ class ChildExchange:
         return True
 
     async def _answer(self, action: Action, request: CheckpointRequest) -> None:
-        """Perform a checkpoint request and write its result, echoing what was asked."""
+        """Perform a checkpoint request and write its result with the requested position."""
         if action in _CARRY_CHECKPOINTER and self._checkpointer is not None:
             error = await self._checkpointer.checkpoint(
                 request.sequence_number, request.sub_sequence_number
@@ -425,11 +426,11 @@ class ChildExchange:
             )
 
     async def hang_up_once_it_waits(self) -> None:
-        """End a child that has not begun, if it shows that it waits for something else than us.
+        """Close stdin of a child that waits for something else before it has begun.
 
-        It shows it by a keep-alive before it has answered ``initialize``: it has done nothing for
-        its shard, and the end of its input ends it. Another one may be in the middle of its own
-        preparations and gets the whole order of messages.
+        A keep-alive before the answer to ``initialize`` shows that it waits: it has done nothing
+        for its shard, and the end of its input ends it. A child without a keep-alive may be in the
+        middle of its preparations and gets the usual sequence of messages.
         """
         await self.waits_elsewhere.wait()
         self.was_hung_up = True
@@ -460,7 +461,7 @@ class ChildExchange:
         return ChildTimedOut(self._shard_id, str(action), why)
 
     async def _broken(self, action: Action, error: RemoteProtocolError) -> ChildFailed:
-        """The failure with the exit status and what it wrote to stderr last, if the child ended."""
+        """The failure, with exit status and last stderr output if the child ended."""
         why = str(error)
         if self._connection.stream_ended:
             await self._learn_exit_status()
@@ -468,7 +469,7 @@ class ChildExchange:
         return self._failure(action, why)
 
     def _with_stderr(self, why: str) -> str:
-        """The reason, and what a child that ended with an error wrote to stderr last."""
+        """The reason, with the last stderr output of a child that ended with an error."""
         if (self.exit_status or 0) > 0 and (said := self._log.why_it_failed):
             return f"{why}; it said on stderr: {said}"
         return why

@@ -1,8 +1,8 @@
-"""What a child prints besides messages goes to the log, as much of it as a log can bear.
+"""Logs what a child prints besides messages, within limits.
 
 A line of a structured logger keeps its level and its fields, and a stack trace is one record. A
-child that floods its stderr must neither fill the disk nor stop the daemon: lines are cut, and
-beyond a rate they are counted instead of written; a warning now and then has the count.
+child that floods its stderr must neither fill the disk nor stop the daemon: long lines are cut, and
+lines beyond a rate are counted instead of written; a regular warning has the count.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _of_child = logging.getLogger(CHILD_LOGGER)
 
 #: Longest part of a line, or of a stack trace, that is logged.
 MAX_LINE_BYTES = 8192
-#: Lines a child may print at once, and per second in the long run.
+#: Lines a child may print in a burst, and per second in the long run.
 BURST_LINES = 1000
 LINES_PER_S = 200.0
-#: Seconds from the first line that is left out to the warning about it and all others until then.
+#: Seconds from the first omitted line to the warning that counts them.
 NOTICE_S = 10.0
-#: A line that may begin a stack trace waits so long for the next one.
+#: Seconds that a line that may begin a stack trace waits for the next one.
 TRACE_WAIT_S = 0.1
 #: Lines of stderr in a dead letter.
 TAIL_LINES = 20
-#: Longest part of each: a queue takes 256 KiB.
+#: Longest part of each line: a queue accepts 256 KiB.
 TAIL_BYTES = 1024
-#: What amazon_kclpy writes to stderr when a processor raised, before the status with which it goes on.
+#: What amazon_kclpy writes to stderr when a processor raised, before its status.
 _CAUGHT = b"Caught exception from action dispatch: "
-#: Most characters of what is quoted in the error of a child that failed.
+#: Most characters that the error of a failed child quotes.
 _QUOTED_CHARS = 500
 
 
@@ -66,36 +66,36 @@ class ChildLog:
         self._has_caught = False
         self._has_warned_of_glued = False
         self.pid = 0
-        #: Its last lines of stderr, if somebody wants them: see :meth:`keep_lines`.
+        #: Its last lines of stderr, if requested: see :meth:`keep_lines`.
         self._lines: deque[bytes] | None = None
 
     @property
     def why_it_failed(self) -> str:
-        """What stderr says about the end, fit for an error; empty if it says nothing."""
+        """What stderr says about the end, for an error message; empty if it says nothing."""
         said = self._tail.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
         text = mask(printable(said.strip()))
         return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
 
     def keep_lines(self) -> None:
-        """Have the last lines of stderr ready for :attr:`last_lines`."""
+        """Keep the last lines of stderr for :attr:`last_lines`."""
         self._lines = deque(maxlen=TAIL_LINES)
 
     @property
     def last_lines(self) -> str | None:
-        """The last lines of stderr without secrets; None = nobody wanted them."""
+        """The last lines of stderr without secrets; None = they were not kept."""
         if self._lines is None:
             return None
         return "\n".join(mask(printable(one.decode("utf-8", "replace"))) for one in self._lines)
 
     def take_exception(self) -> str | None:
-        """What amazon_kclpy said of an exception of the processor since the last call."""
+        """The text of the processor's exception, written by amazon_kclpy since the last call."""
         if not self._has_caught:
             return None
         self._has_caught = False
         return self.why_it_failed
 
     def stderr(self, line: bytes) -> None:
-        """A line of stderr."""
+        """Process a line of stderr."""
         self._has_caught |= _CAUGHT in line
         self._tail.note(line[:MAX_LINE_BYTES])
         if self._lines is not None:
@@ -111,7 +111,7 @@ class ChildLog:
             self._trace_end = loop.call_later(TRACE_WAIT_S, self._end_trace)
 
     def _end_trace(self) -> None:
-        """Log the lines that wait for more."""
+        """Log the lines that are held."""
         if self._trace_end is not None:
             self._trace_end.cancel()
             self._trace_end = None
@@ -119,11 +119,11 @@ class ChildLog:
             self._write(level, "stderr", text, "")
 
     def stdout(self, event: JunkLine) -> str | None:
-        """A line of stdout that is not a message.
+        """Process a line of stdout that is not a message.
 
         Returns:
-            What a message on it comes to that is ignored, as in Java: child and daemon may wait for
-            each other. None = there is none.
+            The reason if the line contains a message that is ignored, as in Java: child and daemon
+            may wait for each other. None = it contains none.
         """
         meant = event.action
         if meant is None and (record := self._record(event.line)) is not None:
@@ -141,7 +141,7 @@ class ChildLog:
         return note
 
     async def say_busy(self, action: Action, period_s: float | None) -> None:
-        """Say again and again that the child takes long; None = never. Ends by cancellation."""
+        """Log periodically that the child takes long; None = never. Runs until cancelled."""
         if period_s is None:
             return
         began = self._clock.monotonic()
@@ -157,7 +157,7 @@ class ChildLog:
             )
 
     def close(self) -> None:
-        """The child is gone: log what is held, and what was left out."""
+        """The child is gone: log held lines and the count of omitted ones."""
         self._end_trace()
         if self._suppressed:
             self._say_suppressed()
@@ -186,7 +186,7 @@ class ChildLog:
         )
 
     def _is_written(self) -> bool:
-        """Whether the log bears one more line now; counts it if not."""
+        """Whether one more line may be logged now; counts it if not."""
         now = self._clock.monotonic()
         may_write = self._may_write(now)
         if not may_write:
@@ -219,5 +219,8 @@ class ChildLog:
 
 
 def _indented(text: str) -> str:
-    """The text so that none of its further lines can be taken for a line of the daemon."""
+    """The text with its further lines indented.
+
+    This way, none can be mistaken for a line of the daemon.
+    """
     return text.replace("\n", "\n  ")

@@ -1,4 +1,4 @@
-"""What the consumers of shards need: children, and a place for dead letters."""
+"""What shard consumers need from outside: child processes, and a store for dead letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Child(Protocol):
         ...
 
     async def read(self) -> bytes:
-        """What stdout has, at least one byte; ``b""`` at its end. Only one reader at a time."""
+        """Read from stdout, at least one byte; ``b""`` at its end. One reader at a time."""
         ...
 
     async def close_stdin(self) -> None:
@@ -37,15 +37,15 @@ class Child(Protocol):
         ...
 
     def read_stderr(self) -> None:
-        """Pass on now what its stderr holds: all that it wrote there before what stdout has said."""
+        """Process the stderr written so far: all that preceded the latest message on stdout."""
         ...
 
     def terminate(self) -> None:
-        """SIGTERM to its process group; nothing when it is gone."""
+        """Send SIGTERM to its process group; does nothing when it is gone."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL to its process group; nothing when it is gone."""
+        """Send SIGKILL to its process group; does nothing when it is gone."""
         ...
 
 
@@ -62,21 +62,24 @@ class ChildLauncher(Protocol):
 
         Args:
             env: added to (and overriding) the daemon's own environment.
-            on_stderr: called with each line of its stderr, without the line end, from birth on.
+            on_stderr: called with each line of its stderr, without the line end, from the start on.
 
         Raises:
-            OSError: the program cannot be started.
+            OSError: the program can't be started.
         """
         ...
 
 
 class LetterStore(Protocol):
-    """Keeps documents by their ids; the same id again overwrites, or its readers see that it is one."""
+    """Stores documents by id.
+
+    A repeated id overwrites, or readers can see that it is a duplicate.
+    """
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """Keep a document for good; on return it survives a crash.
+        """Store a document durably; on return it survives a crash.
 
         Raises:
-            LetterRefused: it is not known to be kept.
+            LetterRefused: it may not be stored.
         """
         ...

@@ -1,11 +1,11 @@
 """One child process and the conversation with it.
 
-Each action is one :mod:`exchange <mld.children.child_exchange>`, which ends with the status of that
-very action or fails the child.
+Each action is one :mod:`exchange <mld.children.child_exchange>`, which ends with the status of the
+same action or fails the child.
 
-Ending a child never waits for ever: EOF, a grace, SIGTERM to its group, a grace, SIGKILL. Java waits
-for ever at each of these steps, and so hangs with every child that ignores the end of its input or
-leaves something behind that holds its pipes.
+Ending a child takes bounded time: EOF, a grace period, SIGTERM to its group, a grace period,
+SIGKILL. Java waits without limit at each of these steps, and so hangs with every child that ignores
+the end of its input or leaves a process that holds its pipes.
 
 Source: MultiLangShardRecordProcessor.java (KCL 3.5.1).
 """
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: A dead child's stdout may be held open by what it started; that is read no longer than this.
+#: Seconds for which a dead child's stdout is read while a process that it started holds it open.
 DRAIN_AFTER_EXIT_S = 1.0
 
 
 @dataclass(slots=True)
 class OutgoingLine:
-    """A large line that is let go of as soon as it is written.
+    """A large line that is released as soon as it is written.
 
     Attributes:
         line: the bytes; None once taken.
@@ -64,7 +64,7 @@ class OutgoingLine:
     on_written: Callable[[], None]
 
     def take(self) -> bytes:
-        """The line, once.
+        """The line; can be taken once.
 
         Raises:
             ValueError: it was taken before.
@@ -76,19 +76,19 @@ class OutgoingLine:
 
 
 def _ignore(_action: Action, _said: str) -> None:
-    """Nobody wants to know of exceptions."""
+    """Default: ignore exceptions."""
 
 
 class RecordProcessor:
-    """A shard's child; every method that talks to it raises ChildFailed when it misbehaves.
+    """A shard's child; all its actions raise ChildFailed when it misbehaves.
 
     Args:
         shard_id: bare shard id, sent to the child.
         checkpointer: answers its requests; None for a child that gets no records.
         env: added to the child's environment.
         extras: further keys of ``initialize``.
-        on_exception: called with the action and what the child said of an exception that its
-            processor raised and with which it goes on; what this raises fails the action.
+        on_exception: called with the action and the child's text when its processor raised an
+            exception and the child continues; an exception from it fails the action.
     """
 
     def __init__(
@@ -137,22 +137,22 @@ class RecordProcessor:
 
     @property
     def call_age_s(self) -> float | None:
-        """Seconds since the message that it has not answered; None while it owes no answer."""
+        """Seconds since the message that is not answered; None while no answer is pending."""
         return None if self._exchanges is None else self._exchanges.call_age_s
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds without a message while it owes an answer; None while it owes none."""
+        """Seconds without a message while an answer is pending; None while none is."""
         return None if self._exchanges is None else self._exchanges.silent_s
 
     @property
     def silence_cause(self) -> str | None:
-        """Why it has been silent for long, as far as that is known."""
+        """Why it has been silent for long, if known."""
         return None if self._exchanges is None else self._exchanges.silence_cause
 
     @property
     def is_unreachable(self) -> bool:
-        """True when it runs but closed a pipe to us, so that it can never answer again."""
+        """True when it runs but closed a pipe to the daemon, so that it can never answer again."""
         return self._exchanges is not None and self._exchanges.is_cut_off and not self._is_over
 
     @property
@@ -166,12 +166,12 @@ class RecordProcessor:
         return self._exchanges is not None and self._exchanges.was_hung_up
 
     def keep_stderr(self) -> None:
-        """Have its last lines of stderr ready for :attr:`last_stderr`; before it is started."""
+        """Keep its last lines of stderr for :attr:`last_stderr`; call before it is started."""
         self._log.keep_lines()
 
     @property
     def last_stderr(self) -> str | None:
-        """Its last lines of stderr; None = nobody wanted them."""
+        """Its last lines of stderr; None = they were not kept."""
         return self._log.last_lines
 
     # -- actions -------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class RecordProcessor:
         position: ExtendedSequenceNumber,
         leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Start the child and tell it shard and position.
+        """Start the child and send it shard and position.
 
         Args:
             group: its stdout is read in a task of this group, until :meth:`stop` or :meth:`kill`.
@@ -233,20 +233,20 @@ class RecordProcessor:
         await self._running().hang_up_once_it_waits()
 
     async def process(self, outgoing: OutgoingLine) -> None:
-        """Deliver a batch: a whole ``processRecords`` line."""
+        """Deliver a batch: one whole ``processRecords`` line."""
         line = self._connection.send_encoded(Action.PROCESS_RECORDS, outgoing.take())
         box = [line]
         del line
         await self._running().run(Action.PROCESS_RECORDS, box, outgoing.on_written)
 
     async def tick(self, millis_behind_latest: int | None) -> None:
-        """Deliver an empty batch to a child that has waited for so long."""
+        """Deliver an empty batch to a child that asked for one after this long."""
         line = self._connection.send(ProcessRecords((), millis_behind_latest))
         await self._exchange(Action.PROCESS_RECORDS, line)
 
     @asynccontextmanager
     async def unless_it_ends(self) -> AsyncIterator[None]:
-        """Wait inside for whatever there is to wait for while the child has nothing to answer.
+        """Wait inside while the child is idle; the wait ends when the child does.
 
         Raises:
             ChildFailed: it exited or closed its stdout.
@@ -255,15 +255,15 @@ class RecordProcessor:
             yield
 
     async def lease_lost(self) -> None:
-        """Tell it that the shard belongs to another worker now."""
+        """Notify it that the shard belongs to another worker now."""
         await self._exchange(Action.LEASE_LOST, self._connection.send(LeaseLost()))
 
     async def shard_ended(self) -> None:
-        """Tell it that the shard is read to its end; it must checkpoint before it answers."""
+        """Notify it that the shard is read to its end; it must checkpoint before it answers."""
         await self._exchange(Action.SHARD_ENDED, self._connection.send(ShardEnded()))
 
     async def shutdown_requested(self) -> bool:
-        """Tell it that the worker stops; False when it failed, which is logged and survived."""
+        """Notify it that the worker stops; False when it failed, which is only logged."""
         try:
             await self._exchange(
                 Action.SHUTDOWN_REQUESTED, self._connection.send(ShutdownRequested())
@@ -286,7 +286,7 @@ class RecordProcessor:
     # -- the end -------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Close stdin, read the rest of stdout, and see that the child ends.
+        """Close stdin, read the rest of stdout, and make sure that the child ends.
 
         Cancellation: the child is killed.
         """
@@ -304,7 +304,7 @@ class RecordProcessor:
             self._log.close()
 
     async def _stop_listening(self) -> None:
-        """Leave stdout to the code that ends the child."""
+        """Stop reading stdout; the code that ends the child reads the rest."""
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.cancel()
@@ -316,7 +316,7 @@ class RecordProcessor:
             (self._child.kill if by_force else self._child.terminate)()
 
     def kill(self) -> None:
-        """End it now, without telling it anything."""
+        """End it now, without a message."""
         if self._listening is not None:
             self._listening.cancel()
         if self._child is not None:
@@ -376,7 +376,7 @@ async def _ended_within(child: Child, grace_s: float) -> int | None:
 
 
 async def _drain(child: Child, connection: DaemonConnection, child_log: ChildLog) -> None:
-    """Log what stdout still has, to its end."""
+    """Log the rest of stdout, to its end."""
     while True:
         match connection.next_event():
             case JunkLine() as junk:
@@ -385,5 +385,5 @@ async def _drain(child: Child, connection: DaemonConnection, child_log: ChildLog
                 return
             case _:
                 connection.receive_data(await child.read())
-                # A child that floods has always something to read: let the others live, too.
+                # A child that floods its stdout always has something to read: let other tasks run.
                 await asyncio.sleep(0)

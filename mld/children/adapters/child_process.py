@@ -1,11 +1,11 @@
-"""Child processes: started in sessions of their own, reaped always, never waited for blockingly.
+"""Child processes: started in their own sessions, always reaped, and awaited without blocking.
 
 Works on the raw descriptors of the three pipes: a line of several megabytes goes to the kernel from
-the bytes object that holds it, without another copy. asyncio's own subprocess transports would
-copy it into a buffer and, on Python 3.11, add a thread per child.
+the bytes object that holds it, without another copy. asyncio's own subprocess transports would copy
+it into a buffer and, on Python 3.11, add a thread per child.
 
-A child's session outlives neither its leader nor the daemon: what the leader leaves behind is ended
-here, and what the daemon leaves behind is ended by :mod:`mld.children.adapters.guardian`.
+A child's session outlives neither its leader nor the daemon: processes that the leader leaves are
+ended here, and those that the daemon leaves by :mod:`mld.children.adapters.guardian`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from mld.children.adapters.guardian import Guardian
     from mld.children.adapters.spawning import Descriptors, Started
 
-#: Seconds after the leader's exit until what it left in its process group gets SIGTERM, then
-#: SIGKILL, and until pipes that somebody still holds open are given up.
+#: Seconds after the leader's exit until processes left in its group get SIGTERM, then SIGKILL, and
+#: until pipes that a process still holds open are closed.
 LEFTOVER_TERM_S = 1.0
 LEFTOVER_KILL_S = 4.0
 GIVE_UP_PIPES_S = 5.0
 
-#: How often a child is asked for its exit where the kernel has no process descriptors.
+#: How often a child's exit status is polled where the kernel has no process descriptors.
 _POLL_S = 0.05
 
-#: Open files that are enough for anybody: some 16,000 children.
+#: Soft limit of open files that is enough for some 16,000 children.
 DESCRIPTORS = 65_536
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: What to do when the system refuses a child, by error number.
@@ -55,7 +55,7 @@ _START_ADVICE = {
     " maxLeasesForWorker)",
     errno.ETXTBSY: " (the program is being written: deploy it under another name, then rename it)",
 }
-#: As many programs start at a time as consumers ask for.
+#: Number of programs that start at the same time, as many as consumers ask for.
 _STARTS = CallPool("starts", 8)
 
 
@@ -63,10 +63,10 @@ Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
 
 
 class ChildProcess:
-    """A running child; satisfies :class:`mld.children.ports.Child`. Made by the launchers only.
+    """A running child; satisfies :class:`mld.children.ports.Child`. Created by the launchers only.
 
     Args:
-        reaped: has its exit status as soon as it is reaped, negative = signal number.
+        reaped: gets its exit status when it is reaped, negative = signal number.
         keeper: watches its session.
     """
 
@@ -92,15 +92,15 @@ class ChildProcess:
         Raises:
             BrokenPipeError: the child closed its stdin or is gone.
 
-        Cancellation: a part may have been written; the child's stdin is of no use afterwards.
+        Cancellation: a part may have been written; the child's stdin can't be used afterwards.
         """
         await self._stdin.write(data)
 
     async def read(self) -> bytes:
-        """What stdout has, at least one byte; ``b""`` at its end. Only one reader at a time.
+        """Read from stdout, at least one byte; ``b""`` at its end. One reader at a time.
 
-        The end is also reported a few seconds after the child's exit when another process still
-        holds the pipe.
+        The end is also reported a few seconds after the child's exit if another process still holds
+        the pipe.
 
         Cancellation: nothing is lost.
         """
@@ -113,20 +113,20 @@ class ChildProcess:
     async def wait(self) -> int:
         """Exit status, negative = signal number. Returns at once when it has already ended.
 
-        All lines of its stderr have been passed on by then.
+        All lines of its stderr have been logged by then.
         """
         return await asyncio.shield(self._exit)
 
     def read_stderr(self) -> None:
-        """Pass on now what its stderr holds: all that it wrote there before what stdout has said."""
+        """Process the stderr written so far: all that preceded the latest message on stdout."""
         self._stderr.catch_up()
 
     def terminate(self) -> None:
-        """SIGTERM to its process group; nothing when it is gone."""
+        """Send SIGTERM to its process group; does nothing when it is gone."""
         self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to its process group; nothing when it is gone."""
+        """Send SIGKILL to its process group; does nothing when it is gone."""
         self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -137,8 +137,8 @@ class ChildProcess:
     def _has_leftovers(self) -> bool:
         """Whether the reaped leader's group still has members.
 
-        While it has, the kernel gives its number to nobody else; a process of that number would be
-        the leader of another, newer group.
+        While it has, the kernel does not reuse its number; a process with that number would be the
+        leader of another, newer group.
         """
         try:
             os.killpg(self.pid, 0)
@@ -153,7 +153,7 @@ class ChildProcess:
         return False
 
     def _note_exit(self, reaped: asyncio.Future[int]) -> None:
-        self._stderr.catch_up()  # the code that waits for the exit may end the daemon next
+        self._stderr.catch_up()  # code that waits for the exit may end the daemon next
         self._exit.set_result(reaped.result())
         if self._has_leftovers():
             self._loop.call_later(LEFTOVER_TERM_S, self.terminate)
@@ -163,7 +163,7 @@ class ChildProcess:
             self._loop.call_later(LEFTOVER_TERM_S, self._finish)
 
     def _finish(self) -> None:
-        """Close what is open; what the pipes hold by now can still be read."""
+        """Close the pipes; what they hold now can still be read."""
         self._stdin.close()
         self._stdout.finish()
         self._stderr.finish()
@@ -172,7 +172,7 @@ class ChildProcess:
 
 
 def _reaped(process: Started) -> asyncio.Future[int]:
-    """Done with the exit status of a process of ours when it has ended."""
+    """Resolves to the exit status when our process has ended."""
     loop = asyncio.get_running_loop()
     reaped: asyncio.Future[int] = loop.create_future()
 
@@ -201,11 +201,11 @@ class ProcessLauncher:
     """Starts children; satisfies :class:`mld.children.ports.ChildLauncher`.
 
     A child gets the daemon's environment and working directory, the given variables, and the
-    folders of :mod:`mld.children.adapters.kclpy_path` in ``PYTHONPATH``. The daemon's terminal does
-    not reach it: its own session keeps Ctrl-C away.
+    folders of :mod:`mld.children.adapters.kclpy_path` in ``PYTHONPATH``. Its own session keeps
+    Ctrl-C of the daemon's terminal away.
 
     Args:
-        keeper: ends the children of a killed daemon; None = nothing does.
+        keeper: ends the children if the daemon is killed; None = nothing does.
     """
 
     def __init__(self, keeper: Guardian | None = None, kclpy: Kclpy = Kclpy.AUTO) -> None:
@@ -220,20 +220,20 @@ class ProcessLauncher:
     ) -> ChildProcess:
         """See the port; a file without ``#!`` runs in a shell.
 
-        Cancellation: comes into force when it is started; then it is ended.
+        Cancellation: takes effect once the child has started; the child is then ended.
         """
         with child_pipes() as (theirs, ours):
             try:
                 environment = encoded(environment_of_child(os.environ, env, self._path))
                 process = await self._start([*map(system_text, argv)], theirs, environment)
-            except ValueError as error:  # a NUL byte in an argument, or no program at all
+            except ValueError as error:  # a NUL byte in an argument, or no program
                 raise OSError(str(error)) from error
         return ChildProcess(process.pid, _reaped(process), opened(ours, on_stderr), self._keeper)
 
     async def _start(
         self, argv: list[str], pipes: Descriptors, environment: Mapping[bytes, bytes]
     ) -> Started:
-        """Start it in a thread: on a busy machine that takes a while."""
+        """Start it in a thread, because starting takes long on a busy machine."""
         starting = asyncio.ensure_future(_STARTS.run(_spawn, argv, pipes, environment))
         is_cancelled = False
         while not starting.done():
@@ -261,7 +261,7 @@ class ProcessLauncher:
 
 @contextlib.contextmanager
 def child_pipes() -> Iterator[tuple[Descriptors, Descriptors]]:
-    """A child's ends of its pipes, closed at the end, and ours, which an exception closes, too.
+    """A child's ends of its pipes, closed on exit, and ours, closed on an exception.
 
     Raises:
         OSError: no descriptors are left; the text says what to do.
@@ -283,7 +283,7 @@ def opened(ours: Descriptors, on_stderr: Callable[[bytes], None]) -> Pipes:
 
 
 def _spawn(argv: list[str], pipes: Descriptors, environment: Mapping[bytes, bytes]) -> Started:
-    """Start a program, or what has no ``#!`` line by ``/bin/sh``, as the JDK does."""
+    """Start a program; a file without a ``#!`` line by ``/bin/sh``, as the JDK does."""
     try:
         return start_program(argv, pipes, environment)
     except OSError as error:
@@ -294,9 +294,9 @@ def _spawn(argv: list[str], pipes: Descriptors, environment: Mapping[bytes, byte
 
 
 def encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
-    """The same in bytes.
+    """The environment in bytes.
 
-    Names of applications and workers are free texts: no locale may keep a child from starting.
+    Application and worker names may have any characters: no locale may prevent a child's start.
     """
 
     def in_bytes(text: str) -> bytes:
@@ -342,7 +342,7 @@ def raise_descriptor_limit() -> int:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Resident memory of a process; None where it is gone, or there is no ``/proc``."""
+    """Resident memory of a process; None if it is gone or there is no ``/proc``."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm:
             return int(statm.read().split()[1]) * _PAGE_BYTES

@@ -1,8 +1,8 @@
-"""The daemon's end of the guardian: a small process that outlives it to end its children.
+"""The daemon's end of the guardian: a small process that outlives the daemon to end its children.
 
-A parent-death signal would not do: it fires when the *thread* that started the child ends, and it
-misses the children of a wrapper script. A pipe closes whatever the end, and a session holds on to
-all descendants that did not leave it on purpose.
+A parent-death signal does not work: it fires when the *thread* that started the child ends, and it
+misses the children of a wrapper script. A pipe is closed however the daemon ends, and a session
+includes all descendants that did not leave it on purpose.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from mld.children.adapters.guardian_main import Watch
 _log = logging.getLogger("mld.children")
 
 _PROGRAM = Path(__file__).with_name("guardian_main.py")
-#: Reaped leaders that are remembered, because what they started may live on.
+#: Number of reaped leaders that are remembered, because their descendants may still run.
 _FORGOTTEN = 64
-#: A guardian that lives no longer has a short life; one that cannot be started has none at all.
+#: A guardian that ran for less than this failed early; so did one that could not be started.
 _SHORT_LIFE_S = 5.0
-#: After more short lives than these in a row each next one is started only after a rest.
+#: After more than this many early failures in a row, each next start is delayed.
 _SHORT_LIVES = 3
 _REST_S = 5.0
 
 
 class Guardian:
-    """Starts the process, and tells it which sessions to end when the daemon dies.
+    """Starts the guardian, and sends it the sessions to end when the daemon dies.
 
-    The process starts with the first session. If it ends, another one is started as soon as a running
-    event loop or the next session notices, and gets the whole state; not more often than once in
-    ``_REST_S``. Without it the daemon works on, with one warning.
+    The guardian starts with the first session. If it ends, another one is started as soon as a
+    running event loop or the next session notices, and gets the whole state; at most once per
+    ``_REST_S``. Without it, the daemon continues, with one warning.
     """
 
     def __init__(self, python: str = sys.executable) -> None:
         self._python = python
-        self._sessions: dict[int, None] = {}  # in order of birth
+        self._sessions: dict[int, None] = {}  # in order of start
         self._forgotten: dict[int, None] = {}  # in order of their leaders' ends
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
@@ -49,7 +49,7 @@ class Guardian:
         self._rests_until = -math.inf
         self._pipe: int | None = None
         self._life: int | None = (
-            None  # the reading end of a pipe that only it writes to: ends with it
+            None  # read end of a pipe that only the guardian writes to: it ends with it
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._restart: asyncio.TimerHandle | None = None
@@ -58,18 +58,18 @@ class Guardian:
 
     @property
     def pid(self) -> int | None:
-        """Of the process while it is believed to run."""
+        """Process id of the guardian while it is thought to run."""
         return self._process.pid if self._process and self._pipe is not None else None
 
     def watch(self, session_id: int) -> None:
-        """A session was started: end it when the daemon is gone."""
+        """Watch a started session: it is ended when the daemon is gone."""
         self._forgotten.pop(session_id, None)
         self._sessions[session_id] = None
         if not self._tell(f"+{session_id}\n"):
             self._next()
 
     def forget(self, session_id: int) -> None:
-        """The session's leader has been reaped; what else is in it stays watched."""
+        """The session's leader has been reaped; its other processes stay watched."""
         if session_id in self._sessions:
             del self._sessions[session_id]
             self._forgotten[session_id] = None
@@ -78,7 +78,7 @@ class Guardian:
             self._tell(f"-{session_id}\n")
 
     def close(self) -> None:
-        """Close the pipe: the guardian ends what is left and then itself. Does not wait."""
+        """Close the pipe: the guardian ends remaining sessions and exits. Does not wait."""
         self._start_later(None)
         if self._life is not None:
             if self._loop is not None:
@@ -90,7 +90,7 @@ class Guardian:
             self._pipe = None
 
     def wait(self, timeout_s: float) -> int | None:
-        """Exit status after :meth:`close`; None when it took longer. Blocks: for tests and exits."""
+        """Exit status after :meth:`close`; None after the timeout. Blocks: for tests and exits."""
         if self._process is None:
             return 0
         try:
@@ -99,12 +99,12 @@ class Guardian:
             return None
 
     def _next(self) -> None:
-        """There is none, or it ended: the only way to another one.
+        """Start another guardian, because there is none or it ended.
 
-        It comes at once, or after a rest if many in a row had short lives.
+        At once, or after a delay if many in a row failed early.
         """
         if self._pipe is not None:
-            self.close()  # else the loop would notice the same end once more
+            self.close()  # else the loop would report the same end again
             self._count_life(time.monotonic() - self._started_at)
         if time.monotonic() >= self._rests_until:
             if self._start():
@@ -119,7 +119,7 @@ class Guardian:
             self._rests_until = time.monotonic() + _REST_S
 
     def _start_later(self, delay_s: float | None) -> None:
-        """Have the loop see to the next one, if one runs: else the next session does; None = not."""
+        """Let a running loop start the next one, else the next session; None = don't."""
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
@@ -129,7 +129,7 @@ class Guardian:
                 self._restart = loop.call_later(max(0.0, delay_s), self._next)
 
     def _start(self) -> bool:
-        """Start one that knows everything; False when that cannot be done now."""
+        """Start a guardian with the whole state; False when that is not possible now."""
         before = self._process
         with contextlib.ExitStack() as undo:
             try:
@@ -138,7 +138,7 @@ class Guardian:
                     [self._python, "-I", "-S", "-B", str(_PROGRAM)],
                     stdin=theirs,
                     stdout=alive,
-                    stderr=subprocess.DEVNULL,  # it must not wait for a reader that stalls
+                    stderr=subprocess.DEVNULL,  # it must not wait for a slow reader
                     cwd="/",
                     start_new_session=True,
                 )
@@ -168,7 +168,7 @@ class Guardian:
             self._loop.add_reader(life, self._next)
 
     def _left_behind(self) -> set[int]:
-        """Sessions whose leader was reaped while others are left in them."""
+        """Sessions whose leader was reaped while other processes are left in them."""
         if not self._forgotten:
             return set()
         watch = Watch()
@@ -177,13 +177,16 @@ class Guardian:
         return watch.orphaned
 
     def _tell(self, lines: str) -> bool:
-        """Write; False when nobody listens. What a full pipe does not take goes with the next."""
+        """Write to the guardian; False without a reader.
+
+        What a full pipe rejects is sent with the next write.
+        """
         if self._pipe is None:
             return False
         self._unsent += lines.encode("ascii")
         try:
             self._unsent = self._unsent[os.write(self._pipe, self._unsent) :]
-        except BlockingIOError:  # stopped by somebody; closing the pipe would end the children
+        except BlockingIOError:  # stopped by a signal; closing the pipe would end the children
             return True
         except BrokenPipeError:
             return False

@@ -1,12 +1,13 @@
 """The guardian: ends the children's sessions when the daemon is gone. Run as a script.
 
-Started by :mod:`mld.children.adapters.guardian` as ``python -I -S guardian_main.py`` in a session of its own.
-Imports next to nothing, because every daemon pays for its memory; in particular nothing of ``mld``.
+Started by :mod:`mld.children.adapters.guardian` as ``python -I -S guardian_main.py`` in a session
+of its own. It imports as little as possible, because every daemon pays for its memory, and nothing
+of ``mld``.
 
 Its stdin is a pipe that only the daemon holds open. Lines on it are ``+N`` (session N was started)
-and ``-N`` (its leader has been reaped). Whatever ends the daemon, kill -9 included, closes the
-pipe: then the sessions get a moment to notice their own end of file, SIGTERM, and SIGKILL. A
-process that left its session (a daemon that calls setsid) is out of reach by intention.
+and ``-N`` (its leader has been reaped). However the daemon ends, kill -9 included, the pipe closes.
+The sessions then get a moment to notice their own end of file, then SIGTERM, then SIGKILL. A
+process that left its session (a daemon that calls setsid) is not ended, by design.
 """
 
 import os
@@ -17,40 +18,40 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: From the daemon's death until SIGTERM: children that read their stdin end by themselves.
+#: Seconds from the daemon's death until SIGTERM: children that read their stdin end by themselves.
 EOF_S = 1.5
 
 #: From SIGTERM until SIGKILL.
 TERM_S = 1.0
 
-#: How often it is looked who is left.
+#: How often remaining processes are listed.
 LOOK_S = 0.05
 
-#: SIGKILL is repeated this long: a process that forks all the time may slip through a look. One
-#: that forks anew within a millisecond may outrun it; only a cgroup could hold that.
+#: SIGKILL is repeated for this many seconds, because a process that forks all the time may be
+#: missed. One that forks again within a millisecond may escape; only a cgroup could prevent that.
 KILL_S = 2.0
 
 #: Pause between two rounds of SIGKILL.
 KILL_PAUSE_S = 0.002
 
-#: So many looks in a row must find nobody, for the same reason.
+#: This many lists in a row must be empty, for the same reason.
 LOOKS = 4
 
-#: A table that grows past this is looked through for sessions that have ended by themselves.
+#: When the table grows beyond this, sessions that have ended by themselves are removed.
 TIDY_AT = 64
 
 
 def members(sessions: set[int]) -> "Iterator[tuple[int, int]]":
-    """Living processes of these sessions as (pid, session), zombies left out.
+    """Living processes of these sessions as (pid, session), without zombies.
 
-    Without /proc (macOS, BSD) the sessions' process groups stand for them.
+    Without /proc (macOS, BSD), the sessions' process groups are used instead.
     """
     try:
         names = os.listdir("/proc")
     except OSError:
         yield from ((-session, session) for session in sorted(sessions) if _group_lives(session))
         return
-    for name in reversed(names):  # the youngest first: they are the ones that run away
+    for name in reversed(names):  # youngest first: those are the ones that fork all the time
         if name.isdigit():
             pid = int(name)
             try:
@@ -62,7 +63,7 @@ def members(sessions: set[int]) -> "Iterator[tuple[int, int]]":
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether it has ended and waits to be reaped; one that is gone counts, too."""
+    """Whether it has ended and waits to be reaped; True also if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
@@ -79,16 +80,16 @@ def _group_lives(group: int) -> bool:
 
 
 class Watch:
-    """Which sessions are ours."""
+    """The sessions to end."""
 
     def __init__(self) -> None:
         self.led: set[int] = (
             set()
-        )  # with a leader that the daemon has not reaped: the number is taken
+        )  # with a leader that the daemon has not reaped: the number is in use
         self.orphaned: set[int] = set()  # the leader is reaped; members may be left
 
     def obey(self, line: bytes) -> None:
-        """Take one line of the daemon's; anything else than +N and -N is ignored."""
+        """Process one line from the daemon; anything else than +N and -N is ignored."""
         sign, number = line[:1], line[1:]
         if not number.isdigit():
             return
@@ -104,9 +105,9 @@ class Watch:
     def left(self) -> list[int]:
         """Processes to end. Forgets the orphaned sessions that are empty or no longer ours.
 
-        The kernel gives a session's number to nobody while the session has a member. So a process
+        The kernel does not reuse a session's number while the session has a member. So a process
         with the number of a session whose leader was reaped leads another one: the number was free
-        in between, ours is empty.
+        in between, and our session is empty.
         """
         living = list(members(self.led | self.orphaned))
         pids = {pid for pid, _ in living}
@@ -115,7 +116,10 @@ class Watch:
 
 
 def end(watch: Watch) -> None:
-    """End what is left, politely first; returns when nothing is, or when its time is over."""
+    """End the remaining processes, SIGTERM first.
+
+    Returns when none is left, or after the time limit.
+    """
     if wait_empty(watch, EOF_S):
         return
     send(watch.left(), signal.SIGTERM)
@@ -124,19 +128,19 @@ def end(watch: Watch) -> None:
     until = time.monotonic() + KILL_S
     while time.monotonic() < until:
         for pid, _ in members(watch.led | watch.orphaned):
-            send([pid], signal.SIGKILL)  # on sight: it may fork and end before the look is over
+            send([pid], signal.SIGKILL)  # at once: it may fork and end before the list is complete
         if is_empty(watch):
             return
         time.sleep(KILL_PAUSE_S)
 
 
 def is_empty(watch: Watch) -> bool:
-    """Whether nobody is left, for sure."""
+    """Whether no process is left, checked repeatedly."""
     return not any(watch.left() for _ in range(LOOKS))
 
 
 def wait_empty(watch: Watch, seconds: float) -> bool:
-    """Whether nothing was left within this time."""
+    """Whether no process was left within this time."""
     until = time.monotonic() + seconds
     while not is_empty(watch):
         if time.monotonic() >= until:
@@ -146,7 +150,7 @@ def wait_empty(watch: Watch, seconds: float) -> bool:
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
-    """Signal processes; those that are gone or not ours to signal are passed over."""
+    """Signal processes; those that are gone or not ours to signal are skipped."""
     for pid in pids:
         try:  # noqa: SIM105 - contextlib would be one more import
             os.kill(pid, number)
@@ -155,7 +159,7 @@ def send(pids: list[int], number: signal.Signals) -> None:
 
 
 def main() -> None:
-    """Listen until the pipe closes, then end the sessions."""
+    """Read until the pipe closes, then end the sessions."""
     for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
         number = getattr(signal, f"SIG{name}")
         signal.signal(number, signal.SIG_IGN)

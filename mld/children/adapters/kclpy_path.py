@@ -1,4 +1,7 @@
-"""Where the stand-in for ``amazon_kclpy`` is, and what children get of it in ``PYTHONPATH``."""
+"""Where the stand-in for ``amazon_kclpy`` is.
+
+Which of its folders children get in ``PYTHONPATH``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from mld.config.config import Kclpy
 
 #: Folder with the stand-in, a namespace package: any regular package on the path precedes it.
 SHIM = Path(__file__).resolve().parents[2] / "shim"
-#: Folder with the same as a regular package.
+#: Folder with the same stand-in as a regular package.
 REGULAR = SHIM / "amazon_kclpy" / "regular"
 
 PYTHON_PATHS = {

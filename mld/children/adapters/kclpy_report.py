@@ -1,8 +1,8 @@
-"""Logs which ``amazon_kclpy`` the children of a program find, and what decodes their batches.
+"""Logs which ``amazon_kclpy`` the children of a program import, and what decodes their batches.
 
-The child's interpreter is asked, in a process of its own with the child's environment and path. It
-imports nothing of the program. That is done once for each way in which Python is started, behind
-the start of the first child, which waits for nothing.
+A separate process with the child's interpreter, environment and path determines this, without
+importing anything of the program. It runs once for each way in which Python is started, after the
+start of the first child, which does not wait for it.
 
 Source: https://docs.python.org/3/library/sys_path_init.html for the path of a script.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: Longest answer of an interpreter.
+#: Longest wait for an interpreter's answer, in seconds.
 ANSWER_S = 60.0
-#: Tells the folders of the package and, of the stand-in, its decoder; any Python 3 can run it.
+#: Prints the folders of the package and, for the stand-in, its decoder; runs on any Python 3.
 _QUESTION = """
 import importlib.util, json, sys
 if sys.path and sys.path[0] == "":
@@ -48,10 +48,10 @@ print("\\n" + json.dumps([places, decoder]))
 
 
 class KclpyReport:
-    """Starts children by a launcher, and tells of each program what its children find.
+    """Starts children by a launcher, and logs for each program which package its children import.
 
     Args:
-        ordinary: starts the interpreters that are asked, with the environment of the children.
+        ordinary: starts the interpreters to query, with the environment of the children.
     """
 
     def __init__(self, launcher: ChildLauncher, ordinary: ChildLauncher) -> None:
@@ -65,7 +65,7 @@ class KclpyReport:
         env: Mapping[str, str],
         on_stderr: Callable[[bytes], None],
     ) -> Child:
-        """Start a child as the launcher does, with its errors."""
+        """Start a child as the launcher does, with the same errors."""
         child = await self._launcher.start(argv, env, on_stderr)
         words = [*map(system_text, argv)]
         if spark_command(words) is None:  # the children of Spark need none
@@ -77,7 +77,7 @@ class KclpyReport:
         return child
 
     async def reported(self) -> None:
-        """Wait until all that was asked is logged."""
+        """Wait until all results are logged."""
         await asyncio.gather(*self._asked.values())
 
     async def _report(
@@ -107,7 +107,7 @@ class KclpyReport:
 
 
 def _question(words: list[str], around: StartPlace) -> tuple[str, ...] | None:
-    """The command that asks the interpreter of a program; None if the program is not Python."""
+    """The command that queries a program's interpreter; None if the program is not Python."""
     found = python_start_of(words, around)
     if found is None:
         return None
@@ -121,10 +121,10 @@ def _folder_of(script: str, around: StartPlace) -> Path:
 
 
 def _finding(answer: bytes) -> str:
-    """What an interpreter answered, in words.
+    """A sentence for an interpreter's answer.
 
     Raises:
-        TypeError, ValueError: that was no answer.
+        TypeError, ValueError: the answer can't be read.
     """
     places, decoder = json.loads(answer.strip().rpartition(b"\n")[2])
     if not places:

@@ -1,4 +1,4 @@
-"""Where dead letters are kept: a folder, a bucket of S3, a queue of SQS."""
+"""Where dead letters are stored: a folder, an S3 bucket, or an SQS queue."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ log = logging.getLogger("mld.children")
 _KEY = "onFailureDestination"
 _CONNECT_S = 5.0
 _READ_S = 20.0
-#: Of the public endpoints of SQS; others are in the region of the worker.
+#: Host names of the public SQS endpoints; queues elsewhere use the worker's region.
 _SQS_REGION = re.compile(r"sqs(?:-fips)?\.([a-z0-9-]+)\.(?:amazonaws\.com|api\.aws)")
-#: What containers have in their root.
+#: Files in the root of a container.
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 _ROOT = "/"
 
 
 class Letters(Protocol):
-    """Where dead letters can be read; files beside them say what became of them."""
+    """Dead letters that can be read; files beside them hold what was done about them."""
 
     def names(self) -> list[str]:
         """Names of the files, sorted.
 
         Raises:
-            LetterRefused: they can't be listed; likewise the others.
+            LetterRefused: they can't be listed; the other methods raise it likewise.
         """
         ...
 
@@ -51,21 +51,21 @@ class Letters(Protocol):
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file for good."""
+        """Write a file durably."""
         ...
 
 
 class FolderLetters:
-    """A file for each letter, named by its id."""
+    """One file per letter, named by its id."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folder if it does not exist, and warn of one that ends with its container.
+        """Create the folder if it does not exist, and warn if it is lost when its container ends.
 
         Raises:
-            ConfigError: files cannot be made there.
+            ConfigError: files can't be created in it.
         """
         folder = self.folder
         try:
@@ -84,17 +84,17 @@ class FolderLetters:
             )
 
     def names(self) -> list[str]:
-        """See :class:`Letters`."""
+        """Names of the files, sorted; see :class:`Letters` for errors."""
         with self._refusing():
             return sorted(one.name for one in self.folder.iterdir())
 
     def read(self, name: str) -> bytes:
-        """See :class:`Letters`."""
+        """The content of a file; see :class:`Letters` for errors."""
         with self._refusing():
             return (self.folder / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
-        """On the disk, its name too; see :class:`Letters`."""
+        """Write a file and sync it and its folder to disk; see :class:`Letters` for errors."""
         path = self.folder / name
         unfinished = path.with_name(f".{name}.{os.getpid()}")
 
@@ -109,7 +109,7 @@ class FolderLetters:
                     os.fsync(file.fileno())
                 unfinished.replace(path)
             except OSError:
-                unfinished.unlink(missing_ok=True)  # a part of it would help to fill the disk
+                unfinished.unlink(missing_ok=True)  # a partial file would only use disk space
                 raise
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -126,7 +126,7 @@ class FolderLetters:
 
 
 class BucketLetters:
-    """An object for each letter, named by its id."""
+    """One object per letter, named by its id."""
 
     def __init__(self, bucket: str, prefix: str, client: Any) -> None:
         self._bucket = bucket
@@ -135,7 +135,7 @@ class BucketLetters:
         self._where = f"s3://{bucket}"
 
     def names(self) -> list[str]:
-        """See :class:`Letters`."""
+        """Names of the objects, sorted; see :class:`Letters` for errors."""
         found: list[str] = []
         more: dict[str, str] = {}
         with _refusing(self._where):
@@ -151,13 +151,13 @@ class BucketLetters:
                 more = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def read(self, name: str) -> bytes:
-        """See :class:`Letters`."""
+        """The content of an object; see :class:`Letters` for errors."""
         with _refusing(self._where):
             answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}{name}")
             return bytes(answer["Body"].read())
 
     def write(self, name: str, content: bytes) -> None:
-        """See :class:`Letters`."""
+        """Write an object; see :class:`Letters` for errors."""
         with _refusing(self._where):
             answer = self._client.put_object(
                 Bucket=self._bucket,
@@ -177,13 +177,13 @@ class WrittenLetters:
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """See :class:`~mld.children.ports.LetterStore`."""
+        """Store a letter as a file; see :class:`~mld.children.ports.LetterStore` for errors."""
         del shard_id
         await self._pool.run(self._letters.write, f"{letter_id}.json", document)
 
 
 class QueueLetters:
-    """A message for each letter; one of a FIFO queue is dropped if its id came before."""
+    """One message per letter; a FIFO queue drops a message with an id that it had before."""
 
     def __init__(self, url: str, client: Any, pool: CallPool) -> None:
         self._url = url
@@ -191,7 +191,7 @@ class QueueLetters:
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """See :class:`~mld.children.ports.LetterStore`."""
+        """Send a letter as a message; see :class:`~mld.children.ports.LetterStore` for errors."""
         ordered = {"MessageGroupId": shard_id, "MessageDeduplicationId": letter_id}
         with _refusing(self._url):
             answer = await self._pool.run(
@@ -220,14 +220,14 @@ def open_letters(
     make_client: Callable[[ClientSettings], Any],
     region: str | None,
 ) -> LetterStore:
-    """The destination of a file.
+    """The store for a configured destination.
 
     Args:
-        destination: as ``onFailureDestination`` was checked.
+        destination: a validated ``onFailureDestination``.
         region: of clients, unless the queue's URL names one.
 
     Raises:
-        ConfigError: the folder can't be written, or a client can't be made.
+        ConfigError: the folder can't be written, or a client can't be created.
     """
     found = find_letters(destination, make_client, region)
     if isinstance(found, FolderLetters):
@@ -242,7 +242,10 @@ def open_letters(
 def find_letters(
     destination: str, make_client: Callable[[ClientSettings], Any], region: str | None
 ) -> FolderLetters | BucketLetters | None:
-    """The files of a destination; None = it is a queue. Otherwise like :func:`open_letters`."""
+    """The readable letters of a destination; None = it is a queue.
+
+    Otherwise like :func:`open_letters`.
+    """
     scheme, _, rest = destination.partition(":")
     url = urlsplit(destination)
     if scheme == "file":

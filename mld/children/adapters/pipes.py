@@ -11,32 +11,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Asked of the kernel for a child's stdin; without privileges only some 64 pipes of a user get it.
+#: Requested size of a child's stdin pipe; without privileges, a user gets it for some 64 pipes
+#: only.
 PIPE_BYTES = 2**20
 
-#: How long a full large pipe is left to its reader. The kernel tells of every freed page: writing at
-#: each of these calls takes a hundred small writes for a line of 3 MB. In this time a child reads
-#: about what the pipe holds, so it seldom finds it empty.
+#: Pause before writing to a full large pipe again. The kernel reports every freed page: writing at
+#: each report takes a hundred small writes for a line of 3 MB. In this time a child reads about
+#: what the pipe holds, so it seldom finds it empty.
 _DRAIN_S = 0.002
 
-#: Most that one read takes. Twice the default pipe.
+#: Largest single read; twice the default pipe.
 _READ_BYTES = 2**17
 
 #: A longer stderr line is passed on in pieces of this size.
 STDERR_LINE_BYTES = 2**16
 
-#: Lines of stderr passed on in one turn of the loop, and the pause after a turn that was full: a
-#: child that floods its stderr is slowed down by its full pipe, the daemon is not.
+#: Lines of stderr processed per turn of the loop, and the pause after a full turn: the full pipe
+#: slows a child that floods its stderr, but not the daemon.
 _STDERR_LINES = 64
-#: Reads that empty the largest pipe that a child can make of its stderr, four times over.
+#: Number of reads that empty the largest possible stderr pipe four times over.
 _CATCH_UP_READS = 4 * PIPE_BYTES // STDERR_LINE_BYTES
 _STDERR_PAUSE_S = 0.002
 
 
 def enlarge_pipe(fd: int) -> bool:
-    """Ask for a larger pipe, best effort: it spares most of the wake-ups of a large line.
+    """Request a larger pipe, best effort: it saves most of the wake-ups for a large line.
 
-    Returns: whether the pipe is as large as asked.
+    Returns: whether the pipe is as large as requested.
     """
     with contextlib.suppress(AttributeError, OSError):
         return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES) >= PIPE_BYTES
@@ -60,13 +61,13 @@ class PipeWriter:
         self._turn = asyncio.Lock()
 
     async def write(self, data: bytes) -> None:
-        """Write all of it, behind what others are still writing.
+        """Write all of it, after the writes that are in progress.
 
-        A child should not ask for anything before it has read its line; if it does, the answer must
-        not come in the middle of that line.
+        A child should not send a request before it has read its line; if it does, the answer must
+        not be written into the middle of that line.
 
         Raises:
-            BrokenPipeError: the other end is closed, or this one.
+            BrokenPipeError: the other end or this one is closed.
         """
         async with self._turn:
             rest = memoryview(data)
@@ -94,7 +95,7 @@ class PipeWriter:
             await asyncio.sleep(_DRAIN_S)
 
     def close(self) -> None:
-        """Close it; a writer that waits for room gets BrokenPipeError. May be called again."""
+        """Close it; a pending write raises BrokenPipeError. May be called again."""
         if self._open:
             self._open = False
             if self._room is not None:
@@ -114,10 +115,10 @@ class PipeReader:
         self._data: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """What is there, at least one byte; ``b""`` at the end.
+        """Read what is available, at least one byte; ``b""`` at the end.
 
         Raises:
-            RuntimeError: somebody else is reading.
+            RuntimeError: another read is in progress.
         """
         while self._open:
             try:
@@ -145,7 +146,7 @@ class PipeReader:
                 loop.remove_reader(self._fd)
 
     def finish(self) -> None:
-        """End it here: what the pipe holds can still be read, then comes the end."""
+        """Stop here: what the pipe holds can still be read, then the end follows."""
         if self._open:
             self._tail = _drain(self._fd)
             self._close()
@@ -159,12 +160,7 @@ class PipeReader:
 
 
 class StderrDrain:
-    r"""Reads a pipe from the start, with or without a listener, and passes its lines on.
-
-    Args:
-        fd: owned from now on.
-        on_line: called with each line without its end (``\n`` or ``\r\n``); must not raise.
-    """
+    """Reads a pipe from the start, with or without a listener, and passes on its lines."""
 
     def __init__(self, fd: int, on_line: Callable[[bytes], None]) -> None:
         os.set_blocking(fd, False)
@@ -175,13 +171,14 @@ class StderrDrain:
         self._rest = b""
 
     def start(self) -> None:
-        """Begin; the loop does the rest."""
+        """Start; the loop does the rest."""
         self._loop.add_reader(self._fd, self._read)
 
     def catch_up(self) -> None:
-        """Pass on all that the pipe holds now, some full pipes at most: what a child wrote last.
+        """Pass on all that the pipe holds now, at most some full pipes: the child's latest output.
 
-        Each status of a child asks for this, and mostly there is nothing: it is one system call.
+        Every status of a child triggers this. Mostly the pipe is empty, which costs one system
+        call.
         """
         for _ in range(_CATCH_UP_READS):
             if not self._open:
@@ -198,7 +195,7 @@ class StderrDrain:
             self._pass_lines(limit=-1)
 
     def finish(self) -> None:
-        """End it here, after passing on what the pipe holds."""
+        """Pass on what the pipe holds, and stop."""
         self.catch_up()
         if self._open:
             self._end()

@@ -1,8 +1,8 @@
-"""Children that are forked from a template of their program, with what it imports in memory.
+"""Children that are forked from a template process with their program's imports loaded.
 
-The template is :mod:`mld.children.adapters.template_main`, one process for a command line. All
-that keeps a program from having one leads to an ordinary start, and is logged once. If a template
-ends, its children go on, and another one is started.
+The template is :mod:`mld.children.adapters.template_main`, one process per command line. If a
+program can't have a template, its children start normally, and the reason is logged once. If a
+template ends, its children continue, and another one is started.
 """
 
 from __future__ import annotations
@@ -52,28 +52,29 @@ _log = logging.getLogger("mld.children")
 _PROGRAM = Path(__file__).with_name("template_main.py")
 _HEAD_BYTES = 256
 _MESSAGE_BYTES = 2**16
-#: Longest imports of a template, and its longest answer.
+#: Time limits for a template's imports and for its answers, in seconds.
 READY_S = 60.0
 ANSWER_S = 10.0
-#: A template that ends sooner after it was ready has a short life; after so many in a row the
-#: next one is started only after a rest.
+#: A template that ends sooner than this after it was ready failed early; after so many early
+#: failures in a row, the next start is delayed.
 _SHORT_LIFE_S = 5.0
 _SHORT_LIVES = 3
 _REST_S = 60.0
-#: For a template to notice the end of its socket; it does at once, unless it is busy with imports.
+#: Time for a template to notice the end of its socket; it does at once, unless it is importing.
 _END_S = 0.2
-#: From the end of such a child until it is surely reaped.
+#: Time from the end of such a child until it is certainly reaped.
 _REAPED_S = 0.05
-#: Most characters of a line that an import prints.
+#: Longest line of an import's output, in characters.
 _LINE_CHARS = 500
-#: Children of a template that end at a time. Each copies what it shares when Python takes its
-#: modules apart. One that takes longer than this waits for something, and makes room.
+#: Number of a template's children that end at the same time: each copies shared memory when Python
+#: unloads its modules. One that takes longer than this is waiting for something and no longer
+#: counts.
 ENDS = 8
 END_S = 1.0
 
 
 class TemplateFailed(Exception):
-    """No child came from it; the text says why."""
+    """The template could not fork a child; the text says why."""
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class _Forked:
 
 
 class _ForkedChild(ChildProcess):
-    """A child of a template; few of them end at a time."""
+    """A child of a template; only a few of them end at the same time."""
 
     def __init__(
         self, child: _Forked, pipes: Pipes, keeper: Guardian | None, ends: asyncio.Semaphore
@@ -95,9 +96,9 @@ class _ForkedChild(ChildProcess):
         self._has_turn = False
 
     async def close_stdin(self) -> None:
-        """End of file for the child, once few others end; may be called again.
+        """End of file for the child, once few others are ending; may be called again.
 
-        Cancellation: it has no end of file.
+        Cancellation: the child's stdin stays open.
         """
         if not (self._has_turn or self._reaped.done()):
             await self._ends.acquire()
@@ -116,7 +117,7 @@ class PreforkLauncher:
     """Starts children; satisfies :class:`mld.children.ports.ChildLauncher`.
 
     Args:
-        preload: modules that templates import besides.
+        preload: additional modules for templates to import.
     """
 
     def __init__(
@@ -138,12 +139,12 @@ class PreforkLauncher:
         env: Mapping[str, str],
         on_stderr: Callable[[bytes], None],
     ) -> ChildProcess:
-        """Fork a child from the template of its program, or start it as usual.
+        """Fork a child from the template of its program, or start it normally.
 
-        The first one waits for the imports. Arguments and errors are those of
+        The first child waits for the imports. Arguments and errors are those of
         :meth:`ProcessLauncher.start`.
 
-        Cancellation: a child that was forked nevertheless is ended.
+        Cancellation: a child that was forked meanwhile is ended.
         """
         words = [*map(system_text, argv)]
         command = _command_of(words, env)
@@ -158,7 +159,7 @@ class PreforkLauncher:
         return await self._ordinary.start(argv, env, on_stderr)
 
     def close(self) -> None:
-        """End the templates; children that are left go on."""
+        """End the templates; their children continue."""
         for template in self._templates.values():
             template.close()
 
@@ -191,7 +192,7 @@ def _command_of(argv: list[str], env: Mapping[str, str]) -> PythonCommand | str:
 
 
 class _Template:
-    """The template of one command line, and the one after it if it ends."""
+    """The template of one command line; replaced if its process ends."""
 
     def __init__(
         self,
@@ -226,7 +227,7 @@ class _Template:
             self._ready = self._failed(f"no template can be started: {error}")
 
     def _future(self) -> asyncio.Future[None]:
-        """One whose exception may stay unseen."""
+        """A future whose exception may stay unretrieved."""
         future: asyncio.Future[None] = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
@@ -270,26 +271,29 @@ class _Template:
         _log.info("template of %s: %s", self._command.script, self._last_line)
 
     def _give_up(self, why: str) -> None:
-        """End a process that does not do its work; what follows is as if it had ended by itself."""
+        """End a template process that fails; the same follows as if it had ended by itself."""
         if not self._ready.done():
             self._ready.set_exception(TemplateFailed(why))
         self._kill_group()
 
     def _kill_group(self) -> None:
-        """What it was about to fork, or what its imports started, goes with it."""
+        """Kill the template's group: children about to be forked.
+
+        Processes that imports started.
+        """
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End it without another one."""
+        """End it without a replacement."""
         if self._timer is not None:
             self._timer.cancel()
         if self._process is not None:
             self._end()
 
     def _end(self) -> tuple[int, int]:
-        """Close what is open; its process id and exit status."""
+        """Close its descriptors; returns its process id and exit status."""
         process = self._process
         assert process is not None
         self._loop.remove_reader(self._control)
@@ -305,7 +309,7 @@ class _Template:
         return process.pid, status
 
     def _lost(self) -> None:
-        """It has ended: its children go on, and another one takes its place."""
+        """The template has ended: its children continue, and another one replaces it."""
         if self._timer is not None:
             self._timer.cancel()
         pid, status = self._end()
@@ -337,15 +341,15 @@ class _Template:
     async def start_child(
         self, env: Mapping[str, str], on_stderr: Callable[[bytes], None]
     ) -> ChildProcess:
-        """Fork one.
+        """Fork a child.
 
         Raises:
-            TemplateFailed: it can't, now or at all.
+            TemplateFailed: it can't, now or permanently.
             OSError: no descriptors are left.
         """
         async with self._turn:  # its socket holds few messages
             ready = None
-            while ready is not self._ready:  # another template may have taken its place meanwhile
+            while ready is not self._ready:  # another template may have replaced it meanwhile
                 ready = self._ready
                 await asyncio.shield(ready)
             with child_pipes() as (theirs, ours):
@@ -367,7 +371,7 @@ class _Template:
                 return await asked
         except (TimeoutError, asyncio.CancelledError) as error:
             if asked.done() and not asked.cancelled() and asked.exception() is None:
-                self._end_unclaimed(asked.result())  # it was forked at this very moment
+                self._end_unclaimed(asked.result())  # it was forked at the same moment
             if isinstance(error, asyncio.CancelledError):
                 raise
             why = f"its template has not answered for {ANSWER_S:.0f} s"
@@ -420,7 +424,7 @@ class _Template:
             if not asked.done():
                 asked.set_exception(TemplateFailed(message["failed"]))
             return
-        if asked.done() or not descriptors:  # the caller has gone, or no descriptor is left
+        if asked.done() or not descriptors:  # the caller is gone, or no descriptor is left
             for pidfd in descriptors:
                 os.close(pidfd)
             with contextlib.suppress(ProcessLookupError):
@@ -437,10 +441,10 @@ class _Template:
         asked.set_result(child)
 
     def _note_orphan_end(self, child: _Forked) -> None:
-        """A child ended whose template is gone: it is reaped by somebody else, mostly."""
+        """A child ended whose template is gone; usually another process reaps it."""
         self._loop.remove_reader(child.pidfd)
         status = UNKNOWN_STATUS
-        with contextlib.suppress(ChildProcessError):  # process 1 is the one that reaps
+        with contextlib.suppress(ChildProcessError):  # process 1 reaps it
             if (end := os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)) is not None:
                 status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
         os.close(child.pidfd)

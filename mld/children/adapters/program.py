@@ -1,7 +1,7 @@
-"""Whether the program of ``executableName`` can be started here; none is started.
+"""Whether the program of ``executableName`` can be started here; no program is started.
 
-Only mistakes that people make are looked for: nothing is there, it may not be executed, its first
-line leads nowhere, it is the daemon itself. Java would notice them with its first lease.
+Checks for common mistakes only: the file is missing or not executable, its first line names a
+missing interpreter, or it is the daemon itself. Java finds them only with its first lease.
 
 Source: execve(2), execvp(3); ProcessBuilder of the JDK, which runs a file without ``#!`` by
 ``/bin/sh``.
@@ -30,7 +30,7 @@ from mld.kernel.adapters.system import system_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: As much of a script as the kernel looks at. Source: BINPRM_BUF_SIZE of Linux.
+#: Bytes of a script that the kernel reads. Source: BINPRM_BUF_SIZE of Linux.
 _HEAD_BYTES = 256
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 #: Options after which the next argument is still the script.
@@ -38,7 +38,7 @@ _HARMLESS = re.compile(r"-[uOBEIsPqv]+")
 _SPARK_USAGE = f"write executableName = {SPARK_PROGRAM} [--properties FILE] app.py"
 _CORRECT = "correct the name, or put the file there"
 _DAEMON = "kcl-mld"
-#: In the head of a console script that is the daemon itself.
+#: Text at the start of a console script that is the daemon itself.
 _DAEMON_MARK = b"mld.cli"
 
 
@@ -54,7 +54,7 @@ class StartPlace:
     folder: Path
 
     def candidates(self, name: str) -> list[Path]:
-        """The files that a name may mean, in the order in which they are tried."""
+        """The files that a name may refer to, in search order."""
         if "/" in name:
             return [self.folder / name]
         # An empty part of PATH is the working directory.
@@ -68,7 +68,7 @@ class StartPlace:
 def examine_child(
     argv: Sequence[str], around: StartPlace, kclpy: Kclpy = Kclpy.AUTO
 ) -> tuple[Problem, ...]:
-    """What is wrong with the command line of a child.
+    """Problems with the command line of a child.
 
     Args:
         argv: program and arguments, not empty.
@@ -94,7 +94,7 @@ def _isolation_problems(argv: Sequence[str], around: StartPlace) -> Iterator[Pro
 def python_start_of(
     argv: Sequence[str], around: StartPlace
 ) -> tuple[Sequence[str], PythonStart] | None:
-    """How a command line starts Python, behind the words of ``env``; None if it does not.
+    """How a command line starts Python, without the ``env`` prefix; None if it does not.
 
     Args:
         argv: program and arguments, not empty.
@@ -111,7 +111,7 @@ def python_start_of(
 
 
 def examine(argv: Sequence[str], around: StartPlace) -> tuple[Problem, ...]:
-    """What is wrong with the command line of any program, a daemon as well.
+    """Problems with the command line of any program, the daemon included.
 
     The arguments are those of :func:`examine_child`.
     """
@@ -172,7 +172,7 @@ def _head_problems(path: Path, name: str, around: StartPlace) -> Iterator[Proble
     line = head[2:].partition(b"\n")[0].decode("utf-8", "replace")
     interpreter, _, argument = line.strip(" \t").replace("\t", " ").partition(" ")
     by_env = interpreter.endswith("/env")
-    if by_env and argument.startswith("-"):  # env splits its options by rules of its own
+    if by_env and argument.startswith("-"):  # env splits its options by its own rules
         return
     if line.endswith("\r"):
         yield _error(
@@ -199,7 +199,7 @@ def _after_env(argv: Sequence[str]) -> Sequence[str]:
 
 
 def _script_problems(argv: Sequence[str], around: StartPlace) -> Iterator[Problem]:
-    """What is wrong with the script that a command gives to Python, or with an app of Spark."""
+    """Problems with the script that a command passes to Python, or with a Spark app."""
     words = _after_env(argv)
     if (command := spark_command(argv)) is not None:
         if command.has_file and command.properties is None:
@@ -225,7 +225,7 @@ def _unreadable(what: str, name: str | None, around: StartPlace) -> Iterator[Pro
 
 
 def _is_daemon(words: Sequence[str], around: StartPlace) -> bool:
-    """True for our own command, by its name and its text: others may have that name, too."""
+    """True for our own command, by its name and its text: other programs may have the same name."""
     if not words or Path(words[0]).name != _DAEMON or (path := around.find(words[0])) is None:
         return False
     with contextlib.suppress(OSError), path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""Keeps conversations of children as files, in the format of ``protocol.transcripts``.
+"""Records conversations of children as files, in the format of ``protocol.transcripts``.
 
-A recording is an aid for debugging: it never delays or fails a child. What cannot be written ends
-the recording with one warning.
+Recordings are for debugging: they never delay or fail a child. A write error ends the recording
+with one warning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: Bound of one file; the rest of the conversation is left out.
+#: Size limit of one file in bytes; the rest of the conversation is left out.
 MAX_FILE_BYTES = 64 * 1024 * 1024
 _DATA = re.compile(rb'("data":)"[A-Za-z0-9+/=]*"')
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -39,10 +39,10 @@ class RecordingLauncher:
     def __init__(
         self, launcher: ChildLauncher, folder: str, clock: Clock, *, with_payloads: bool
     ) -> None:
-        """Make the folder if it does not exist.
+        """Create the folder if it does not exist.
 
         Raises:
-            ConfigError: files cannot be made there.
+            ConfigError: files can't be created in it.
         """
         self._launcher = launcher
         self._folder = Path(folder)
@@ -99,7 +99,10 @@ class Transcript:
             self._give_up(str(error))
 
     def add(self, direction: Direction, line: bytes) -> None:
-        """One line, without its end; base64 of records is left out unless payloads are wanted."""
+        """Add one line, without its end.
+
+        Records' base64 is left out unless payloads are recorded.
+        """
         if self._file is None:
             return
         if direction is Direction.TO_CHILD and not self._with_payloads:
@@ -121,10 +124,10 @@ class Transcript:
 
 
 class RecordedChild:
-    """A child whose conversation is written down; see :class:`~mld.children.ports.Child`."""
+    """A child whose conversation is recorded; see :class:`~mld.children.ports.Child`."""
 
     def __init__(self, child: Child, transcript: Transcript) -> None:
-        """Record from now on."""
+        """Start recording."""
         self._child = child
         self._transcript = transcript
         self._said = LineBuffer(MAX_CHILD_LINE_BYTES)
@@ -156,7 +159,7 @@ class RecordedChild:
             return error.prefix
 
     async def close_stdin(self) -> None:
-        """End of file for the child."""
+        """Close the child's stdin."""
         self._transcript.add(Direction.EVENT, INPUT_ENDS)
         await self._child.close_stdin()
 
@@ -169,13 +172,13 @@ class RecordedChild:
         return status
 
     def read_stderr(self) -> None:
-        """Pass on what stderr holds."""
+        """Process the stderr written so far."""
         self._child.read_stderr()
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self._child.terminate()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._child.kill()

@@ -1,8 +1,9 @@
-"""Starts programs while the other threads go on, by ``posix_spawn`` of the C library.
+"""Starts programs by ``posix_spawn`` of the C library, without stopping other threads.
 
-``subprocess`` keeps the interpreter's lock from vfork until the new process executes its program.
-On a busy machine that process waits for a processor first, and all threads of the daemon wait with
-it, renewals among them. ``os.posix_spawn`` keeps the lock, too, and can't make a session everywhere.
+``subprocess`` holds the interpreter lock from vfork until the new process executes its program. On
+a busy machine that process first waits for a processor, and all threads of the daemon wait with it,
+lease renewals included. ``os.posix_spawn`` holds the lock, too, and can't create a session on all
+systems.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 #: Descriptors of stdin, stdout and stderr.
 Descriptors: TypeAlias = tuple[int, int, int]
 
-#: More than any C library needs for its attributes, file actions and signal sets.
+#: Larger than any C library's structures for attributes, file actions and signal sets.
 _OPAQUE_BYTES = 1024
-#: Of ``spawn.h`` of glibc.
+#: From ``spawn.h`` of glibc.
 _SETSIGDEF, _SETSID = 0x04, 0x80
-#: What Python ignores, and children must not. Source: ``restore_signals`` of ``subprocess``.
+#: Signals that Python ignores, and children must not. Source: ``restore_signals`` of
+#: ``subprocess``.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 #: Exit status of a process that the kernel reaped itself. Source: ``subprocess``.
 _REAPED = 0
@@ -68,8 +70,8 @@ def start_program(
 ) -> Started:
     """Start a program, found by PATH of its environment, in a session of its own.
 
-    Blocks until it is executed. Other threads go on meanwhile where the C library can do all that
-    is needed; glibc can from 2.34 on.
+    Blocks until it is executed. Other threads continue meanwhile if the C library supports all
+    options; glibc does from 2.34 on.
 
     Raises:
         OSError: it can't be started.
@@ -89,7 +91,7 @@ def start_program(
 
 
 def _library() -> Any:
-    """The C library, if it can close all other descriptors of a new process; else None."""
+    """The C library if it can close all other descriptors of a new process; else None."""
     try:
         libc = ctypes.CDLL(None)
         version = os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -122,7 +124,7 @@ def _spawn(
 def _first(
     libc: Any, program: str, environment: Mapping[bytes, bytes], arguments: tuple[Any, ...]
 ) -> int:
-    """The process of the first file of this name that can be executed."""
+    """Process id of the first file of this name that can be executed."""
     name = os.fsencode(program)
     folders = os.get_exec_path({"PATH": os.fsdecode(environment.get(b"PATH", os.defpath))})
     files = [name] if b"/" in name else [os.fsencode(os.path.join(one, program)) for one in folders]

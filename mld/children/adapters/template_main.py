@@ -5,13 +5,13 @@ Started by :mod:`mld.children.adapters.prefork` as ``python [options] template_m
 ordinary child, but without the variables of a shard. FD is a socket of whole messages (JSON):
 
 * from the daemon: first ``{"preload": […], "variables": […], "name": …}``; then ``{"variables":
-  {…}}`` with three descriptors for each child, and ``{"seen": pid}`` when the daemon looks after it;
+  {…}}`` with three descriptors for each child, and ``{"seen": pid}`` when the daemon watches it;
 * to the daemon: ``{"why": …}``, null when all is ready; ``{"pid": …}`` with a pidfd for each child,
   or ``{"failed": …}``; ``{"pid": …, "status": …}`` when a child was reaped.
 
-The script runs in its children only, each of which leaves :func:`main` and executes it once. The
-end of the socket ends the template, not its children. Standard library only, nothing of ``mld``:
-the interpreter is the user's. Python 3.9 or later, Linux.
+The script runs only in the children, each of which returns from :func:`main` and executes it once.
+The end of the socket ends the template, not its children. Standard library only, nothing of
+``mld``: the interpreter is the user's. Python 3.9 or later, Linux.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-#: Libraries whose native threads are known to come back after a fork; see tests/process.
+#: Libraries whose native threads are known to restart after a fork; see tests/process.
 FORK_TESTED = ("numpy", "pandas", "pyarrow")
-#: Libraries that do not work after a fork, whether or not they have begun.
+#: Libraries that do not work after a fork, whether or not they were used before.
 UNFIT = ("grpc",)
 #: Functions that change a list, a dict, the working directory or other modules.
 CHANGES = frozenset(
@@ -61,19 +61,19 @@ CHANGES = frozenset(
         "update",
     ]
 )
-#: Stands for an exit status that nobody can tell us.
+#: Stands for an unknown exit status.
 UNKNOWN_STATUS = 255
 _MESSAGE_BYTES = 2**16
-#: Has pidfds and descriptors sent over sockets.
+#: Supports pidfds and descriptors sent over sockets.
 _OLDEST = (3, 9)
 
 
 def leading_imports(tree: ast.Module) -> list[ast.stmt]:
     """The import statements at the top level of a script.
 
-    They end at the first statement that may change what an import does: a call that is not inside
-    a function and whose result is not used, a change of ``sys.path`` or ``os.environ``, or a call
-    by one of the names in :data:`CHANGES`. What follows is for the children.
+    They end at the first statement that may change the effect of an import: a call outside a
+    function whose result is not used, a change of ``sys.path`` or ``os.environ``, or a call by one
+    of the names in :data:`CHANGES`. The rest is for the children.
     """
     found: list[ast.stmt] = []
     for statement in tree.body:
@@ -118,10 +118,10 @@ def _changes(value: ast.expr | None) -> bool:
 
 
 class Environment:
-    """Notes which variables are asked for while it is in force, ``*`` for all of them.
+    """Records which variables are read while it is active, ``*`` for all of them.
 
     Args:
-        names: those that matter.
+        names: the variables to record.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -150,7 +150,7 @@ class Environment:
 
     @staticmethod
     def _become(kind: type) -> None:
-        # The objects stay: modules hold them already.
+        # The objects stay, because modules already hold references to them.
         os.environ.__class__ = kind
         os.environb.__class__ = kind
 
@@ -183,7 +183,7 @@ class CountedThreads:
 
 
 def native_threads() -> list[str]:
-    """Names of the threads beside the main one; the kernel's, so those of Python are among them."""
+    """Names of the threads beside the main one, as the kernel lists them; includes Python's."""
     names = []
     for thread in os.listdir("/proc/self/task"):
         if int(thread) != os.getpid():
@@ -196,7 +196,7 @@ def native_threads() -> list[str]:
 
 
 def obstacle(control: int, tested_threads: int) -> str | None:
-    """What keeps this process from being forked, or None."""
+    """What prevents this process from being forked, or None."""
     threads = [one.name for one in threading.enumerate() if one is not threading.main_thread()]
     if threads:
         return "its imports start threads: " + ", ".join(threads)
@@ -219,21 +219,21 @@ def obstacle(control: int, tested_threads: int) -> str | None:
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
-            continue  # that of the listing
+            continue  # the thread of the listing
         if int(number) != control and target.startswith(("socket:", "anon_inode:")):
             return f"its imports leave a socket or an event loop open: {target}"
     return None
 
 
 def flush_outputs() -> None:
-    """Write what is printed; an import may have closed or replaced them."""
+    """Flush printed output; an import may have closed or replaced the streams."""
     for output in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             output.flush()
 
 
 def fresh_main(script: str) -> types.ModuleType:
-    """``__main__`` as the interpreter makes it for a script, in its place among the modules."""
+    """A ``__main__`` module as the interpreter creates it for a script, in ``sys.modules``."""
     file = os.path.join(os.getcwd(), script)
     module = types.ModuleType("__main__")
     vars(module).update(
@@ -247,13 +247,13 @@ def fresh_main(script: str) -> types.ModuleType:
 
 
 def prepare(file: str, order: dict[str, Any], control: int) -> tuple[types.CodeType, str | None]:
-    """The script's code, with all that it imports imported, and what keeps it from being forked."""
+    """Import what the script imports; returns its code, and what prevents a fork."""
     os.close(os.pidfd_open(os.getpid()))
     with open(file, "rb") as script:
         source = script.read()
     code = compile(source, file, "exec", dont_inherit=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # compile has said them
+        warnings.simplefilter("ignore")  # compile has reported them
         statements = leading_imports(ast.parse(source, file))
     imports = compile(ast.Module(statements, []), file, "exec", dont_inherit=True)
     with Environment(order["variables"]) as environment, CountedThreads() as tested:
@@ -270,16 +270,16 @@ def tell(control: socket.socket, message: dict[str, Any], *descriptors: int) -> 
     """Send to the daemon.
 
     Raises:
-        OSError: it is gone.
+        OSError: the daemon is gone.
     """
     socket.send_fds(control, [json.dumps(message).encode()], descriptors)
 
 
 class ForkedChildren:
-    """The children that live. Forks them, and passes on how they ended.
+    """Forks children, and reports how they ended.
 
     Args:
-        name: a child's in ``/proc``; None = that of the interpreter.
+        name: a child's process name in ``/proc``; None = that of the interpreter.
     """
 
     def __init__(self, control: socket.socket, name: str | None) -> None:
@@ -300,12 +300,12 @@ class ForkedChildren:
                     elif self._obey():
                         return
         except OSError:
-            for pid in self._unseen:  # the daemon did not come to look after them
+            for pid in self._unseen:  # the daemon did not confirm them
                 os.killpg(pid, signal.SIGKILL)
             os._exit(0)
 
     def _obey(self) -> bool:
-        """Take a message; True in the child that it asked for."""
+        """Process one message; True in the child that it requested."""
         data, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 3)
         if not data:
             raise ConnectionError
@@ -335,7 +335,9 @@ class ForkedChildren:
         leads, led = os.pipe()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python 3.12 warns of threads; we looked for them
+                warnings.simplefilter(
+                    "ignore"
+                )  # Python 3.12 warns of threads; obstacle() checked for them
                 pid = os.fork()
         except OSError:
             os.close(leads)
@@ -379,7 +381,7 @@ class ForkedChildren:
         # A child that hangs gets it: the daemon's log shows where.
         faulthandler.register(signal.SIGTERM, file=2, chain=True)
         os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
-        if "numpy.random" in sys.modules:  # Python's own is seeded anew by itself
+        if "numpy.random" in sys.modules:  # Python reseeds its own by itself
             sys.modules["numpy.random"].seed()
         if "multiprocessing" in sys.modules:
             sys.modules["multiprocessing"].current_process().authkey = os.urandom(32)
@@ -400,7 +402,7 @@ _interrupted: list[bool] = []
 
 
 def _end_as_interrupted() -> None:
-    """The last thing at the end: Python, too, dies of SIGINT after a KeyboardInterrupt."""
+    """Runs last at exit: like Python, die of SIGINT after a KeyboardInterrupt."""
     if _interrupted:
         flush_outputs()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -408,7 +410,7 @@ def _end_as_interrupted() -> None:
 
 
 def main() -> tuple[types.CodeType, types.ModuleType]:
-    """Become the template; returns in each child, with what it is to execute."""
+    """Become the template; returns in each child, with what it has to execute."""
     if sys.version_info < _OLDEST:
         sys.exit("a template needs Python 3.9 or later")
     atexit.register(_end_as_interrupted)  # the first, so that it is called last
@@ -438,7 +440,7 @@ def main() -> tuple[types.CodeType, types.ModuleType]:
 
 
 def run(code: types.CodeType, module: types.ModuleType) -> None:
-    """Execute the script; ends as the interpreter does, whose traceback has no frame of ours."""
+    """Execute the script; exits as the interpreter does, with no frame of ours in the traceback."""
     try:
         exec(code, vars(module))  # noqa: S102 - the user's own program
     except SystemExit:

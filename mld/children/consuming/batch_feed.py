@@ -1,7 +1,7 @@
-"""What the child of a shard is fed: one fetched batch after the other, and ticks while none comes.
+"""Feeds the child of a shard: one fetched batch after the other, and ticks while there is none.
 
-The child and its fetching are started together, so that the first answer is there when the child
-is.
+The child and its fetching are started together, so that the first batch is there when the child is
+ready.
 
 Source: ProcessTask (KCL 3.5.1).
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: A shard whose producer writes such aggregates all the time says so no more often.
+#: Shortest time between two reports of such aggregates for one shard, in seconds.
 OUTSIDE_EVERY_S = 60.0
 
 
@@ -54,7 +54,7 @@ class _Pipeline:
     fetching: asyncio.Task[None] | None = None
 
     async def stop_fetching(self) -> None:
-        """End the task and give undelivered batches back; may be called again."""
+        """Stop fetching and return undelivered batches; may be called again."""
         fetching, self.fetching = self.fetching, None
         if fetching is not None:
             fetching.cancel()
@@ -63,17 +63,17 @@ class _Pipeline:
 
 
 class BatchFeed:
-    """Takes batches of one hold from its publisher to its child.
+    """Passes the batches of one hold from its publisher to its child.
 
     Attributes:
-        child_shards: of a shard that has ended, as its last answer named them.
-        has_vanished: the service has forgotten the shard.
-        records: that the child was given.
-        exceptions: of the processor with which the child went on.
+        child_shards: of a shard that has ended, from its last answer.
+        has_vanished: the service no longer knows the shard.
+        records: number of records given to the child.
+        exceptions: number of the processor's exceptions after which the child continued.
         exception_at: reading of ``Clock.monotonic`` at the last of them; None without one.
         behind_ms: of the last batch; None before the first.
         last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
-        last_processed_at: the same when a batch was done with: answered by the child, or empty.
+        last_processed_at: the same when a batch was completed: answered by the child, or empty.
     """
 
     def __init__(self, context: ConsumerContext, containment: Containment | None) -> None:
@@ -88,7 +88,7 @@ class BatchFeed:
         self.records = 0
         self.exceptions = 0
         self.exception_at: float | None = None
-        #: First and last position of what the child has been given; None without records.
+        #: First and last position given to the child; None without records.
         self._delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
@@ -97,16 +97,18 @@ class BatchFeed:
         self._undecodable: FailedCall | None = None
         self._outside: list[Missing] = []
         self._outside_at: float | None = None
-        #: Epoch seconds at which the first record of the batch that is not answered arrived.
+        #: Epoch seconds at which the first record of the unanswered batch arrived.
         self._unanswered_since: float | None = None
         #: Finds records that expired unread.
         self.losses = LossWatch(context)
-        #: How far behind the last answer of Kinesis was that is known here, and when it came.
+        #: The last known ``MillisBehindLatest``, and when it was received.
         self._last_answer: tuple[int | None, float] | None = None
 
     @property
     def failing_since(self) -> float | None:
-        """When the first call or batch failed of those that failed in a row; None if none did.
+        """When the first of the current consecutive failures of calls or batches occurred.
+
+        None = none.
 
         A reading of ``Clock.monotonic``.
         """
@@ -116,15 +118,15 @@ class BatchFeed:
 
     @property
     def failure(self) -> FailedCall | None:
-        """The last of the failures since :attr:`failing_since`; None while nothing fails."""
+        """The last failure since :attr:`failing_since`; None while nothing fails."""
         if self._undecodable is not None:
             return self._undecodable
         return None if self._pipeline is None else self._pipeline.publisher.failure
 
     def processing_lag_s(self) -> float | None:
-        """Since the arrival of the oldest record that was fetched and not answered, if there is one.
+        """Age of the oldest record that was fetched and not answered, None if there is none.
 
-        By the clock of the service: that of this machine may be wrong.
+        By the clock of the service, because that of this machine may be wrong.
         """
         oldest = self._unanswered_since
         if oldest is None:
@@ -135,14 +137,17 @@ class BatchFeed:
         return max(0.0, (self._clock.wall() if now is None else now) - oldest)
 
     def reading_lag_s(self) -> float | None:
-        """How far the last batch was behind the tip of the shard, and the time since it was given."""
+        """How far the last batch was behind the tip, plus the time since it was received."""
         behind_ms, answered_at = self._last_answer or self._first_waiting() or (None, 0.0)
         return (
             None if behind_ms is None else behind_ms / 1000 + self._clock.monotonic() - answered_at
         )
 
     def child_failed(self) -> None:
-        """Remember what waits: it is fetched anew for the next child, perhaps in a minute."""
+        """Remember undelivered records.
+
+        They are fetched again for the next child, perhaps in a minute.
+        """
         if self._unanswered_since is None:
             self._unanswered_since = self._oldest_waiting()
         if self._last_answer is None:
@@ -176,7 +181,10 @@ class BatchFeed:
     async def start(
         self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
     ) -> RecordProcessor:
-        """Fetch from a position on, in a task of the group; the child is to be initialized."""
+        """Fetch from a position on, in a task of the group.
+
+        Returns the child, not yet initialized.
+        """
         context = self._context
         publisher = context.stream_context.publishers(context.shard_id)
         self._delivering = None
@@ -221,11 +229,13 @@ class BatchFeed:
         return processor
 
     def _exception_caught(self, action: Action, said: str) -> None:
-        """The child's processor raised, and the child goes on: to Java the action has succeeded.
+        """Handle a processor's exception after which the child continues.
+
+        For Java, the action succeeded.
 
         Raises:
-            ChildFailed: the file says that this is a failure. A lease that is lost is no matter of
-                that: nothing can be lost any more.
+            ChildFailed: the configuration makes it a failure. Not for a lost lease, for which
+                nothing can be lost any more.
         """
         context = self._context
         self.exceptions += 1
@@ -245,12 +255,12 @@ class BatchFeed:
         log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
 
     def interrupt(self) -> None:
-        """Wake the task that waits for a batch: there is a reason to end."""
+        """Wake the task that waits for a batch, because the consumer is to end."""
         if self._pipeline is not None:
             self._pipeline.publisher.interrupt()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep before something is tried again; a stop or a lost lease ends it.
+        """Sleep before a retry; a stop or a lost lease ends it.
 
         Raises:
             ChildFailed: there was an idle child, and it ended meanwhile.
@@ -263,19 +273,19 @@ class BatchFeed:
             await shutdown.pause(seconds)
 
     async def stop_fetching(self) -> None:
-        """End the fetching; the child, if any, lives on. May be called again."""
+        """Stop fetching; the child, if any, keeps running. May be called again."""
         if self._pipeline is not None:
             await self._pipeline.stop_fetching()
             self._remember_latest(self._pipeline.publisher.latest_since_s)
 
     async def end_child(self) -> None:
-        """See the child off; nothing without one."""
+        """End the child in order; does nothing without one."""
         if self._pipeline is not None:
             await self._pipeline.processor.stop()
             self._pipeline = None
 
     def _latest_since_s(self) -> float | None:
-        """Where an earlier child or holding began at LATEST, unless others had the lease since."""
+        """Where an earlier child or holding began at LATEST, if no other worker held it since."""
         switches, since_s = self._parts.latest_starts.get(self._context.lease_key, (None, None))
         is_same_reader = switches == self._context.held.lease.owner_switches_since_checkpoint
         return since_s if is_same_reader else None
@@ -291,7 +301,7 @@ class BatchFeed:
     # -- batches -------------------------------------------------------------------------------
 
     async def process(self) -> TaskOutcome:
-        """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
+        """Wait for one batch and deliver it, or until the child wants a tick."""
         context, pipeline = self._context, self._pipeline
         if pipeline is None or not context.may_go_on():
             return TaskOutcome.AGAIN
@@ -300,7 +310,7 @@ class BatchFeed:
             fetched = await self._next_batch(pipeline)
         except TimeoutError:
             if context.may_go_on():
-                # No metric counts an empty batch, because nothing was read.
+                # No metric counts an empty batch, because no record was read.
                 await pipeline.processor.tick(self.behind_ms)
             return TaskOutcome.AGAIN
         if fetched is None:
@@ -311,7 +321,7 @@ class BatchFeed:
                 await self._deliver(fetched, pipeline.processor)
                 self.losses.delivered(fetched)
         except MalformedData as error:
-            # Never drop what cannot be read: fetch it again, for ever if need be.
+            # Never drop what can't be read: fetch it again, without limit.
             if self._undecodable_since is None:
                 self._undecodable_since = self._clock.monotonic()
             self._undecodable = failed_reading(error)
@@ -328,7 +338,7 @@ class BatchFeed:
         return TaskOutcome.DONE
 
     async def _next_batch(self, pipeline: _Pipeline) -> FetchedBatch | None:
-        """The next batch; one that is there is taken even when a tick is overdue.
+        """The next batch; an available one has priority over an overdue tick.
 
         Raises:
             TimeoutError: the child has waited long enough; no batch is lost.
@@ -340,7 +350,7 @@ class BatchFeed:
             return await pipeline.publisher.next_batch()
 
     async def _deliver(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
-        """One batch to the child; the last one of the shard is the reason to stop."""
+        """Deliver one batch to the child; the shard's last batch is the reason to stop."""
         batch = fetched.batch
         self.last_batch_at = fetched.fetched_at
         self.behind_ms = batch.millis_behind_latest
@@ -374,14 +384,14 @@ class BatchFeed:
     async def _say(
         self, fetched: FetchedBatch, delivery: Delivery, processor: RecordProcessor
     ) -> None:
-        """One line to the child."""
+        """Send one line to the child."""
         context = self._context
         if delivery.missing:
             self._report_missing(delivery.missing)
         if self._parts.schemas is not None and delivery.failures:
             self._parts.schemas.report(context.shard_id, delivery.failures)
         if context.current() is None:
-            return  # it lapsed while other shards were converted, or this process was frozen
+            return  # it lapsed during conversions for other shards, or this process was suspended
         context.metrics.delivered(delivery.records, delivery.data_bytes)
         context.metrics.stayed_framed(sum(one.count for one in delivery.failures.values()))
         self._parts.tally.records += delivery.records
@@ -406,7 +416,10 @@ class BatchFeed:
     async def _say_contained(
         self, delivery: Delivery, processor: RecordProcessor, containment: Containment
     ) -> None:
-        """The lines that containment makes of one; each stays in memory until it is answered."""
+        """Send the lines into which containment splits one.
+
+        Each stays in memory until it is answered.
+        """
         context, line = self._context, delivery.pop_line()
         if line is None or delivery.smallest is None:
             return
@@ -429,12 +442,12 @@ class BatchFeed:
         self._delivering = None
 
     def take_failed(self) -> FailedLine | None:
-        """The line that a child has just failed at, once; None = it failed otherwise."""
+        """The line that a child has just failed on, once; None = it failed otherwise."""
         found, self._failed = self._failed, None
         return None if found is None else replace(found[0], stderr=found[1].last_stderr)
 
     def _report_missing(self, missing: Sequence[Missing]) -> None:
-        """Count and log user records that the child doesn't get."""
+        """Count and log user records that are not delivered to the child."""
         unreadable = [one for one in missing if one.why is not None]
         outside = [one for one in missing if one.why is None]
         self._context.metrics.missing(_count(unreadable), _count(outside))
@@ -465,7 +478,7 @@ class BatchFeed:
 
 
 def _keep() -> None:
-    """A line that was written is still needed."""
+    """Keep a line that was written but is still needed."""
 
 
 def _count(missing: Sequence[Missing]) -> int:

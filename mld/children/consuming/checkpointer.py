@@ -1,9 +1,9 @@
-"""Checkpoints of a child -> conditional writes to the lease -> error names.
+"""Turns a child's checkpoints into conditional writes to the lease, and failures into error names.
 
-One request at a time. Throttling is tried again for up to two seconds before the child hears of it
-(Java answers at once and leaves it to the application); everything else is answered as in Java,
-except that an unreachable lease table is a ``KinesisClientLibDependencyException`` (Java leaks a
-bare ``RuntimeException``).
+One request at a time. Throttled writes are retried for up to two seconds before the child gets an
+error (Java answers at once and leaves retries to the application). Everything else is answered as
+in Java, except that an unreachable lease table is a ``KinesisClientLibDependencyException`` (Java
+leaks a bare ``RuntimeException``).
 
 Source: ShardRecordProcessorCheckpointer, DynamoDBCheckpointer.java:60-73 (KCL 3.5.1).
 """
@@ -39,7 +39,7 @@ _LONGEST_PAUSE_S = 0.8
 
 
 class ShardCheckpointer:
-    """Positions of one shard under one hold of its lease."""
+    """Checkpoints of one shard under one hold of its lease."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class ShardCheckpointer:
         self._lock = asyncio.Lock()
         self._state = CheckpointState.starting_at(held.lease.checkpoint)
         self._child_shard_ids: tuple[str, ...] = ()
-        #: True when a write got no answer and no checkpoint was stored since: the table may be ahead
-        #: of what we know.
+        #: True when a write got no answer and no checkpoint was stored since: the table may be
+        #: ahead.
         self.is_unsure = False
-        #: True when the child wanted to checkpoint the shard's end, and the table did not let it.
+        #: True when the child tried to checkpoint the shard's end, but the table write failed.
         self.end_checkpoint_failed = False
 
     @property
@@ -90,18 +90,18 @@ class ShardCheckpointer:
         return self._state.last.is_shard_end
 
     def delivered(self, largest: ExtendedSequenceNumber | None) -> None:
-        """A batch up to ``largest`` goes to the child: it may be checkpointed from now on."""
+        """A batch up to ``largest`` is sent to the child: it may be checkpointed from now on."""
         self._state = self._state.delivered(largest)
 
     @property
     def largest(self) -> ExtendedSequenceNumber:
-        """The largest position that the child was given, or where it began."""
+        """The largest position given to the child, or where it began."""
         return self._state.largest
 
     async def pass_over(self, position: ExtendedSequenceNumber) -> None:
-        """Store a position up to which nothing is left to do, although no child has asked for it.
+        """Store a position that no child has requested, because no work is left before it.
 
-        A failure is logged, and nothing follows from it: the next checkpoint passes it, too.
+        A failure is only logged: the next checkpoint covers the position.
         """
         async with self._lock:
             await self._store(position)
@@ -118,7 +118,10 @@ class ShardCheckpointer:
         self._child_shard_ids = ()
 
     def found(self, position: ExtendedSequenceNumber) -> None:
-        """What the table holds after a write of unknown outcome; a new child begins there."""
+        """Set the position found in the table after a write of unknown outcome.
+
+        A new child begins there.
+        """
         self._state = CheckpointState.starting_at(position)
         self.is_unsure = False
 
@@ -128,8 +131,8 @@ class ShardCheckpointer:
         """Store a position.
 
         Args:
-            sequence_number: as the child asked; None = the largest position handed out.
-            sub_sequence_number: as the child asked.
+            sequence_number: as requested; None = the largest position handed out.
+            sub_sequence_number: as requested.
 
         Returns:
             None when it is stored, else the error name for the child.
@@ -160,7 +163,7 @@ class ShardCheckpointer:
         return None
 
     async def _attempt(self, write: Callable[[], Awaitable[None]], what: str) -> str | None:
-        """One write, measured; the error name when it failed."""
+        """Try one write and measure it; the error name when it failed."""
         began = self._clock.monotonic()
         try:
             await self._repeat(write, began)
@@ -175,7 +178,7 @@ class ShardCheckpointer:
         return None
 
     async def _repeat(self, write: Callable[[], Awaitable[None]], began: float) -> None:
-        """One conditional write; throttled ones are repeated for a while."""
+        """One conditional write; throttled ones are repeated for a limited time."""
         attempt = 0
         while True:
             try:

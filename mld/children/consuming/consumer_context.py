@@ -1,6 +1,6 @@
-"""One hold of a lease while its shard is consumed: its lease, why it ends, its checkpoints.
+"""One hold of a lease while its shard is consumed: the lease, the reason to end, the checkpoints.
 
-Everybody reads the reason to end; only :class:`ConsumerShutdown` sets it.
+Only :class:`ConsumerShutdown` sets the reason to end; all others read it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class ConsumerShutdown:
     """The requests that end one hold of a lease.
 
-    The worker asks for a stop, or a leader for a hand-over to another worker; any task that finds the
-    lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the
-    ranks of :class:`~mld.children.rules.lifecycle.ShutdownReason`.
+    Sources are the worker's stop, a leader's hand-over to another worker, any task that finds the
+    lease lost, and the end of the shard. The strongest of them is the :attr:`reason`, by the ranks
+    of :class:`~mld.children.rules.lifecycle.ShutdownReason`.
 
     Args:
         on_request: called after every request, so that waits for data or parents end.
@@ -51,9 +51,9 @@ class ConsumerShutdown:
         self._on_request = on_request
         self._reason: ShutdownReason | None = None
         self._is_stop_requested = False
-        #: True when the next owner of the lease is named already and waits for it.
+        #: True when the row already names the next owner, which waits for the lease.
         self.is_handing_over = False
-        #: What a person asks for and is to be done once the child has ended; None = nothing.
+        #: An operator's request, carried out once the child has ended; None = none.
         self.request: LeaseRequest | None = None
         self._is_leaving = asyncio.Event()
 
@@ -63,45 +63,51 @@ class ConsumerShutdown:
         return self._reason
 
     def stop(self) -> None:
-        """The worker stops: finish the batch in hand, tell the child, release the lease."""
+        """The worker stops: finish the current batch, notify the child, release the lease."""
         self._is_stop_requested = True
         self._is_leaving.set()
         self._request(ShutdownReason.REQUESTED)
 
     def hand_over(self) -> None:
-        """Another worker is to go on: as :meth:`stop`, but the lease goes before the child does."""
+        """Hand over to another worker: as :meth:`stop`.
+
+        But the lease is passed on before the child ends.
+        """
         self.is_handing_over = True
         self.stop()
 
     def steer(self, request: LeaseRequest) -> None:
-        """A person asks for something: as :meth:`stop`, but the lease stays until that is done."""
+        """An operator's request: as :meth:`stop`, but the lease is kept until it is carried out."""
         self.request = request
         self.stop()
 
     def lease_lost(self) -> None:
-        """The lease is not ours any more: finish the batch in hand, tell the child."""
+        """The lease is no longer ours: finish the current batch, notify the child."""
         self._is_leaving.set()
         self._request(ShutdownReason.LEASE_LOST)
 
     def shard_ended(self) -> None:
-        """The last batch is delivered: the child checkpoints the end, the cleanup comes."""
+        """The last batch is delivered: the child checkpoints the end, then the cleanup follows."""
         self._request(ShutdownReason.SHARD_END)
 
     def withdraw_shard_end(self) -> None:
-        """The shard's end could not be settled and will be read again, here or by the next owner.
+        """The shard's end could not be completed and will be read again, here or by the next owner.
 
-        A stop that was requested stays; a lost lease stays lost.
+        A requested stop remains; a lost lease remains lost.
         """
         if self._reason is ShutdownReason.SHARD_END:
             self._reason = ShutdownReason.REQUESTED if self._is_stop_requested else None
 
     @property
     def may_leave_shard_end(self) -> bool:
-        """True when the lease is being given up, so that the next owner may settle the shard's end."""
+        """True when the lease is being given up.
+
+        This way, the next owner may complete the shard's end.
+        """
         return self._is_stop_requested and self._reason is ShutdownReason.SHARD_END
 
     async def pause(self, seconds: float) -> None:
-        """Sleep before something is tried again; a stop or a lost lease ends it, nothing else."""
+        """Sleep before a retry; only a stop or a lost lease ends it early."""
         try:
             async with asyncio.timeout(seconds):
                 await self._is_leaving.wait()
@@ -118,7 +124,7 @@ class ConsumerShutdown:
 
 
 class ConsumerMetrics:
-    """One per consumer."""
+    """The metrics of one consumer."""
 
     def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
         self._shard_id = shard_id
@@ -128,7 +134,7 @@ class ConsumerMetrics:
 
     @contextmanager
     def timed(self, metric: Metric) -> Iterator[None]:
-        """Report how long the block took, also when it fails."""
+        """Report the duration of the block, also when it fails."""
         began = self._clock.monotonic()
         try:
             yield
@@ -137,7 +143,7 @@ class ConsumerMetrics:
 
     @contextmanager
     def process_task(self, behind_ms: int | None) -> Iterator[None]:
-        """Report success and length of a ProcessTask, and how far behind the shard is."""
+        """Report success and duration of a ProcessTask, and how far behind the shard is."""
         if behind_ms is not None:
             self.add(MILLIS_BEHIND_LATEST, behind_ms)
             self.add(ANY_MILLIS_BEHIND_LATEST, behind_ms)
@@ -156,18 +162,18 @@ class ConsumerMetrics:
         self.add(DATA_BYTES_PROCESSED, data_bytes)
 
     def handed_off(self, *, in_time: bool) -> None:
-        """Report that the lease went to the next owner; what is said again is not counted."""
+        """Report that the lease went to the next owner; repeated calls are not counted."""
         if not self._is_handed_off:
             self._is_handed_off = True
             self.add(HANDED_OFF, int(in_time))
 
     def stayed_framed(self, records: int) -> None:
-        """Report records whose frame could not be taken off; nothing while there is none."""
+        """Report records whose frame could not be removed; does nothing for zero."""
         if records:
             self.add(SCHEMA_FAILURES, records)
 
     def missing(self, unreadable: int, outside: int) -> None:
-        """Report user records of aggregates that are not delivered; nothing of what is zero."""
+        """Report user records of aggregates that are not delivered; zeros are not reported."""
         if unreadable:
             self.add(UNREADABLE_USER_RECORDS, unreadable)
             self.add(PASSED_UNDECODABLE, unreadable)
@@ -181,7 +187,7 @@ class ConsumerMetrics:
 
 
 class ConsumerContext:
-    """One hold of one lease, named by its token.
+    """One hold of one lease, identified by its token.
 
     Attributes:
         held: the lease as it was when the hold began; :meth:`current` has the newest.
@@ -198,12 +204,13 @@ class ConsumerContext:
         """Begin at the lease's checkpoint.
 
         Args:
-            parts: what it shares with other consumers.
+            parts: shared with other consumers.
             on_shutdown: called after every request to end.
             on_stored: called after each successful checkpoint.
 
         Raises:
-            LeaseLost: the row of the lease has no checkpoint, or its stream is none of this worker's.
+            LeaseLost: the row of the lease has no checkpoint, or this worker does not read its
+                stream.
         """
         self.held = held
         self.parts = parts
@@ -227,13 +234,13 @@ class ConsumerContext:
 
     @property
     def log_facts(self) -> dict[str, str]:
-        """Stream and shard; the identifier too where there may be many streams."""
+        """Stream and shard; also the identifier where there may be many streams."""
         stream = self.stream_context.stream
         facts = {"stream": stream.name, "shard": self.shard_id}
         return facts | ({"stream_identifier": stream.identifier} if stream.identifier else {})
 
     def current(self) -> HeldLease | None:
-        """The lease as held now; None when it is lost, and then that is the reason to end."""
+        """The lease as held now; None when it is lost, which then becomes the reason to end."""
         held = self.parts.renewer.get(self.lease_key)
         if held is None or held.token != self.held.token:
             self.shutdown.lease_lost()

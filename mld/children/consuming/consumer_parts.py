@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: Children that start at a time.
+#: Number of children that start at the same time.
 PLACES = 8
-#: A child that takes longer waits for something, and makes room for the next one.
+#: A child that takes longer, in seconds, waits for something and no longer counts.
 START_S = 0.5
-#: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
-#: Nothing is small where payloads may have to be decompressed or decoded.
+#: Up to this size, a conversion costs less than the switch to another thread (about 1 ms). Payloads
+#: that may have to be decompressed or decoded always count as large.
 INLINE_BYTES = 256 * 1024
-#: Body, texts and line exist at the same time for a moment.
+#: Body, texts and line exist at the same time during a conversion.
 _CONVERSION_FACTOR = 3
 
 
 class ChildStarts:
-    """Few children start at a time, those of the shards that are furthest behind first.
+    """Limits how many children start at once; the shards that are furthest behind come first.
 
-    A worker that gets hundreds of shards at once would start a child for each at once. They would
-    share the processors with the worker, which stands still while the kernel makes a process, and
-    renewals would come too late. A lease whose child waits here is held and renewed like any other.
+    A worker that gets hundreds of shards at once would otherwise start a child for each. They would
+    compete with the worker for the processors, the worker stops while the kernel creates a process,
+    and renewals would be late. A lease whose child waits here is held and renewed like any other.
 
     Use: ``async with starts.place(position): ...``.
 
@@ -71,9 +71,9 @@ class ChildStarts:
 
     @asynccontextmanager
     async def place(self, position: ExtendedSequenceNumber) -> AsyncIterator[None]:
-        """Wait for a place, and give it back at the end.
+        """Wait for a place; it is returned at the end.
 
-        It is given to another one after :data:`START_S`, whether or not the end has come.
+        After :data:`START_S`, another child gets the place even if this one is not finished.
 
         Args:
             position: where the child is to begin; see :func:`start_order`.
@@ -95,7 +95,7 @@ class ChildStarts:
     def _let_in(self) -> None:
         while self._waiting and len(self._taken) < PLACES:
             _, _, turn = heapq.heappop(self._waiting)
-            if not turn.done():  # else who waited has given up
+            if not turn.done():  # else the waiter has given up
                 self._taken[turn] = None
                 turn.set_result(None)
 
@@ -108,18 +108,19 @@ class ChildStarts:
 
 
 class LineWriter:
-    """Turns batches into lines; large ones away from the event loop and one at a time.
+    """Turns batches into lines; large ones in another thread and one at a time.
 
-    While a batch of 10 MB is converted its records exist as received, as texts and as a line; a
-    lock prevents that for several shards at once, and the budget counts it.
+    During the conversion of a batch of 10 MB, its records exist as received, as texts and as a
+    line. A lock prevents that for several shards at once, and the budget counts it.
     """
 
     def __init__(
         self, offload: Offload, *, even_if_empty: bool, schemas: SchemaRegistry | None = None
     ) -> None:
-        """Use this place for large work.
+        """Create a writer.
 
         Args:
+            offload: the thread for large conversions.
             even_if_empty: ``callProcessRecordsEvenForEmptyRecordList``.
             schemas: knows the schemas of framed records; None = frames are left alone.
         """
@@ -136,10 +137,10 @@ class LineWriter:
     ) -> Delivery:
         """The line of a batch; see :func:`mld.retrieval.rules.delivery.deliver`.
 
-        Its reservation becomes the size of the line, and of what is left for further lines.
+        The batch's reservation becomes the size of the line and of what is left for further lines.
 
         Raises:
-            MalformedData: the batch cannot be read; fetch it again.
+            MalformedData: the batch can't be read; fetch it again.
         """
         schemas = self._schemas
         known = None if schemas is None else schemas.known
@@ -147,7 +148,7 @@ class LineWriter:
         if schemas is not None and delivery.unknown:
             fetched.reservation.resize(fetched.batch.size_bytes)
             found = await schemas.look_up(delivery.unknown)
-            # What was known then still is: it may have been forgotten meanwhile.
+            # What was known is still valid; it may have been removed from the cache meanwhile.
             catalogue = {**(known or {}), **found}
             delivery = await self._convert(fetched, checkpoint, hash_range, catalogue)
         if schemas is not None:
@@ -156,7 +157,7 @@ class LineWriter:
         return delivery
 
     async def write_rest(self, fetched: FetchedBatch, rest: RemainingRecords) -> Delivery:
-        """The next line of a batch, as :meth:`write` gives the first one."""
+        """The next line of a batch; see :meth:`write`."""
         async with self._lock:
             delivery = await self._offload.run(deliver_rest, rest)
         _account(fetched.reservation, delivery)
@@ -186,10 +187,10 @@ def _account(reservation: Reservation, delivery: Delivery) -> None:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts since the process began.
+    """Counts since the process started.
 
     Attributes:
-        records: handed to children, a record that was handed twice counts twice.
+        records: given to children; a record that was given twice counts twice.
         restarts: of children.
     """
 
@@ -198,27 +199,26 @@ class Tally:
 
 
 def _undated() -> float | None:
-    """No answer has a date."""
+    """Default: no answer has a date."""
     return None
 
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerParts:
-    """What all consumers of a process share; make it once.
+    """What all consumers of a process share; create it once.
 
     Attributes:
-        pid: process id of the daemon, for children that outlive it if they don't look.
+        pid: process id of the daemon, so that children can detect that they outlived it.
         schemas: the schema registry; None = frames are left alone.
-        letters: where dead letters go; None without ``childFailurePolicy = deadletter``.
-        starts: made here, because all children share its places.
-        lines: made here, because large conversions of all shards wait for each other in it.
+        letters: where dead letters are stored; None without ``childFailurePolicy = deadletter``.
+        starts: created here, because all children share its places.
+        lines: created here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
-            to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
-            is regained, before anything was checkpointed goes on there; a new LATEST would skip
-            what came in between.
-        tally: what all of them have done so far.
+            to read at LATEST (epoch seconds). A child that is restarted, or a lapsed lease that is
+            regained, before the first checkpoint continues there; a new LATEST would skip records.
+        tally: the counts of all of them.
         service_time: epoch seconds by the answers of Kinesis; None where they have no date.
-        notes: by lease key, what its consumer knows that writes to its row say besides.
+        notes: by lease key, the consumer's notes for writes to its row.
     """
 
     config: Config
@@ -239,12 +239,12 @@ class ConsumerParts:
     notes: dict[str, FindNotes] = field(default_factory=dict)
 
     def find_notes(self, lease: Lease) -> RowNotes:
-        """See ``LeaseStore.find_notes``."""
+        """The consumer's notes for a write to the row; see ``LeaseStore.find_notes``."""
         find = self.notes.get(lease.lease_key)
         try:
             return RowNotes() if find is None else find(lease)
         except Exception:
-            # A lease must be renewed whatever is wrong with what its row would say besides.
+            # A lease must be renewed even if its notes can't be built.
             log.exception("%s: what its row says of the reading is left out", lease.lease_key)
             return RowNotes()
 

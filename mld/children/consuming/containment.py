@@ -1,7 +1,7 @@
-"""Contains the records of one shard that its children fail at: ``childFailurePolicy = deadletter``.
+"""Isolates the records that a shard's children fail on: ``childFailurePolicy = deadletter``.
 
-The row of the lease holds the suspects and their attempts, so that they survive a move of the lease.
-A record is skipped only after its dead letter is kept.
+The lease's row holds the suspects and their attempts, so that they survive a change of the owner. A
+record is skipped only after its dead letter is stored.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: A shard that is held says so as often as this.
+#: Seconds between two log lines about a shard on hold.
 HELD_EVERY_S = 60.0
 
 
 class Containment:
-    """Of one hold of a lease."""
+    """Containment for one hold of a lease."""
 
     def __init__(
         self, context: ConsumerContext, config: ContainConfig, letters: LetterStore
     ) -> None:
-        """Go on where the owner before has stopped; a shard that it held is tried again."""
+        """Continue from the previous owner's state; a shard that was on hold is tried again."""
         self._context = context
         self._config = config
         self._letters = letters
@@ -65,18 +65,18 @@ class Containment:
         self._note = context.held.lease.failure.lifted()
         self._is_row_held = context.held.lease.failure.held is not None
         self._skipped = context.held.lease.skipped
-        #: Why nothing is read, for people.
+        #: Why the shard is on hold, for operators.
         self.held: str | None = None
 
     @property
     def attempts(self) -> int:
-        """How often children failed at the suspects."""
+        """How often children failed on the suspects."""
         return self._note.behind(self._context.checkpointer.last).attempts
 
     # -- what the child is given ---------------------------------------------------------------
 
     def parts(self, line: bytes, delivery: Delivery) -> list[LinePart]:
-        """The lines that a line of records becomes."""
+        """Split a line of records into the lines to send."""
         smallest, largest = delivery.smallest, delivery.largest
         if smallest is None or largest is None:
             raise ValueError("a line without records is not cut")
@@ -91,18 +91,18 @@ class Containment:
         return cut(line, suspects, skipped)
 
     async def passed(self, part: LinePart) -> None:
-        """The child has answered: who was suspected of it was not to blame this time."""
+        """The child has answered: the suspects in this part did not cause a failure this time."""
         suspects = self._note.suspects
         if suspects is not None and suspects.last <= part.largest:
             self._note = FailureNote(letters_ms=self._note.letters_ms)
-            if self._is_row_held:  # else people would be told so until the next checkpoint
+            if self._is_row_held:  # else they would be reported until the next checkpoint
                 self._is_row_held = False
                 await self._store_note()
 
     # -- after a failure -----------------------------------------------------------------------
 
     def judge(self, failed: FailedLine) -> FailureJudgement | None:
-        """What follows a failure; None = no record is to blame."""
+        """What follows a failure; None = no record caused it."""
         return judge(
             failed,
             self._note,
@@ -113,7 +113,7 @@ class Containment:
         )
 
     async def settle(self, failed: FailedLine, judged: FailureJudgement) -> float | None:
-        """Note the failure, and set aside what has used up its attempts.
+        """Store the failure, and dead-letter records that have used up their attempts.
 
         Returns:
             Seconds until the next child; None = the shard is being given up.
@@ -147,7 +147,10 @@ class Containment:
         return pause_s
 
     async def _set_aside(self, failed: FailedLine, judged: FailureJudgement) -> bool:
-        """A durable letter, then the skip; False when the shard was given up meanwhile."""
+        """Store a dead letter, then skip its record.
+
+        False when the shard was given up meanwhile.
+        """
         context, limit = self._context, self._config.limit
         if is_over_limit(self._note, limit):
             return await self._hold(
@@ -191,10 +194,10 @@ class Containment:
         return True
 
     async def _put(self, letter_id: str, text: bytes) -> None:
-        """Keep a letter, but don't let a destination without an answer hold up a stop.
+        """Store a letter; a destination that does not answer must not delay a stop.
 
         Raises:
-            LetterRefused: it is not known to be kept.
+            LetterRefused: it may not be stored.
             ThreadRefused: likewise.
         """
         refused: LetterRefused | ThreadRefused | None = None
@@ -232,7 +235,7 @@ class Containment:
         )
 
     async def _hold(self, why: str) -> bool:
-        """No child any more: the lease is renewed until it is given up or lost. False."""
+        """Start no child; the lease is renewed until it is given up or lost. Returns False."""
         context = self._context
         self.held = context.last_error = why
         self._note = replace(self._note, held=why)
@@ -258,7 +261,7 @@ class Containment:
         )
 
     async def _store_note(self) -> None:
-        """Once: what is not noted is only counted again by the next owner."""
+        """Try once: if it fails, the next owner only counts again."""
         try:
             await self._write_note()
         except LeaseLost:
@@ -267,7 +270,7 @@ class Containment:
             log.warning("%s: cannot note the failure: %s", self._context.shard_id, error)
 
     async def _insist(self, work: Callable[[], Awaitable[None]], what: str) -> bool:
-        """Until it is done; False when the shard is given up before."""
+        """Repeat until it succeeds; False when the shard is given up first."""
         context, attempt = self._context, 0
         while context.may_go_on():
             try:
@@ -286,6 +289,6 @@ class Containment:
         return False
 
     def _now_ms(self) -> int:
-        """Of the service where its answers have dates: arrival times are its own."""
+        """Time of the service if its answers have dates, because arrival times are its own."""
         now = self._context.parts.service_time()
         return int(1000 * (self._clock.wall() if now is None else now))

@@ -1,7 +1,7 @@
-"""Finds records of one shard that expired before they were read, and says until when it was read.
+"""Finds records of one shard that expired before they were read, and tracks until when it was read.
 
-What is known goes into the row of the lease, along with writes that are made anyway: the next owner
-judges its first record by it.
+The result is added to writes to the lease's row that are made anyway; the next owner checks its
+first record against it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: A shard whose records are about to expire says so as often as this.
+#: Seconds between two log lines about a shard whose records are about to expire.
 RISK_EVERY_S = 3600.0
-#: And not before it was held for so long.
+#: Seconds that a lease must be held before the first of these lines.
 RISK_AFTER_S = 600.0
 
 
 class LossWatch:
-    """Of one hold of a lease; sees each batch before and after its delivery."""
+    """Loss detection for one hold of a lease; sees each batch before and after its delivery."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -48,28 +48,28 @@ class LossWatch:
         self._clock = context.parts.runtime.clock
         self._marks = ReadMarks()
         self._known: KnownReading | None = None
-        #: The position at which a publisher has just begun; None = its first batch was judged.
+        #: The position at which a publisher has just begun; None = its first batch was checked.
         self._began_at: ExtendedSequenceNumber | None = None
-        #: Highest number that was got, and epoch seconds when.
+        #: Highest sequence number received, and epoch seconds when.
         self._got: tuple[ExtendedSequenceNumber, float] | None = None
         self._loss: LossNote | None = None
-        # After a long stop it takes a while to catch up.
+        # After a long stop, catching up takes a while.
         self._warn_at = self._clock.monotonic() + RISK_AFTER_S
 
     @property
     def loss(self) -> LossNote | None:
-        """What was lost, or may be, within the last day, here or before."""
+        """Records lost, or possibly lost, within the last day, in this hold or before."""
         row = self._context.held.lease.loss
         found = row if self._loss is None else self._loss
         return found if found is not None and found.is_shown(self._now_s()) else None
 
     def checkpoint_age_s(self) -> float | None:
-        """Seconds; all records that are older are checkpointed. None = not known."""
+        """All records older than this many seconds are checkpointed. None = unknown."""
         read = self._read_at(self._context.checkpointer.last)
         return max(0.0, self._now_s() - read.until_s) if read and read.until_s else None
 
     def notes(self, lease: Lease) -> RowNotes:
-        """What a holder's write says besides; see ``LeaseStore.find_notes``."""
+        """Notes for a holder's write; see ``LeaseStore.find_notes``."""
         self._warn_of_risk()
         checkpoint = lease.checkpoint
         read = None if checkpoint is None else self._marks.at(checkpoint)
@@ -77,7 +77,7 @@ class LossWatch:
         return RowNotes(read, self._loss)
 
     def _warn_of_risk(self) -> None:
-        """At the writes of the holder, which come also while its child stands still."""
+        """Called at the holder's writes, which also happen while its child is blocked."""
         now = self._clock.monotonic()
         if now < self._warn_at:
             return
@@ -98,8 +98,8 @@ class LossWatch:
     def begin(self, position: ExtendedSequenceNumber) -> None:
         """A publisher begins at a checkpoint.
 
-        At LATEST nothing before is asked for. At another sentinel it takes the row to know of an
-        earlier reading.
+        LATEST requests nothing earlier. At another sentinel, only the row can show an earlier
+        reading.
         """
         self._began_at = self._known = None
         read, got = self._read_at(position), self._got
@@ -112,19 +112,19 @@ class LossWatch:
         self._known = KnownReading(position, None if read is None else read.until_s, waiting_s)
 
     async def judge(self, fetched: FetchedBatch, publisher: RecordsPublisher) -> None:
-        """Before a batch is delivered: is anything missing before it?"""
+        """Before a batch is delivered: check for records missing before it."""
         batch, at_s = fetched.batch, self._time_of(fetched)
         if batch.has_vanished:
             self._judge_end(at_s)
             return
         is_at_tip = batch.is_shard_end or not batch.millis_behind_latest
         if batch.is_empty and not is_at_tip:
-            return  # on its way over a time without records
+            return  # progressing through a period without records
         first, arrived_s = first_sequence_number(batch.records), first_arrival_s(batch.records)
         if arrived_s is not None and not arrived_s < END_OF_TIME_S:
             arrived_s = None  # the delivery refuses it
         if arrived_s is not None:
-            at_s = max(at_s, arrived_s)  # Kinesis may not have said yet what time it is
+            at_s = max(at_s, arrived_s)  # Kinesis may not have returned its time yet
         if self._known is not None and not self._follows(first):
             await self._judge_gap(self._known, (first, arrived_s), at_s, publisher)
         self._began_at = None
@@ -140,13 +140,19 @@ class LossWatch:
         self._known = KnownReading(position, at_s - behind_s, None if is_at_tip else at_s)
 
     def delivered(self, fetched: FetchedBatch) -> None:
-        """A batch was delivered; at the tip of the shard that is all that had arrived."""
+        """A batch was delivered.
+
+        At the tip of the shard, all records that had arrived are delivered.
+        """
         batch = fetched.batch
         if batch.millis_behind_latest == 0 and not batch.is_shard_end:
             self._marks.add(self._context.checkpointer.largest, self._time_of(fetched))
 
     def _follows(self, first: str | None) -> bool:
-        """The checkpointed record itself comes first, or one before it, so none is missing."""
+        """Whether the batch starts at or before the checkpointed record.
+
+        This way, none is missing.
+        """
         began_at = self._began_at
         if began_at is None or began_at.sentinel is not None or first is None:
             return False
@@ -170,9 +176,11 @@ class LossWatch:
         self._report(loss_note(verdict, cause, known, at_s, first))
 
     async def _has_older(self, known: KnownReading, publisher: RecordsPublisher) -> bool:
-        """Whether the shard still has a record from before the position: then none behind expired.
+        """Whether the shard still has a record from before the position.
 
-        So is a checkpoint that is no record: a person stored it.
+        Then none after it expired.
+
+        Also True for a checkpoint that is not a record, which an operator stored.
         """
         if self._began_at is None or known.position.sentinel is not None:
             return False
@@ -180,7 +188,7 @@ class LossWatch:
         return oldest is not None and int(oldest) < int(known.position.sequence_number)
 
     def _judge_end(self, at_s: float) -> None:
-        """The shard vanished before it was read to its end."""
+        """The shard disappeared before it was read to its end."""
         known, checkpoint = self._known, self._context.checkpointer.last
         if known is None:
             read = self._read_at(checkpoint)
@@ -209,7 +217,7 @@ class LossWatch:
     # -- times -------------------------------------------------------------------------------------
 
     def _read_at(self, position: ExtendedSequenceNumber) -> ReadNote | None:
-        """Until when the shard is known to be read by a position: by this hold, or as the row says."""
+        """Until when the shard was read, for a position: by this hold, or by the row."""
         here, row = self._marks.at(position), self._context.held.lease.read
         if row is None or not row.holds_at(position):
             return here
@@ -219,6 +227,6 @@ class LossWatch:
         return self._now_s() - (self._clock.monotonic() - fetched.fetched_at)
 
     def _now_s(self) -> float:
-        """By the clock of the service: arrival times are its own."""
+        """Time by the clock of the service, because arrival times are its own."""
         now_s = self._parts.service_time()
         return self._clock.corrected() if now_s is None else now_s

@@ -1,4 +1,4 @@
-"""The three ends of a hold, and what becomes of its lease.
+"""The three ways to end a hold, and what happens to its lease.
 
 Source: ShutdownTask, ShutdownNotificationTask (KCL 3.5.1).
 """
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: A shard that cannot be finished says why when that changes, and as often as this.
+#: Seconds between two log lines about a shard that can't be finished, unless the reason changes.
 REPEAT_S = 60.0
 
 
 class EndNotCheckpointed(ChildFailed):
-    """A child answered shardEnded without a checkpoint: the shard cannot be finished like that.
+    """A child answered shardEnded without a checkpoint, so the shard can't be finished.
 
-    Java keeps such a shard for ever; here its child is started again from the last checkpoint.
+    Java keeps such a shard forever; here its child is started again from the last checkpoint.
     """
 
 
 class ShardClosing:
-    """The three ends of a hold: the shard has ended, the lease is lost, or the worker stops.
+    """The three ways to end a hold: the shard has ended, the lease is lost, or the worker stops.
 
-    Each stops the fetching, tells the child, sees it off, and settles what becomes of the lease.
+    Each stops the fetching, notifies the child, ends it, and settles the lease.
     """
 
     def __init__(self, context: ConsumerContext, feed: BatchFeed) -> None:
@@ -44,10 +44,10 @@ class ShardClosing:
         self._logged = ("", 0.0)
 
     async def notify_shutdown(self) -> TaskOutcome:
-        """The lease is given up: the child may checkpoint a last time.
+        """The lease is given up: the child may make a last checkpoint.
 
-        A next owner that waits gets the lease with the child's answer, before the child has ended:
-        a child that has answered does nothing more for this shard.
+        A waiting next owner gets the lease after the child's answer, before the child has ended: a
+        child that has answered does nothing more for this shard.
         """
         await self._feed.stop_fetching()
         if (processor := self._feed.listener) is not None:
@@ -57,7 +57,7 @@ class ShardClosing:
         return TaskOutcome.DONE
 
     async def hand_back_lease(self) -> TaskOutcome:
-        """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
+        """Lease lost or stop: send leaseLost, end the child, then release the lease."""
         context = self._context
         await self._feed.stop_fetching()
         failure: ChildFailed | None = None
@@ -90,7 +90,7 @@ class ShardClosing:
                 context.metrics.add(PASSED_RESET, 1)
 
     async def pass_lease_on(self, *, in_time: bool = True) -> None:
-        """Let the lease go in the table, to its next owner if there is one; may be called again.
+        """Release the lease in the table, to its next owner if there is one; may be called again.
 
         Args:
             in_time: whether the child has finished.
@@ -107,7 +107,7 @@ class ShardClosing:
             context.metrics.handed_off(in_time=in_time)
 
     async def end_shard(self) -> TaskOutcome:
-        """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
+        """Create the child shards' leases, send shardEnded, check the checkpoint, queue the cleanup."""
         context = self._context
         await self._feed.stop_fetching()
         held = context.current()
@@ -133,7 +133,7 @@ class ShardClosing:
         return TaskOutcome.DONE
 
     async def _create_child_leases(self, lease: Lease) -> None:
-        """As ``ShardEnd`` says, which see for errors."""
+        """Create the leases of the child shards; errors are those of ``ShardEnd``."""
         context, feed = self._context, self._feed
         if not feed.has_vanished:
             await context.parts.shard_end.create_child_leases(lease, feed.child_shards)
@@ -143,7 +143,7 @@ class ShardClosing:
         feed.child_shards = tuple(one for one in heirs if lease.shard_id in one.parent_shard_ids)
 
     async def _repeat_end(self, error: Exception) -> TaskOutcome:
-        """Wait, unless the worker stops: then the next owner reads the end again."""
+        """Wait and retry, unless the worker stops: then the next owner reads the end again."""
         context = self._context
         context.last_error = why = str(error)
         if isinstance(error, BlockedOnParent):

@@ -1,6 +1,6 @@
 """The life of one held lease: parents, child, batches, and one of three ends.
 
-``mld.children.rules.lifecycle`` says what follows what; this module does what each state asks for.
+``mld.children.rules.lifecycle`` defines the transitions; this module does the work of each state.
 One consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a
 new one.
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: A stop by Ctrl-C is known so long after a child that the same Ctrl-C has ended.
+#: Seconds until the daemon knows of a Ctrl-C that has already ended a child.
 INTERRUPT_S = 1.0
 
 
@@ -54,10 +54,11 @@ class ShardConsumer:
     """Consumes one shard until it ends, is lost or the worker stops."""
 
     def __init__(self, held: HeldLease, parts: ConsumerParts) -> None:
-        """Nothing happens before :meth:`run`.
+        """Create a consumer; nothing happens before :meth:`run`.
 
         Raises:
-            LeaseLost: the row of the lease has no checkpoint, or its stream is none of this worker's.
+            LeaseLost: the row of the lease has no checkpoint, or this worker does not read its
+                stream.
         """
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
@@ -90,35 +91,37 @@ class ShardConsumer:
     # -- what others say -----------------------------------------------------------------------
 
     def request_shutdown(self) -> None:
-        """The worker stops: finish the batch in hand, tell the child, release the lease."""
+        """The worker stops: finish the current batch, notify the child, release the lease."""
         self._context.shutdown.stop()
 
     def request_hand_over(self) -> None:
         """A leader gave the lease to another worker: as :meth:`request_shutdown`, in bounded time.
 
-        Said again, it changes nothing.
+        A repeated call changes nothing.
         """
         self._hand_over_requested.set()
 
     def request_steer(self, request: LeaseRequest) -> None:
-        """A person asks the holder: as :meth:`request_shutdown`, then the row is changed.
+        """An operator's request to the holder.
 
-        Said again, it changes nothing.
+        As :meth:`request_shutdown`, then the row is changed.
+
+        A repeated call changes nothing.
         """
         if self._request is None:
             self._request = request
             self._steered.set()
 
     def lease_lost(self) -> None:
-        """The lease belongs to another worker: finish the batch in hand, tell the child."""
+        """The lease belongs to another worker: finish the current batch, notify the child."""
         self._context.shutdown.lease_lost()
 
     def parents_changed(self) -> None:
-        """A parent may have finished: look again now."""
+        """A parent may have finished: check again now."""
         self._parents_wakeup.wake()
 
     def _end_waits(self) -> None:
-        """There is a reason to end: wake what waits for parents or data."""
+        """End waits for parents or data, because there is a reason to stop."""
         self._parents_wakeup.wake()
         self._feed.interrupt()
 
@@ -126,7 +129,7 @@ class ShardConsumer:
         self._restarts = self._restarts.after_progress()
 
     def status(self) -> ConsumerStatus:
-        """A snapshot for people."""
+        """A snapshot for pages and checks."""
         context = self._context
         now = self._clock.monotonic()
         processor, failure = self._feed.processor, self._feed.failure
@@ -172,11 +175,11 @@ class ShardConsumer:
     # -- the walk ------------------------------------------------------------------------------
 
     async def run(self) -> ShutdownReason:
-        """Live.
+        """Run until the shard ends, the lease is lost or the worker stops.
 
         Returns:
-            SHARD_END: finished, the lease is kept for the cleanup; LEASE_LOST: dropped;
-            REQUESTED: released.
+            SHARD_END: finished, the lease is kept for the cleanup; LEASE_LOST: dropped; REQUESTED:
+            released.
 
         Raises:
             ChildFailed: the child failed, and the policy says that this ends the daemon.
@@ -202,7 +205,7 @@ class ShardConsumer:
         return context.shutdown.reason or ShutdownReason.LEASE_LOST
 
     async def _live(self) -> ChildFailed | None:
-        """Walk to the end; the failure that ended it, if one did."""
+        """Run the states to the end; returns the failure that ended it, if one did."""
         failure: ChildFailed | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -221,9 +224,9 @@ class ShardConsumer:
         return failure
 
     async def _hand_over(self) -> None:
-        """Once it is requested: let the child finish; pass the lease on in time whatever it does.
+        """After a request: let the child finish, but pass the lease on in time in any case.
 
-        Source: LeaseGracefulShutdownHandler (KCL 3.5.1), which looks every 2 s.
+        Source: LeaseGracefulShutdownHandler (KCL 3.5.1), which checks every 2 s.
         """
         await self._hand_over_requested.wait()
         context = self._context
@@ -231,14 +234,17 @@ class ShardConsumer:
         timeout_s = self._parts.config.leases.hand_off_timeout_s
         await asyncio.sleep(timeout_s)
         if context.checkpointer.has_ended:
-            return  # there is nothing to go on with
+            return  # no lease is left to hand over
         text = "%s: its child did not finish in %.0f s, so the lease is handed over without it"
         log.warning(text, self.shard_id, timeout_s)
         await self._closing.pass_lease_on(in_time=False)
         context.shutdown.lease_lost()
 
     async def _steer(self) -> None:
-        """Once a person asks: let the child finish as at a stop; end one that does not in time."""
+        """After an operator's request: let the child finish as at a stop.
+
+        End it if it takes too long.
+        """
         await self._steered.wait()
         context, config, request = self._context, self._parts.config, self._request
         if request is None:
@@ -248,7 +254,8 @@ class ShardConsumer:
         timeout_s = config.leases.hand_off_timeout_s
         await asyncio.sleep(timeout_s)
         processor = self._feed.processor
-        # At the end of a shard, or when the lease is lost, there is nothing left to be done for it.
+        # At the end of a shard, or when the lease is lost, there is nothing left to do for the
+        # request.
         if processor is not None and context.shutdown.reason is ShutdownReason.REQUESTED:
             text = "%s: its child did not finish in %.0f s, so it is ended for the %s"
             log.warning(text, self.shard_id, timeout_s, request.verb)
@@ -258,7 +265,7 @@ class ShardConsumer:
             processor.terminate(by_force=True)
 
     async def _end_of_child(self, error: ChildFailed) -> TaskOutcome:
-        """What follows a child's end: it failed, or was ended because a person asked."""
+        """What follows a child's end: it failed, or was ended for an operator's request."""
         if not self._is_child_ended:
             return await self._after_failure(error)
         log.info("%s", error)
@@ -280,7 +287,7 @@ class ShardConsumer:
             if self._state is not before:
                 log.debug("%s: %s -> %s", self.shard_id, before.value, self._state.value)
             if outcome is TaskOutcome.RESTART:
-                # The next child reads from the last checkpoint to the end once more.
+                # The next child reads again from the last checkpoint to the end.
                 context.shutdown.withdraw_shard_end()
 
     async def _work(self) -> TaskOutcome:
@@ -351,7 +358,7 @@ class ShardConsumer:
                 is_ended = processor.was_hung_up or await self._is_interrupted(error)
                 if not is_ended:
                     raise
-        # One that answered just as its input was closed hears no more.
+        # A child that answered just as its input was closed gets no more messages.
         if is_ended or processor.was_hung_up:
             return await self._leave_early()
         return TaskOutcome.DONE
@@ -359,7 +366,10 @@ class ShardConsumer:
     async def _is_interrupted(
         self, error: ChildFailed, signals: tuple[int, ...] = (signal.SIGINT,)
     ) -> bool:
-        """Whether Ctrl-C ended the child: a terminal sends it also to one without its session yet."""
+        """Whether Ctrl-C ended the child.
+
+        A terminal also sends it to a child without its session yet.
+        """
         if error.child_exit_code not in {-number for number in signals}:
             return False
         try:
@@ -377,7 +387,9 @@ class ShardConsumer:
         return TaskOutcome.AGAIN
 
     async def _find_out(self) -> bool:
-        """After a write of unknown outcome: where the next child must begin, and what it intended.
+        """After a write of unknown outcome: find where the next child must begin.
+
+        What it intended.
 
         Reading from before a SHARD_END that is stored would deliver this shard's records after
         those of its children, which start as soon as they see it.
@@ -404,7 +416,7 @@ class ShardConsumer:
         self._child_failed_at = self._clock.monotonic()
         self._feed.child_failed()
         await self._feed.stop_fetching()
-        # Said here alone, and now, because seeing it off may take a while.
+        # Logged only here, and now, because ending the child may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})
         processor = self._feed.processor
         if processor is not None and (isinstance(error, ChildTimedOut) or processor.is_unreachable):
@@ -413,7 +425,7 @@ class ShardConsumer:
         if (contained := await self._contain(error)) is not None:
             return contained
         forgot_end = isinstance(error, EndNotCheckpointed)
-        # A child that tried is not to blame: it gets as many more chances as the table needs.
+        # A child that tried is not at fault: it gets as many more chances as the table needs.
         to_blame = forgot_end and not context.checkpointer.end_checkpoint_failed
         self._restarts = self._restarts.after_failure(forgot_end=to_blame)
         child = self._parts.config.child
@@ -447,7 +459,7 @@ class ShardConsumer:
         return TaskOutcome.RESTART
 
     async def _contain(self, error: ChildFailed) -> TaskOutcome | None:
-        """What follows if records are to blame; None = none is."""
+        """What follows if records caused the failure; None = none did."""
         failed, containment = self._feed.take_failed(), self._containment
         if failed is None or containment is None or (judged := containment.judge(failed)) is None:
             return None

@@ -1,7 +1,7 @@
-"""What belongs to one stream of a worker, and how a lease finds its own.
+"""What belongs to one stream of a worker, and how a lease finds its stream.
 
-What belongs to the lease table (store, renewer, taker, cleanup queue) knows no stream, and asks
-here with a lease in hand. Contexts may be added and removed while the worker runs.
+Parts of the lease table (store, renewer, taker, cleanup queue) don't know streams, and look them up
+here by lease. Contexts may be added and removed while the worker runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamContext:
-    """Everything that one stream has of its own in a worker.
+    """Everything that a worker has per stream.
 
     Attributes:
         argv: its own child program; None = that of all streams.
@@ -38,17 +38,17 @@ class StreamContext:
 
     @property
     def stream(self) -> Stream:
-        """How requests and lease keys name it."""
+        """The stream as in requests and lease keys."""
         return self.source.stream
 
     @property
     def identifier(self) -> str:
-        """Of one of many streams: ``account:name:epoch``."""
+        """``account:name:epoch`` of one of many streams."""
         return str(self.source.stream.identifier)
 
     @property
     def existence(self) -> StreamExistence:
-        """Whether it is still the same stream."""
+        """Checks whether it is still the same stream."""
         return self.source.existence
 
 
@@ -65,11 +65,11 @@ class StreamRegistry:
         return identifier in self._contexts
 
     def add(self, context: StreamContext) -> None:
-        """Read one stream more; a context of the same identifier is replaced."""
+        """Start to read a stream; a context of the same identifier is replaced."""
         self._contexts[context.stream.identifier] = context
 
     def remove(self, identifier: str | None) -> None:
-        """Read a stream no longer; nothing when it is not there."""
+        """Stop reading a stream; does nothing for an unknown one."""
         self._contexts.pop(identifier, None)
 
     def of(self, lease: Lease) -> StreamContext:

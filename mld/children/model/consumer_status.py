@@ -1,11 +1,11 @@
-"""One shard's consumer at one moment, for people and for what judges the worker."""
+"""The status of one shard's consumer, for pages and health checks."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-#: A child that owes an answer and sends no message for so long is not "being read".
+#: A child that owes an answer and sends no message for so many seconds does not count as reading.
 CHILD_SILENT_S = 60.0
 
 
@@ -18,23 +18,26 @@ class ConsumerStatus:
         reason: why it stops, None while it does not.
         held_s: since this hold of the lease began.
         millis_behind_latest: of the last batch, None before the first.
-        processing_lag_s: since the arrival of the oldest record that was fetched and that the child
-            has not answered; None while there is none.
-        reading_lag_s: how far the last batch was behind, and the time since Kinesis gave it; None
-            before the first.
+        processing_lag_s: age of the oldest record that was fetched and that the child has not
+            answered; None while there is none.
+        reading_lag_s: how far the last batch was behind, plus the time since Kinesis returned it;
+            None before the first.
         records: user records that the child was given in this hold of the lease.
-        last_batch_age_s: since the last answer of Kinesis that was taken up, None before the first.
-        last_processed_age_s: since a batch was done with: answered by the child, or empty. None
+        last_batch_age_s: since the last processed answer of Kinesis, None before the first.
+        last_processed_age_s: since a batch was completed: answered by the child, or empty. None
             before the first.
-        reading_fails_s: since which no call to Kinesis succeeds, or a batch can't be decoded; None
+        reading_fails_s: for how long all calls to Kinesis fail, or a batch can't be decoded; None
             while nothing fails.
         reading_error: the last error of these, its code first; None while nothing fails.
-        reading_todo: what to do about it; None = nothing but to wait.
+        reading_todo: what to do about it; None = only wait.
         child_pid: None while there is no child.
-        call_age_s: since a message was sent that the child has not answered; None while it owes none.
-        child_silent_s: since the last message of a child that owes an answer; None while it owes none.
-        silence_cause: why it has been silent for long, as far as that is known.
-        child_exceptions: of its processor, with which it went on as if all were processed.
+        call_age_s: since a message was sent that the child has not answered; None while none is
+            pending.
+        child_silent_s: since the last message of a child that owes an answer; None while none is
+            pending.
+        silence_cause: why it has been silent for long, if known.
+        child_exceptions: exceptions of its processor after which it continued as if all records
+            were processed.
         child_exception_age_s: since the last of them; None without one.
         checkpoint: last stored position, as text.
         blocked_by: shard id of the parent that is waited for.
@@ -43,9 +46,9 @@ class ConsumerStatus:
         child_failures: in a row without a checkpoint in between.
         child_failure_age_s: since the last of them; None without one.
         last_error: the last failure, one sentence.
-        checkpoint_age_s: all records that are older are checkpointed; None = not known.
+        checkpoint_age_s: all records that are older are checkpointed; None = unknown.
         loss: records that were lost, or may be, within the last day; None = none.
-        held_because: why nothing is read although the lease is held; None = it is read.
+        held_because: why the shard is on hold although the lease is held; None = it is read.
     """
 
     lease_key: str
@@ -82,13 +85,13 @@ class ConsumerStatus:
 
     @property
     def lag_s(self) -> float | None:
-        """How far behind the shard is: the greater of the two; None while neither is known."""
+        """How far behind the shard is: the greater of both lags; None while neither is known."""
         known = [lag for lag in (self.processing_lag_s, self.reading_lag_s) if lag is not None]
         return max(known, default=None)
 
     @property
     def shown_shard(self) -> str:
-        """The shard for people; several streams have shards of the same id."""
+        """The shard for display; several streams may have shards of the same id."""
         return (
             self.shard_id if self.lease_key == self.shard_id else f"{self.stream}:{self.shard_id}"
         )

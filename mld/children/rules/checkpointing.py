@@ -9,10 +9,10 @@ Six rules differ from Java, each where following it loses data or hangs a shard:
   ``TRIM_HORIZON``).
 * At shard end a number beyond the last delivered one is refused (Java stores anything below
   SHARD_END, and the next owner cannot start there).
-* A number alone is stored already if a later user record of that aggregate is (Java refuses it).
+* A number alone counts as stored if a later user record of that aggregate is (Java refuses it).
   Containment begins a line inside an aggregate, and a child that fails at the refusal would fail at
   every record of the rest.
-* Digits are ASCII digits.
+* Only ASCII digits are accepted.
 * A number is stored without leading zeros (Java stores the text, and Kinesis refuses to begin
   there).
 
@@ -31,7 +31,7 @@ ILLEGAL_ARGUMENT = "IllegalArgumentException"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """What is known about the positions of one shard.
+    """The positions of one shard.
 
     Attributes:
         last: the last checkpoint stored.
@@ -45,11 +45,11 @@ class CheckpointState:
 
     @classmethod
     def starting_at(cls, checkpoint: ExtendedSequenceNumber) -> CheckpointState:
-        """Before anything was delivered only the checkpoint itself is permitted."""
+        """The initial state: only the checkpoint itself is permitted before a delivery."""
         return cls(last=checkpoint, largest=checkpoint)
 
     def delivered(self, largest: ExtendedSequenceNumber | None) -> CheckpointState:
-        """After handing out records up to ``largest`` (None = no record); it never goes back."""
+        """After delivering records up to ``largest`` (None = no record); it never goes back."""
         if largest is None or largest <= self.largest:
             return self
         return replace(self, largest=largest)
@@ -70,11 +70,11 @@ class CheckpointState:
 def position_to_store(
     state: CheckpointState, sequence_number: str | None, sub_sequence_number: int | None
 ) -> ExtendedSequenceNumber | None:
-    """What a checkpoint request writes.
+    """The position that a checkpoint request writes.
 
     Args:
-        sequence_number: as asked; None = the largest position handed out.
-        sub_sequence_number: as asked; None = 0; ignored when the sequence number is None.
+        sequence_number: as requested; None = the largest position handed out.
+        sub_sequence_number: as requested; None = 0; ignored when the sequence number is None.
 
     Returns:
         The position to write; None when it is stored already.

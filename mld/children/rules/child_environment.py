@@ -1,8 +1,8 @@
 """What a child learns of its shard: the one place for the daemon and the conformance kit.
 
-The Java daemon tells nothing but the shard. Programs that know these variables, keys and
-placeholders may use them; those that don't are not disturbed. The stream is named in three
-ways, because not every language and library can use each of them.
+The Java daemon passes only the shard id. Programs that know these variables, keys and placeholders
+may use them; others are not affected. The stream is passed in three ways, because not every
+language and library can use each of them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ChildFacts:
 
     Attributes:
         shard_id: bare shard id.
-        stream_arn: of one of many streams; None with a single one, likewise the next.
-        stream_identifier: ``account:stream:epoch``.
+        stream_arn: of one of many streams; None with a single one.
+        stream_identifier: ``account:stream:epoch`` of one of many streams; None with a single one.
         application_name: ``applicationName``.
-        announced: additions to the protocol that the daemon serves.
+        announced: protocol additions that the daemon supports.
         answer_timeout_s: ``timeoutInSeconds``, or None.
         schemas: folder with the definitions of schemas, or None.
         spark: the file's ``spark.*`` keys; may hold secrets.
@@ -53,7 +53,7 @@ class ChildFacts:
     stream_identifier: str | None = None
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that say it; nothing for what is not there."""
+        """The environment variables for these facts; absent facts have none."""
         variables = {
             "KCL_SHARD_ID": self.shard_id,
             "KCL_LEASE_KEY": self.lease_key,
@@ -88,9 +88,9 @@ class ChildFacts:
         }
 
     def command(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """Program and arguments with their placeholders filled in, an argument each.
+        """Program and arguments with their placeholders filled in, each as one argument.
 
-        Nothing is replaced with a single stream, nor any other name in braces.
+        With a single stream nothing is replaced, nor is any other name in braces.
         """
         if self.stream_identifier is None:
             return tuple(argv)
@@ -116,11 +116,11 @@ def announced_to(config: ChildConfig) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class PythonPath:
-    """Folders that a child gets in ``PYTHONPATH`` besides those that it has.
+    """Folders that a child gets in ``PYTHONPATH`` in addition to existing ones.
 
     Attributes:
-        first: in front of all others; None = nothing.
-        last: behind all others; None = nothing.
+        first: before all others; None = none.
+        last: after all others; None = none.
     """
 
     first: str | None = None
@@ -133,7 +133,7 @@ def environment_of_child(
     """The whole environment of a child.
 
     Args:
-        added: wins over it.
+        added: overrides ``inherited``.
     """
     environment = {**inherited, **added}
     parts = [path.first, environment.get("PYTHONPATH") or None, path.last]

@@ -1,6 +1,6 @@
-"""What the lines of a child say: records of its logger for the log, whole traces, why it ended.
+"""The meaning of a child's output lines: log records, whole stack traces, and why it ended.
 
-The last line seldom says why a program ended: behind the reason come the frames of a Java or
+The last line seldom says why a program ended. The reason is followed by the frames of a Java or
 JavaScript trace, the closing frame of a Python exception group, a caret, or a second line of the
 same message.
 """
@@ -17,15 +17,15 @@ from mld.config.config import ChildLogFormat
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What stands around a reason and is none: frames, rules, hints how to see more frames.
+#: Lines around a reason that are not one: frames, rules, hints how to see more frames.
 _NOISE = re.compile(
     rb"\s+at \S|\s*\.{3} \d+ (?:more|common frames omitted)|\s*Driver stacktrace:"
     rb"|[\s+|]*-{5}|note: run with `RUST_BACKTRACE|Node\.js v\d"
 )
 _TRACE = b"Traceback (most recent call last):"
-#: Lines that say what ended a program of another language; frames follow.
+#: Lines that name the error of a program in another language; frames follow.
 _CAUSE_LINE = re.compile(rb'Exception in thread "|panic: |fatal error: |thread \'.*\' panicked at ')
-#: So many lines behind the headline may still be its message; more are of something else.
+#: This many lines after the headline may still belong to its message.
 _MESSAGE_LINES = 20
 _SEPARATOR = b" \xe2\x80\xa6 "
 #: Levels of the logging module.
@@ -65,7 +65,7 @@ _HEADLINE = re.compile(
     rb"\b\w*(?:Error|Exception)\b|^(?:panic|thread '.*' panicked)\b|^Caused by: "
     rb"|\(most recent call first\):$"
 )
-#: A longer trace goes on as another record.
+#: A longer trace continues as another record.
 _MOST_LINES = 200
 
 
@@ -76,7 +76,7 @@ class ChildRecord:
     Attributes:
         level: of the logging module.
         text: its message.
-        fields: what else the object has.
+        fields: the other keys of the object.
     """
 
     level: int
@@ -85,7 +85,7 @@ class ChildRecord:
 
 
 def read_record(line: bytes, log_format: ChildLogFormat) -> ChildRecord | None:
-    """What a line in JSON says; None for a line that is text.
+    """The record in a JSON line; None for a line of text.
 
     With ``auto`` an object is a record if it has a text under ``msg``, ``message`` or ``event``;
     with ``json`` any object is one; with ``text`` none is, except a message of the action ``log``.
@@ -123,7 +123,7 @@ def _level(value: object) -> int | None:
 
 
 class Traces:
-    """Joins the lines of a stack trace: a headline, its frames, and what ends a Python trace.
+    """Joins the lines of a stack trace: a headline, its frames, and the end of a Python trace.
 
     A line that may be a headline is held until the next one shows whether frames follow. Frames are
     indented.
@@ -135,21 +135,21 @@ class Traces:
 
     @property
     def holds(self) -> bool:
-        """Whether a line waits for the next one."""
+        """Whether a line is held."""
         return bool(self._held)
 
     def add(self, line: bytes) -> list[tuple[int, bytes]]:
-        """One more line, without its end.
+        """Add one line, without its end.
 
         Returns:
-            what is complete now: level and text, whose lines are separated by newlines.
+            completed records: level and text, whose lines are separated by newlines.
         """
         if self._held and len(self._held) < _MOST_LINES:
             if line[:1] in {b" ", b"\t"}:
                 self._held.append(line)
                 return []
             if self._is_python and len(self._held) > 1 and line:
-                self._held.append(line)  # the exception, which a Python trace has behind its frames
+                self._held.append(line)  # the exception, which follows the frames in a Python trace
                 return self.flush()
         done = self.flush()
         self._is_python = line.startswith(_PYTHON_TRACE)
@@ -160,14 +160,14 @@ class Traces:
         return done
 
     def flush(self) -> list[tuple[int, bytes]]:
-        """What is held; a trace with frames is an ERROR."""
+        """The held lines; a trace with frames is an ERROR."""
         held, self._held = self._held, []
         level = ERROR if len(held) > 1 else INFO
         return [(level, b"\n".join(held))] if held else []
 
 
 class StderrTail:
-    """Reads along, line by line, and knows what to quote if the program ends now."""
+    """Reads all lines, and selects what to quote if the program ends now."""
 
     def __init__(self) -> None:
         self._last = b""
@@ -177,7 +177,7 @@ class StderrTail:
         self._trace_indent: int | None = None
 
     def note(self, line: bytes) -> None:
-        """One more line.
+        """Add one line.
 
         Args:
             line: without its end.
@@ -200,10 +200,12 @@ class StderrTail:
             self._behind += 1
 
     def quote(self, most_bytes: int) -> bytes:
-        """What ended it: the headline, and what was said last behind it; b"" if it said nothing.
+        """The error that ended the program: the headline and the last line after it.
+
+        B"" if there is none.
 
         Args:
-            most_bytes: of the headline; the last line follows whole.
+            most_bytes: limit for the headline; the last line follows in full.
         """
         if not self._headline or self._behind > _MESSAGE_LINES:
             return self._said or self._last
@@ -217,5 +219,5 @@ def _is_telling(character: int) -> bool:
 
 
 def _indent(line: bytes) -> int:
-    """How far in a line begins; the rules of an exception group count as blanks."""
+    """The indentation of a line; the rules of an exception group count as blanks."""
     return len(line) - len(line.lstrip(b" \t|+"))

@@ -1,10 +1,12 @@
-"""A batch that a child fails at: what is sent next, what counts as an attempt, what is set aside.
+"""A batch that a child fails on.
+
+What is sent next, what counts as an attempt, what is dead-lettered.
 
 Everything since the checkpoint is sent again to the next child. Only the end of the failed batch is
-halved: a record that fails is found without another order and without a gap. When it can't be
-halved any more, attempts count; when they are used up, it becomes a dead letter.
+halved, so that a failing record is found without changing the order or leaving a gap. When the end
+can't be halved any further, attempts count; when they are used up, it becomes a dead letter.
 
-Lines are cut as bytes: what a record says is never written anew.
+Lines are cut as bytes: records are never encoded again.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
     from mld.config.contain_config import ContainConfig
     from mld.errors import ChildFailed
 
-#: Dead letters of a shard are counted for so long, without the time that they were tried: with ten
-#: attempts a record takes minutes, and a shard whose records all fail would never be held.
+#: Dead letters of a shard are counted for this long, not counting the time of attempts: with ten
+#: attempts a record takes minutes, and a shard whose records all fail would never be put on hold.
 LIMIT_WINDOW_MS = 300_000
-#: Of the document of a dead letter.
+#: Version of the dead-letter document.
 DOCUMENT_VERSION = 1
 
 
 class LineEntry(msgspec.Struct, gc=False, rename="camel"):
-    """What containment reads of a record in a line."""
+    """The fields of a record that containment reads."""
 
     sequence_number: str
     sub_sequence_number: int = 0
@@ -44,7 +46,7 @@ class LineEntry(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def position(self) -> ExtendedSequenceNumber:
-        """Where it is in its shard."""
+        """Position in its shard."""
         return ExtendedSequenceNumber(self.sequence_number, self.sub_sequence_number)
 
 
@@ -75,11 +77,11 @@ def entries_of(line: bytes) -> list[LineEntry]:
 def cut(
     line: bytes, suspects: PositionRange | None, skipped: Sequence[PositionRange]
 ) -> list[LinePart]:
-    """The lines that a line becomes: without what is dead-lettered, the suspects alone.
+    """The lines to send instead of one: dead-lettered records left out, suspects in their own line.
 
     Args:
         line: ``processRecords``, with its end.
-        suspects: records before and behind them get lines of their own.
+        suspects: records before and after them get lines of their own.
     """
     whole = _LINE.decode(line)
     groups: dict[int, list[tuple[msgspec.Raw, ExtendedSequenceNumber]]] = {}
@@ -102,12 +104,12 @@ def cut(
 
 @dataclass(frozen=True, slots=True)
 class FailedLine:
-    """A line at which a child failed while it owed its answer.
+    """A line on which a child failed before it answered.
 
     Attributes:
         largest_before: the largest position that this child had been given before.
         took_ms: from the line to the failure.
-        stderr: what it wrote there last; None = nobody asked.
+        stderr: its last stderr output; None = it was not kept.
     """
 
     line: bytes
@@ -127,11 +129,11 @@ class Next(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FailureJudgement:
-    """What follows a failure, and what to note before anything is tried again.
+    """What follows a failure, and what to store before the next attempt.
 
     Attributes:
-        entries: the suspects, of which there is at least one.
-        reason: of the document.
+        entries: the suspects, at least one.
+        reason: for the dead-letter document.
         may_checkpoint: the child has checkpointed all that it was given before the suspects.
     """
 
@@ -160,7 +162,7 @@ def judge(
         now_ms: epoch milliseconds.
 
     Returns:
-        None = the child has confirmed every record of the line: none is to blame.
+        None = the child has confirmed every record of the line: none caused the failure.
     """
     entries = entries_of(failed.line)
     open_ones = [one for one in entries if one.position > checkpoint]
@@ -204,7 +206,7 @@ def judge(
 
 
 def _named(open_ones: Sequence[LineEntry], error: ChildFailed) -> LineEntry | None:
-    """The record that the child itself names, if it is one of the line."""
+    """The record that the child itself named, if it is in the line."""
     if not isinstance(error, ChildReported) or error.sequence_number is None:
         return None
     wanted = error.sequence_number, error.sub_sequence_number
@@ -214,7 +216,7 @@ def _named(open_ones: Sequence[LineEntry], error: ChildFailed) -> LineEntry | No
 
 
 def _is_older(entries: Sequence[LineEntry], than_ms: float) -> bool:
-    """Whether all of them arrived before; one without a time did not."""
+    """Whether all of them arrived before a time; a record without a time did not."""
     return all(
         one.approximate_arrival_timestamp is not None
         and one.approximate_arrival_timestamp < than_ms
@@ -223,7 +225,7 @@ def _is_older(entries: Sequence[LineEntry], than_ms: float) -> bool:
 
 
 def reason_of(error: ChildFailed) -> str:
-    """Of the document: how a child failed."""
+    """For the document: how a child failed."""
     code = error.child_exit_code
     match error:
         case ChildReported():
@@ -239,7 +241,7 @@ def reason_of(error: ChildFailed) -> str:
 
 
 def is_over_limit(note: FailureNote, limit: int) -> bool:
-    """Whether a shard had its dead letters when the suspects began to fail."""
+    """Whether a shard had reached its limit of dead letters when the suspects began to fail."""
     return len(_recent(note)) >= limit
 
 
@@ -248,21 +250,21 @@ def _recent(note: FailureNote) -> tuple[int, ...]:
 
 
 def _later(letters_ms: tuple[int, ...], by_ms: int) -> tuple[int, ...]:
-    """As if the letters had been written later: the time of attempts ages none."""
+    """The letters' times shifted by the time of attempts, so that attempts don't age them."""
     return tuple(one + max(0, by_ms) for one in letters_ms)
 
 
 def after_letter(note: FailureNote, now_ms: int) -> FailureNote:
-    """The note when a letter has been written: nobody is suspected any more."""
+    """The note after a letter was stored: there are no suspects any more."""
     return FailureNote(letters_ms=(*_later(_recent(note), now_ms - note.since_ms), now_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFacts:
-    """Where a dead letter comes from.
+    """The source of a dead letter.
 
     Attributes:
-        stream_created_at: as the service says it, epoch seconds; None = not known.
+        stream_created_at: as the service returns it, epoch seconds; None = unknown.
     """
 
     application: str
@@ -275,7 +277,10 @@ class LetterFacts:
     lease_counter: int
 
     def letter_id(self, suspects: PositionRange) -> str:
-        """The same for the same records, whichever worker writes it, and however often."""
+        """An id that is the same for the same records, whichever worker writes it.
+
+        However often.
+        """
         named = (
             self.application,
             self.stream_arn,
@@ -298,7 +303,7 @@ def letter(
     """The document of a dead letter.
 
     Args:
-        with_records: with the records as the child got them.
+        with_records: include the records as the child got them.
     """
     chosen, note, code = judged.entries, judged.note, failed.error.child_exit_code
     first, last = chosen[0].position, chosen[-1].position

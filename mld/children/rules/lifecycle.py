@@ -1,16 +1,16 @@
-"""The life of a shard consumer: states, reasons to stop, and what follows what.
+"""The life of a shard consumer: states, reasons to stop, and transitions.
 
-The names are Java's. Two rules differ, and both mend a hang of the reference:
+The names are Java's. Two rules differ, and both fix a hang of Java:
 
-* A reason to stop always wins over the failure of the task at hand (in Java a failed task hides
+* A reason to stop always wins over the failure of the current task (in Java a failed task hides
   it: a shard that waits for its parent cannot be stopped, BUG-1 and BUG-2 of the 3.5.1 sources).
-* After ``shutdownRequested`` the consumer goes on to shut down by itself; Java idles until the
-  lease is dropped and found missing.
+* After ``shutdownRequested`` the consumer shuts down by itself; Java idles until the lease is
+  dropped and found missing.
 
-The table below is the only place that knows the order; the diagram in ``docs/architecture.md`` is
-drawn from it.
+The table below is the only definition of the order; the diagram in ``docs/architecture.md`` is
+generated from it.
 
-Whether a failed child gets another chance, and when, is decided here too.
+This module also decides whether and when a failed child is started again.
 
 Source: ConsumerStates.java, ShardConsumer.java:361-391, ShutdownReason.java:38-78 (KCL 3.5.1).
 """
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 
 #: Longest pause between two starts of one shard's child.
 CAP_S = 60.0
-#: A child that answers shardEnded without a checkpoint is started again so often, whatever the
-#: policy says: Java asks it again for ever and never reaches it.
+#: A child that answers shardEnded without a checkpoint is started again this often, whatever the
+#: policy: Java repeats this forever and never reaches the policy.
 SHARD_END_ATTEMPTS = 3
-#: Exit codes of ``kcl-mld-spark`` that another start would only repeat: correct it, or install it.
+#: Exit codes of ``kcl-mld-spark`` that a restart would only repeat: correct the configuration, or
+#: install what is missing.
 _FINAL_CODES = (2, 3)
 
 
 class ConsumerState(Enum):
-    """Where a consumer stands; shown as ``state`` in ``/leases``."""
+    """The state of a consumer; shown as ``state`` in ``/leases``."""
 
     WAITING_ON_PARENT_SHARDS = "WAITING_ON_PARENT_SHARDS"
     INITIALIZING = "INITIALIZING"
@@ -53,7 +54,7 @@ class ConsumerState(Enum):
 
 
 class ShutdownReason(IntEnum):
-    """Why a consumer stops; the number is its rank, a higher one replaces a lower one.
+    """Why a consumer stops; the number is its rank, and a higher one replaces a lower one.
 
     LEASE_LOST beats SHARD_END because the end can no longer be checkpointed.
     """
@@ -64,12 +65,12 @@ class ShutdownReason(IntEnum):
 
 
 class TaskOutcome(Enum):
-    """How a state's task ended."""
+    """The result of a state's task."""
 
     DONE = "done"
     #: Try again: a parent is still read, no data yet, or a child that will be started again.
     AGAIN = "again"
-    #: The child is gone and gets another chance from the last checkpoint.
+    #: The child is gone and is started again from the last checkpoint.
     RESTART = "restart"
 
 
@@ -81,7 +82,7 @@ _ENDING: Final = {
 }
 _SHUT: Final = dict.fromkeys(ShutdownReason, _S.SHUTTING_DOWN)
 
-#: state -> what follows its task when nothing asks to stop.
+#: State -> next state after its task while there is no reason to stop.
 ONWARD: Final[dict[ConsumerState, dict[TaskOutcome, ConsumerState]]] = {
     _S.WAITING_ON_PARENT_SHARDS: {
         TaskOutcome.DONE: _S.INITIALIZING,
@@ -95,9 +96,9 @@ ONWARD: Final[dict[ConsumerState, dict[TaskOutcome, ConsumerState]]] = {
     },
 }
 
-#: state -> reason -> where the reason leads, whatever the outcome of the task was.
+#: State -> reason -> next state, whatever the outcome of the task was.
 STOPPING: Final[dict[ConsumerState, dict[ShutdownReason, ConsumerState]]] = {
-    # Nothing was initialized: there is no child to be asked.
+    # Nothing was initialized: there is no child to notify.
     _S.WAITING_ON_PARENT_SHARDS: _SHUT,
     _S.INITIALIZING: _ENDING,
     _S.PROCESSING: _ENDING,
@@ -137,7 +138,7 @@ def next_state(
 
 
 def stronger(current: ShutdownReason | None, new: ShutdownReason) -> ShutdownReason:
-    """The reason that stays when a new one comes: only a strictly higher rank replaces."""
+    """The reason that remains when a new one is added: only a strictly higher rank replaces."""
     return new if current is None else max(current, new)
 
 
@@ -164,13 +165,13 @@ def mermaid() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestartCount:
-    """What one shard's children have cost so far.
+    """The failures of one shard's children so far.
 
     Attributes:
         failures: in a row without a successful checkpoint in between.
         forgotten_ends: answers to shardEnded without a checkpoint; ordinary checkpoints do not
-            reset them, because every further child stores some before it forgets again.
-        total: restarts in the life of this consumer, for people.
+            reset them, because every further child stores some before it omits the last again.
+        total: restarts in the life of this consumer, for display.
     """
 
     failures: int = 0
@@ -199,9 +200,9 @@ def restart_pause_s(
     """Seconds until the next child of a shard, or None: the failure ends the daemon.
 
     Args:
-        count: with the failure at hand already counted.
+        count: with the current failure already counted.
         forgot_end: whether that failure is an answer to shardEnded without a checkpoint.
-        exit_code: of the child; None if it is not known.
+        exit_code: of the child; None if unknown.
     """
     if exit_code in _FINAL_CODES and spark_command(config.argv) is not None:
         return None
@@ -217,10 +218,12 @@ def restart_pause_s(
 
 
 def start_order(position: ExtendedSequenceNumber) -> tuple[bool, tuple[int, int, int]]:
-    """Sorts the children that wait for their start: the shard that is furthest behind comes first.
+    """Sort key for children that wait for their start.
 
-    How far a shard is behind is not known before it is read. Sequence numbers grow with time, on all
-    shards alike, and a shard that begins at LATEST has nothing to catch up on.
+    The shard that is furthest behind comes first.
+
+    How far a shard is behind is unknown before it is read. Sequence numbers grow with time, on all
+    shards alike, and a shard that begins at LATEST has no backlog.
 
     Args:
         position: where the child is to begin.
