@@ -54,6 +54,7 @@ UNTRACED = (
     "spark/test_chaos.py",
     "spark/test_cluster.py",
     "spark/test_end_to_end.py",
+    "spark/test_iceberg_kills.py",
     "unit/children/consuming/test_stuck_children.py",
     "unit/leases/rules/test_taking_exhaustive.py",
     "unit/local/kinesis/test_properties.py",

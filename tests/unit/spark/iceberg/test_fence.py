@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
 from mld.spark.errors import BatchFailed, SinkRefused
+from mld.spark.iceberg import commit as commit_module
 from mld.spark.iceberg.commit import MOST_OVERTAKEN, PAUSES_S, TableCommit
 from tests.unit.spark.iceberg_kit import (
     FATES,
@@ -301,3 +303,23 @@ def test_a_commit_that_many_others_came_before_is_reported(catalog, caplog):
     assert commit(marked(catalog), batch(shard(), 0, 3)) == ["stands"]
     assert "ns.rows: 11 commits of others came first" in caplog.text
     assert "retrying" not in caplog.text
+
+
+def test_with_the_librarys_own_repeats_the_same_doubles_rows(catalog, monkeypatch):
+    """So the tests above can fail."""
+    monkeypatch.setattr("mld.spark.iceberg.commit._Judged.refresh", Table.refresh)
+    late, new = marked(catalog), marked(catalog)
+    commit(late, batch(shard(), 0, 2))
+    catalog.before.append(lambda: commit(new, batch(shard(), 2, 5)))
+    assert commit(late, batch(shard(), 2, 4)) == ["stands"]
+    assert rows_in(catalog)["0", 3] == 2
+    assert marked(catalog).mark(shard()) == at(4)
+
+
+def test_without_its_repeats_a_lost_answer_destroys_the_table(catalog, monkeypatch):
+    """So the tests above can fail."""
+    monkeypatch.setitem(commit_module._FOR_EVER, "commit.retry.num-retries", "0")
+    catalog.fates = ["stands, refused"]
+    assert commit(marked(catalog), batch(shard(), 0, 3)) == ["stands"]
+    with pytest.raises(FileNotFoundError):
+        rows_in(catalog)
