@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Transaction
     from pyiceberg.table.snapshots import Snapshot
 
-    from mld.spark.iceberg.table import MarkedTable
+    from mld.spark.iceberg.table import IcebergTable
     from mld.spark.model import ShardBatch, ShardKey
 
 _log = logging.getLogger("mld.spark")
@@ -64,7 +64,7 @@ _NOWHERE = object()
 logging.getLogger("pyiceberg.table").setLevel(logging.ERROR)
 
 
-class Overtaken(Exception):
+class CommitRefused(Exception):
     """The catalog refused a commit, because of another one or because it stands already."""
 
 
@@ -75,9 +75,9 @@ class _Judged(Table):
         """Called by pyiceberg after a refusal, before it repeats the commit.
 
         Raises:
-            Overtaken: always.
+            CommitRefused: always.
         """
-        raise Overtaken
+        raise CommitRefused
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class TableCommit:
 
     def __init__(
         self,
-        table: MarkedTable,
+        table: IcebergTable,
         batches: Sequence[ShardBatch],
         rows: Callable[[Schema], pa.Table],
         *,
@@ -148,7 +148,7 @@ class TableCommit:
         while True:
             try:
                 outcome = self._try(known or self._table.present(), is_old=known is not None)
-            except Overtaken:
+            except CommitRefused:
                 self._wait_for_others()
             except (SparkChildError, GivenUp):
                 raise
@@ -208,7 +208,7 @@ class TableCommit:
         self._pause(PAUSES_S[self._errors])
 
     def _commit(self, found: Table) -> None:
-        """Raises ``Overtaken`` after a refusal."""
+        """Raises ``CommitRefused`` after a refusal."""
         known = found.metadata
         merging = MERGING if is_looked_after(known.properties) else {}
         properties = {**known.properties, **merging, **_FOR_EVER}
@@ -235,7 +235,7 @@ class TableCommit:
         raise_if_abandoned()
         try:
             transaction.commit_transaction()
-        except Overtaken:
+        except CommitRefused:
             self._keep(found, snapshot)
             raise
         self._table.saw(judged)

@@ -29,7 +29,7 @@ _FORMAT = 2
 _FILES, _PARQUET = "write.format.default", "parquet"
 
 
-class MarkedTable:
+class IcebergTable:
     """The table of one application and epoch. Safe to use from any thread.
 
     Args:

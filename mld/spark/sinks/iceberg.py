@@ -20,7 +20,7 @@ from mld.spark.iceberg.catalogs import open_catalog
 from mld.spark.iceberg.columns import fit, iceberg_schema, refused_column, spark_fields
 from mld.spark.iceberg.commit import TableCommit
 from mld.spark.iceberg.partitions import partition_spec, partitions_of
-from mld.spark.iceberg.table import MarkedTable
+from mld.spark.iceberg.table import IcebergTable
 from mld.spark.iceberg.upkeep import OF_NEW_TABLE, UPKEEP, is_looked_after
 from mld.spark.sinks.results import fetch
 from mld.spark.table.fitting import additions
@@ -70,7 +70,7 @@ class IcebergSink:
             names = ", ".join(f"spark.sink.options.{each}" for each in config.sink_options)
             _log.warning("no effect: %s", names)
         self._catalog: Catalog | None = None
-        self._table: MarkedTable | None = None
+        self._table: IcebergTable | None = None
 
     def prepare(self, spark: SparkSession) -> None:
         """Open the catalog, and look at the table.
@@ -81,7 +81,7 @@ class IcebergSink:
         """
         del spark
         self._catalog = open_catalog(self._config)
-        self._table = MarkedTable(
+        self._table = IcebergTable(
             self._catalog, self._identifier, self._application, self._config.epoch
         )
         try:
@@ -138,7 +138,7 @@ class IcebergSink:
         """Nothing is left over: files are written within the commit."""
 
     @property
-    def _marked(self) -> MarkedTable:
+    def _marked(self) -> IcebergTable:
         assert self._table is not None  # ``prepare`` comes first
         return self._table
 

@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from mld.spark.iceberg.commit import TableCommit
-from mld.spark.iceberg.table import MarkedTable
+from mld.spark.iceberg.table import IcebergTable
 from tests.unit.spark.table_kit import BASE, batch
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ FATES = (
 )
 
 
-def marked(catalog: Any, application: str = "app", epoch: str = "0") -> MarkedTable:
+def marked(catalog: Any, application: str = "app", epoch: str = "0") -> IcebergTable:
     """The table as one worker sees it."""
-    return MarkedTable(catalog, NAME, application, epoch)
+    return IcebergTable(catalog, NAME, application, epoch)
 
 
 def arrow_of(*batches: ShardBatch, keep: Callable[[int], bool] = lambda _: True) -> pa.Table:
@@ -125,7 +125,7 @@ def arrow_of(*batches: ShardBatch, keep: Callable[[int], bool] = lambda _: True)
 
 
 def commit(
-    table: MarkedTable,
+    table: IcebergTable,
     *batches: ShardBatch,
     keep: Callable[[int], bool] = lambda _: True,
     pause: Callable[[float], object] = lambda _: None,
