@@ -2,6 +2,7 @@
 
 import argparse
 
+from benchmarks.calm_minute import calm_rows
 from benchmarks.events import event_rows
 from benchmarks.failover import failover_beside_java, failover_rows
 from benchmarks.fan_out import fan_out_rows
@@ -30,6 +31,7 @@ PARTS = {
     "fan-out": fan_out_rows,
     "failover": failover_rows,
     "requests": request_rows,
+    "calm": calm_rows,
 }
 JAVA_PARTS = {
     "failover": failover_beside_java,

@@ -105,6 +105,7 @@ class FleetMember:
         """Leases were created or released: the leader looks now."""
         if self._made is not None:
             self._made.assigner.wake()
+            self._made.lock.call_leader()
 
     def follow(self) -> None:
         """Get leases as the fleet does now."""
@@ -148,7 +149,10 @@ class FleetMember:
         await self._idle.wait()
         if self._made is None or not self.is_assigned:
             return frozenset()
-        return await self._made.assigner.start_hand_offs()
+        named = await self._made.assigner.start_hand_offs()
+        if named:
+            await self._made.lock.call()
+        return named
 
     @property
     def _changed(self) -> Wakeup:

@@ -62,6 +62,9 @@ CREATION_PAUSE_S = (0.1, 0.3)
 START_LOOKS = 5
 #: Java's own version monitor looks as often (ClientVersionChangeMonitor, 3.5.1).
 LOOK_S = 60.0
+#: The same of a follower whose leader says what it does: before the fleet works otherwise, that one
+#: gives up the lock.
+LED_LOOK_S = 180.0
 
 _INIT = ClientVersion.CLIENT_VERSION_INIT
 _NOT_BEGUN = (
@@ -166,8 +169,11 @@ class FleetState:
         self.on_beginning()
         await asyncio.sleep(until - self._clock.monotonic())
 
-    async def look(self) -> None:
+    async def look(self, scan: TableScan | None = None) -> None:
         """Later: see whether somebody has changed something.
+
+        Args:
+            scan: a recent one, which saves a read if it shows nothing new.
 
         Raises:
             UnservableFleet: the fleet became one that this worker can't serve.
@@ -176,6 +182,8 @@ class FleetState:
         try:
             if self.version is _INIT or not self.layout.is_single_table:
                 await self._find_layout()
+            if scan is not None and self.is_shown(scan):
+                return
             stored = await self._read()
         except UnservableFleet as error:
             if self.behaviour.mode is Mode.TAKES:
@@ -187,6 +195,16 @@ class FleetState:
             return
         self._complaint = None
         self._enter(followed(self.version, None if stored is None else stored.state))
+
+    def is_shown(self, scan: TableScan) -> bool:
+        """Whether a scan of the lease table shows the item as it was read last."""
+        if not self.layout.is_single_table or self._complaint is not None:
+            return False
+        item = scan.foreign.get(MIGRATION_KEY)
+        try:
+            return (None if item is None else migration_from_item(item)) == self._stored
+        except MalformedData:
+            return False
 
     def is_outdated(self, scan: TableScan) -> bool:
         """Whether a scan of the lease table shows another item than was read last: then look.
@@ -335,6 +353,8 @@ class FleetWatch:
         self._reported_at = 0.0
         self._items_due_at = 0.0
         self._has_joined = False
+        #: A leader of ours leads this worker.
+        self.is_led: Callable[[], bool] = bool
 
     async def check(self) -> None:
         """Look once, at a start; with a fresh scan unless there is one. The first time, join.
@@ -358,6 +378,11 @@ class FleetWatch:
             await self._state.join(is_new=not (scan.leases or scan.broken), others=others)
             self._has_joined = True
 
+    def look_soon(self) -> None:
+        """The leader has ceased to lead: perhaps because the fleet works otherwise now."""
+        self._items_due_at = 0.0
+        self._store.scanned.wake()
+
     async def run(self) -> None:
         """Look at every scan and at least once a minute, until cancelled.
 
@@ -370,10 +395,13 @@ class FleetWatch:
                 self._look_at(self._store.last_scan)
                 if self._state.is_outdated(self._store.last_scan):
                     self._items_due_at = 0.0
-            if self._clock.monotonic() >= self._items_due_at:
-                self._items_due_at = self._clock.monotonic() + LOOK_S
+            now = self._clock.monotonic()
+            if now >= self._items_due_at:
+                self._items_due_at = now + (LED_LOOK_S if self.is_led() else LOOK_S)
+                scan = self._store.last_scan
+                is_recent = scan is not None and now - scan.started_at < LOOK_S
                 try:
-                    await self._state.look()
+                    await self._state.look(scan if is_recent else None)
                 except AwsError as error:
                     log.warning(
                         "Could not check whether the fleet uses KCL 3.x; next try in %.0f s: %s",

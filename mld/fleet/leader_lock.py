@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.config.reserved_keys import LEADER_KEY
 from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome, UnservableFleet
 from mld.fleet.model.lock_item import (
+    CALLED,
     IS_RELEASED,
     OWNER_NAME,
     RECORD_VERSION,
@@ -33,11 +35,16 @@ from mld.fleet.rules.leader_lock import (
     Phase,
     believed_until,
     follow,
+    follow_pause_s,
+    is_suspect,
     look_pause_s,
     next_phase,
     sight,
 )
+from mld.kernel.concurrency import Wakeup
 from mld.kernel.rules.backoff import backoff_s
+from mld.leases.model.attributes import text_of
+from mld.leases.rules.discovery import Informed
 from mld.signals.conditions import Conditions, FailingCondition
 from mld.signals.model.reasons import Reason
 
@@ -69,14 +76,17 @@ class LockStore:
     def __init__(self, dynamodb: DynamoDb) -> None:
         self._dynamodb = dynamodb
 
-    async def read(self, place: Place) -> LockItem | None:
-        """The lock as it is now, read consistently; None = there is none.
+    async def read(self, place: Place, *, consistent: bool = True) -> LockItem | None:
+        """The lock as it is now; None = there is none.
+
+        Args:
+            consistent: False = it may be a version before, for half the capacity.
 
         Raises:
             MalformedData: the item can't be read.
         """
         answer = await self._dynamodb.get_item(
-            TableName=place.table, Key=_key(place), ConsistentRead=True
+            TableName=place.table, Key=_key(place), ConsistentRead=consistent
         )
         item = answer.get("Item")
         return lock_from_item(item) if item else None
@@ -111,7 +121,7 @@ class LockStore:
             await self._dynamodb.put_item(**request)
         except (ConditionFailed, UnknownOutcome) as error:
             stored = await self._after(place, error)
-            if stored == found and isinstance(error, UnknownOutcome):
+            if isinstance(error, UnknownOutcome) and is_same_version(stored, found):
                 raise
             return stored is not None and stored.record_version == mine.record_version
         return True
@@ -136,19 +146,38 @@ class LockStore:
             names[f"#s{number}"], values[f":s{number}"] = name, value
             sets.append(f"#s{number} = :s{number}")
         try:
-            await self._dynamodb.update_item(
+            answer = await self._dynamodb.update_item(
                 TableName=place.table,
                 Key=_key(place),
                 UpdateExpression=f"SET {', '.join(sets)}",
+                ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **request,
             )
         except (ConditionFailed, UnknownOutcome) as error:
             stored = await self._after(place, error)
-            if isinstance(error, UnknownOutcome) and stored == held:
+            if isinstance(error, UnknownOutcome) and is_same_version(stored, held):
                 raise
             return stored
-        return mine
+        return replace(mine, called=text_of(answer.get("Attributes", {}), CALLED))
+
+    async def call(self, place: Place, text: str) -> None:
+        """Have whoever has the lock look at the table; nothing where nobody has it.
+
+        Args:
+            text: another one than in any call before.
+        """
+        try:
+            await self._dynamodb.update_item(
+                TableName=place.table,
+                Key=_key(place),
+                UpdateExpression="SET #c = :c",
+                ConditionExpression="attribute_exists(#k)",
+                ExpressionAttributeNames={"#c": CALLED, "#k": place.key_name},
+                ExpressionAttributeValues={":c": {"S": text}},
+            )
+        except ConditionFailed:
+            return
 
     async def delete(self, place: Place, held: LockItem) -> None:
         """Let others have our lock; nothing where it is not ours any more."""
@@ -175,6 +204,17 @@ class LockStore:
             raise
 
 
+def is_same_version(one: LockItem | None, other: LockItem | None) -> bool:
+    """Whether the lock was not taken or renewed in between; a call of a worker is no such write."""
+    if one is None or other is None:
+        return one is other
+    return (one.owner, one.record_version, one.is_released) == (
+        other.owner,
+        other.record_version,
+        other.is_released,
+    )
+
+
 class LeaderLock:
     """One worker's way to the lock of its fleet.
 
@@ -191,6 +231,9 @@ class LeaderLock:
         scanned: the last scan of the table in which the lock is, if there is one: who looks at
             the leases anyway sees the lock, too. It is read by itself before it is taken.
         may_lead: False = this process does not seek the lock, and gives it up.
+        on_call: called while leading when another worker wants the leader to look at the table.
+        on_news: called while following when the leader has assigned leases, or a worker has called,
+            and when this worker begins or ceases to lead.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it
@@ -206,6 +249,8 @@ class LeaderLock:
         confirm_place: Callable[[], Awaitable[None]],
         scanned: Callable[[], TableScan | None],
         may_lead: Callable[[], bool],
+        on_call: Callable[[], None],
+        on_news: Callable[[], None],
         conditions: Conditions,
     ) -> None:
         self._store = store
@@ -221,6 +266,18 @@ class LeaderLock:
         self._confirm_place = confirm_place
         self._scanned = scanned
         self._may_lead = may_lead
+        self._on_call = on_call
+        self._on_news = on_news
+        self._woken = Wakeup()
+        self._is_calling = False
+        #: As leader: changes with each assignment.
+        self._assigned = ""
+        self._called: str | None = None
+        #: As follower: owner of the lock, its last assignment, as far as it says so, and the last call.
+        self._news: tuple[str, str, str | None] | None = None
+        self._is_suspect = False
+        #: Woken when a look shows that the leader did not renew its lock when it was due.
+        self.suspected = Wakeup()
         #: When the lock was last seen.
         self._looked_at = runtime.clock.monotonic()
         self._phase = Phase.FOLLOWS
@@ -257,6 +314,35 @@ class LeaderLock:
             and self._clock.monotonic() < self._valid_until
         )
 
+    @property
+    def informed(self) -> Informed:
+        """Whether this worker knows otherwise than by looking at the leases what is assigned to it."""
+        if self._phase is Phase.LEADS:
+            return Informed.LEADS
+        return Informed.NO if self._news is None else Informed.ANNOUNCED
+
+    @property
+    def is_suspect(self) -> bool:
+        """The last look showed that the leader did not renew its lock when it was due."""
+        return self._phase is Phase.FOLLOWS and self._is_suspect
+
+    def call_leader(self) -> None:
+        """Have the leader look at the table soon, whichever worker it is; it may fail unseen."""
+        self._is_calling = True
+        self._woken.wake()
+
+    async def call(self) -> None:
+        """Have all workers look at the table soon, also when this one no longer follows or leads."""
+        try:
+            await self._store.call(self._place(), self._ids.new_id())
+        except AwsError as error:
+            log.debug("Could not call the other workers, which look by themselves: %s", error)
+
+    def announce(self) -> None:
+        """This worker, as the leader, has assigned leases: followers see it at their next look."""
+        self._assigned = self._ids.new_id()
+        self._woken.wake()
+
     async def release(self) -> None:
         """Give the lock up and rest; others find it free at their next look."""
         before = self._phase
@@ -279,10 +365,18 @@ class LeaderLock:
         try:
             while True:
                 async with self._turn:
+                    if (
+                        self._is_calling
+                        and self._phase is Phase.FOLLOWS
+                        and not self._is_first_look
+                    ):
+                        self._is_calling = False
+                        await self.call()
                     pause_s = await self._step()
-                await asyncio.sleep(pause_s)
+                await self._woken.wait(pause_s)
         finally:
             self._phase, self._is_first_look = Phase.FOLLOWS, True
+            self._news = None
             self._failing.forget()
             self._writing.forget()
             self._silence.forget()
@@ -321,25 +415,22 @@ class LeaderLock:
         if self._is_first_look or scan is None:
             return False
         item = scan.foreign.get(LEADER_KEY)
-        if item is None or now - scan.finished_at > self._heartbeat_s * RECENT:
+        if item is None or now - scan.finished_at > self._every_s * RECENT:
             return False
         lock = lock_from_item(item)
         if scan.started_at >= self._looked_at:
             self._looked_at = scan.finished_at
-            self._sighting = sight(self._sighting, lock, scan.finished_at)
+            self._sighted(lock, scan.finished_at)
         return follow(lock, self._sighting, now, self._own) is LockMove.WAIT
 
     async def _look(self) -> float:
         if self._is_seen_held():
             return self._follow_on() / 2  # costs nothing, and the next scan may be made soon
         place = self._place()
-        lock = await self._store.read(place)
-        now = self._looked_at = self._clock.monotonic()
-        if self._is_first_look and lock is not None and lock.owner == self._worker_id:
-            self._own.add(lock.record_version)  # of an earlier process with our id, as with leases
-        self._is_first_look = False
-        self._sighting = sight(self._sighting, lock, now)
-        move = follow(lock, self._sighting, now, self._own)
+        is_first = self._is_first_look
+        lock, move = await self._read(place, consistent=is_first)
+        if move is not LockMove.WAIT and not is_first:
+            lock, move = await self._read(place, consistent=True)
         if move is LockMove.WAIT:
             if lock is not None and lock.owner != self._worker_id:
                 self._writing.resolved()  # a lock of our own that expires proves nothing
@@ -367,6 +458,35 @@ class LeaderLock:
         self._on_gain(self._expired_owner(lock))
         return self._heartbeat_s
 
+    @property
+    def _every_s(self) -> float:
+        """Seconds between two looks of a follower."""
+        return self._heartbeat_s if self._news is None else follow_pause_s(self._heartbeat_s)
+
+    async def _read(self, place: Place, *, consistent: bool) -> tuple[LockItem | None, LockMove]:
+        """Look at the lock; one that is older than the last has this worker wait longer, no more."""
+        lock = await self._store.read(place, consistent=consistent)
+        now = self._looked_at = self._clock.monotonic()
+        if self._is_first_look and lock is not None and lock.owner == self._worker_id:
+            self._own.add(lock.record_version)  # of an earlier process with our id, as with leases
+        self._is_first_look = False
+        self._sighted(lock, now)
+        return lock, follow(lock, self._sighting, now, self._own)
+
+    def _sighted(self, lock: LockItem | None, now: float) -> None:
+        """Note what a look as follower has shown."""
+        self._sighting = sight(self._sighting, lock, now)
+        before, self._news = self._news, None
+        if lock is not None and lock.assigned is not None and lock.owner != self._worker_id:
+            self._news = (lock.owner, lock.assigned, lock.called)
+        if before != self._news:
+            self._on_news()
+        self._is_suspect = self._news is not None and is_suspect(
+            self._sighting, now, self._heartbeat_s
+        )
+        if self._is_suspect:
+            self.suspected.wake()
+
     def _expired_owner(self, lock: LockItem | None) -> str | None:
         """Whose lock was taken because it had expired."""
         if lock is None or lock.is_released or lock.owner == self._worker_id:
@@ -391,7 +511,7 @@ class LeaderLock:
         """Seconds until the next look, a little less than due: many workers drift apart."""
         if self._phase is Phase.FOLLOWS:
             self._happened(LockEvent.REFUSED)
-        every_s = self._heartbeat_s * (1 - self._rng.random() / 10)
+        every_s = self._every_s * (1 - self._rng.random() / 10)
         return look_pause_s(self._sighting, self._clock.monotonic(), every_s)
 
     async def _beat(self, now: float) -> float:
@@ -422,6 +542,9 @@ class LeaderLock:
                 self._on_loss()
             return 0.0
         self._held = stored
+        if self._called != stored.called:
+            self._called = stored.called
+            self._on_call()
         if stored.record_version != mine.record_version:
             return 0.0  # an earlier heartbeat without an answer was stored: write on top of it
         self._renewed(mine, now)
@@ -431,7 +554,9 @@ class LeaderLock:
         return max(0.0, now + self._heartbeat_s - self._clock.monotonic())
 
     def _fresh(self) -> LockItem:
-        mine = LockItem(self._worker_id, self._duration_s, self._ids.new_id())
+        version = self._ids.new_id()
+        self._assigned = self._assigned or version
+        mine = LockItem(self._worker_id, self._duration_s, version, assigned=self._assigned)
         self._own.add(mine.record_version)
         return mine
 
@@ -440,7 +565,9 @@ class LeaderLock:
         self._valid_until = believed_until(requested_at, self._duration_s)
 
     def _happened(self, event: LockEvent) -> None:
-        self._phase = next_phase(self._phase, event)
+        before, self._phase = self._phase, next_phase(self._phase, event)
+        if Phase.LEADS in (before, self._phase) and before is not self._phase:
+            self._on_news()
 
     async def _delete(self) -> None:
         """Release the lock at once, if the table answers soon."""

@@ -23,15 +23,17 @@ from mld.fleet.rules.assignment.looks import (
     FleetView,
     asked_pause_s,
     failed_pause_s,
+    longest_pause_s,
     look_pause_s,
     observe,
 )
 from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.fleet.rules.leader_lock import is_standby
+from mld.fleet.rules.leader_lock import follow_pause_s, is_standby
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.kernel.model.text import counted
 from mld.leases.heartbeat import retry_pause_s
 from mld.leases.lease_scan import every
+from mld.leases.rules.discovery import Informed, is_small
 from mld.signals.conditions import Conditions
 from mld.signals.model.metrics import (
     ASSIGNMENT,
@@ -146,6 +148,10 @@ class LeaseAssigner:
         self._poisoned: FailedLife | None = None
         self._woken = Wakeup()
         self._looked_at: float | None = None
+        self._changed_at = runtime.clock.monotonic()
+        self._workers_before = 0
+        self._items = 0
+        self._is_alone = False
         self._conditions = conditions or Conditions()
         self._why = ""
         self._gave_up_at = 0.0
@@ -186,7 +192,7 @@ class LeaseAssigner:
     async def _run(self, lock: LeaderLock) -> None:
         failures, begun_at = 0, self._clock.monotonic()
         while True:
-            pause_s = look_pause_s(None, self._limits.failover_s)
+            pause_s = self._longest_pause_s()
             if not await lock.is_leader():
                 failures, self._waiting = 0, ()
                 if self._clock.monotonic() - self._gave_up_at > COMPLAINT_S:
@@ -275,8 +281,11 @@ class LeaseAssigner:
                     await self._tell(move, row)
 
         await for_each(plan.moves, WRITES, write)
+        if moved:
+            lock.announce()
         if raced or failed:
             self._memory = self._memory.unbalanced()
+        self._note_changes(scan, view, plan)
         await self._delete(plan.stale, lock)
         await self._forget(plan.forgotten, lock)
         await self._note(plan.noted, lock)
@@ -285,6 +294,26 @@ class LeaseAssigner:
         self._metrics.add(ASSIGNMENT_WORKERS, plan.figures.workers)
         self._metrics.add(ASSIGNMENT_LEASES, plan.figures.leases)
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
+
+    def _note_changes(self, scan: TableScan, view: FleetView, plan: AssignmentPlan) -> None:
+        """After a look: whether the fleet is calm, and this worker alone."""
+        self._items = scan.items
+        open_leases = [one for one in view.leases if not one.is_finished]
+        is_settled = all(
+            one.lease_owner is not None and one.checkpoint_owner is None for one in open_leases
+        )
+        figures = plan.figures
+        before, self._workers_before = self._workers_before, figures.workers
+        if plan.moves or figures.waiting or not is_settled or figures.workers != before:
+            self._changed_at = self._clock.monotonic()
+        self._is_alone = figures.workers <= 1 and all(
+            one.lease_owner == self._worker_id for one in open_leases
+        )
+
+    def _longest_pause_s(self) -> float:
+        calm_s = self._clock.monotonic() - self._changed_at
+        failover_s = self._limits.failover_s
+        return longest_pause_s(calm_s, self._items, failover_s, is_alone=self._is_alone)
 
     async def start_hand_offs(self) -> frozenset[str]:
         """This worker stops, leader or not: hand its leases over, while they are still read.
@@ -420,12 +449,22 @@ class LeaseAssigner:
         return dict.fromkeys(self._waiting, self._wait_s)
 
     def _until_next_look(self) -> float:
-        """Seconds until something may have happened, or the next lease expires."""
-        now = self._clock.monotonic()
-        quiet_s = (now - one.seen_at for one in self._memory.sightings.values())
+        """Seconds until something may have happened, or the next lease expires.
+
+        One whose counter this look has shown to move is renewed, and so are this worker's own.
+        """
+        now, looked_at = self._clock.monotonic(), self._memory.looked_at
+        held = {one.lease.lease_key for one in self._renewer.held()}
+        quiet_s = (
+            now - one.seen_at
+            for key, one in self._memory.sightings.items()
+            if one.seen_at < looked_at and key not in held
+        )
         failover_s = self._limits.failover_s
         return look_pause_s(
-            max((one for one in quiet_s if one <= failover_s), default=None), failover_s
+            max((one for one in quiet_s if one <= failover_s), default=None),
+            failover_s,
+            self._longest_pause_s(),
         )
 
 
@@ -443,8 +482,9 @@ class StandbyLeader:
 
     Only a worker that saw a counter stand still for the failover time knows that its lease is free. A
     leader that begins without having looked needs that time once more, so a few followers look as
-    often as the leader shows that it lives. There are few, whatever the size of the fleet: each
-    knows from the table whether it is one.
+    often as the leader shows that it lives; at a table that is not small only while the leader does
+    not show it. There are few, whatever the size of the fleet: each knows from the table whether it
+    is one.
 
     Args:
         lock: whether this worker leads.
@@ -476,7 +516,9 @@ class StandbyLeader:
         """Look while following and among the first; see now and then whether that is so."""
         while True:
             pause_s = self._every_s
-            if not await self._lock.is_leader():
+            if self._is_spared():
+                pause_s = self._idle_s
+            elif not await self._lock.is_leader():
                 try:
                     scan = self._recent() or await self._store.scan()
                 except AwsError as error:
@@ -485,12 +527,26 @@ class StandbyLeader:
                     self._assigner.observe(scan)
                     if not await self._is_standby(scan):
                         pause_s = self._idle_s
-            await asyncio.sleep(pause_s * (1 - self._rng.random() / 10))
+            await self._lock.suspected.wait(pause_s * (1 - self._rng.random() / 10))
+
+    def _is_spared(self) -> bool:
+        """While the lock shows that the leader lives, a scan is made of a small table only."""
+        scan = self._store.last_scan
+        is_announced = self._lock.informed is Informed.ANNOUNCED
+        return (
+            is_announced
+            and not self._lock.is_suspect
+            and scan is not None
+            and not is_small(scan.items)
+        )
 
     def _recent(self) -> TableScan | None:
         """A scan that was made for another purpose, if it serves."""
         scan = self._store.last_scan
-        if scan is None or self._clock.monotonic() - scan.started_at > self._every_s * RECENT:
+        recent_s = self._every_s * RECENT
+        if self._lock.informed is Informed.ANNOUNCED and not self._lock.is_suspect:
+            recent_s = follow_pause_s(self._every_s) * RECENT
+        if scan is None or self._clock.monotonic() - scan.started_at > recent_s:
             return None
         return scan
 

@@ -29,6 +29,9 @@ log = logging.getLogger("mld.fleet")
 #: between two looks.
 LAST_LOOKS_S = 5.0
 LAST_LOOK_PAUSE_S = 0.5
+#: Mean time between two looks at the table itself. Who holds leases sees sooner that it was deleted,
+#: and who creates rows looks before.
+TABLE_LOOK_S = 180.0
 
 
 class LeaseCoordinator:
@@ -180,4 +183,5 @@ def watch_table(
         clock,
         rng,
         on_gone=renewer.lose_all,
+        every_s=TABLE_LOOK_S,
     )

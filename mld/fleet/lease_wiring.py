@@ -17,6 +17,7 @@ from mld.leases.lease_scan import UnreadableRows, every
 from mld.leases.lease_store import LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.newcomer import Newcomer
+from mld.leases.rules.discovery import Informed
 from mld.leases.rules.own_rows import OwnRows
 from mld.signals.conditions import FailingCondition
 from mld.signals.model.reasons import Reason
@@ -87,6 +88,9 @@ class LeaseWiring:
         self._state = FleetState(self._items, config.fleet, worker, clock, rng)
         strategies = {Mode.TAKES: self._taker, Mode.ASSIGNED: self._discoverer}
         self._switch = AcquisitionSwitch(strategies, Mode.TAKES)
+        self._made_lock: LeaderLock | None = None
+        self._watch = FleetWatch(self._store, self._state, clock, conditions)
+        self._watch.is_led = self._is_led
 
     def coordinator(self) -> LeaseCoordinator:
         """All of them; what only a 3.x fleet runs is made when its generation asks for it."""
@@ -96,7 +100,7 @@ class LeaseWiring:
             self._renewer,
             self._switch,
             self._elector,
-            FleetWatch(self._store, self._state, clock, self._conditions),
+            self._watch,
             watch_table(self._store, self._renewer, self._conditions, clock, rng),
             FleetMember(
                 self._state, self._switch, self._elector, self._services, self._write_throughput
@@ -140,7 +144,7 @@ class LeaseWiring:
 
     def _discoverer(self) -> LeaseDiscoverer:
         config, runtime = self._config, self._runtime
-        return LeaseDiscoverer(
+        discoverer = LeaseDiscoverer(
             self._store,
             self._renewer,
             config.leases,
@@ -150,6 +154,22 @@ class LeaseWiring:
             self._is_read,
             failing=self._taking,
         )
+        discoverer.find_informed = self._informed
+        return discoverer
+
+    def _informed(self) -> Informed:
+        """Whether this worker knows without a look that a lease was assigned to it."""
+        return Informed.NO if self._made_lock is None else self._made_lock.informed
+
+    def _look(self) -> None:
+        """The leader has assigned leases, or this worker's role has changed."""
+        if isinstance(self._switch.current, LeaseDiscoverer):
+            self._switch.current.wake()
+        if not self._is_led():
+            self._watch.look_soon()
+
+    def _is_led(self) -> bool:
+        return self._informed() is Informed.ANNOUNCED
 
     def _expect(self, lease_key: str) -> None:
         if isinstance(self._switch.current, LeaseDiscoverer):
@@ -228,6 +248,11 @@ class LeaseWiring:
     ) -> WorkerMetricsReporter:
         from mld.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
 
+        def on_first() -> None:
+            assigner.wake()
+            if self._made_lock is not None:
+                self._made_lock.call_leader()
+
         return WorkerMetricsReporter(
             self._items,
             self._config.fleet,
@@ -236,7 +261,7 @@ class LeaseWiring:
             self._find_load,
             metrics,
             self._conditions,
-            assigner.wake,
+            on_first,
             failover_s=self._config.leases.failover_s,
             lapses=self._renewer.lapses,
             find_most=self._renewer.heartbeat.report.most_renewable,
@@ -271,7 +296,7 @@ class LeaseWiring:
         def scanned() -> TableScan | None:
             return store.last_scan if items.layout.lock == items.layout.leases else None
 
-        return LeaderLock(
+        self._made_lock = LeaderLock(
             LockStore(self._dynamodb),
             lambda: items.layout.lock,
             self._config.worker_id,
@@ -282,5 +307,8 @@ class LeaseWiring:
             confirm_place=confirm_place,
             scanned=scanned,
             may_lead=lambda: not twins.stands_aside,
+            on_call=assigner.wake,
+            on_news=self._look,
             conditions=self._conditions,
         )
+        return self._made_lock

@@ -64,7 +64,7 @@ RETIRE_LIMIT_S = 6.0
 SECOND_SHARE = 1.5
 #: After a loss two reports are written, so far apart: a leader may notice the loss up to two of its
 #: looks later than this worker, and only a report after that shows it that this worker lives.
-AGAIN_S = 2 * LONGEST_PAUSE_S
+AGAIN_S = LONGEST_PAUSE_S
 
 #: Java's short name of the CPU.
 CPU = "C"

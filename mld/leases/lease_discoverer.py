@@ -13,14 +13,17 @@ from mld.leases.lease_acquisition import LeaseAcquisition
 from mld.leases.lease_scan import every
 from mld.leases.rules.discovery import (
     WATCH_S,
+    Informed,
     Ownership,
     Watched,
+    is_small,
     judge_found,
     look_pause_s,
     may_ask_index,
     unsettled_pause_s,
     vanished,
     watch,
+    watches,
 )
 from mld.signals.model.metrics import DISCOVERY, NUM_LEASES
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from mld.config.config import LeaseConfig
     from mld.kernel.ports import Clock
     from mld.leases.lease_renewer import LeaseRenewer
+    from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import HeldLease, Lease
     from mld.signals.conditions import FailingCondition
@@ -62,6 +66,11 @@ class DiscoveryOutcome:
         return f"Took over {gained}, waiting for {len(self.coming)}"
 
 
+def _uninformed() -> Informed:
+    """Nobody says when leases are assigned."""
+    return Informed.NO
+
+
 class LeaseDiscoverer(LeaseAcquisition):
     """The :class:`~mld.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
 
@@ -89,6 +98,8 @@ class LeaseDiscoverer(LeaseAcquisition):
         failing: FailingCondition | None = None,
     ) -> None:
         super().__init__(store, renewer, failing)
+        #: Whether this worker knows otherwise that a lease was assigned to it.
+        self.find_informed: Callable[[], Informed] = _uninformed
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
@@ -180,7 +191,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         is_fresh = scan is not None and now - scan.started_at <= self._pause_s() * FRESH
         self._is_spared = is_fresh and may_be_old
         if scan is None or not self._is_spared:
-            if scan is not None and may_ask_index(len(scan.leases)):
+            if scan is not None and self._may_ask_index(scan):
                 listed = await self._store.owner_index.keys_of(self._worker_id)
                 if listed is not None:
                     self._by_index, self._watched = True, {}
@@ -189,6 +200,11 @@ class LeaseDiscoverer(LeaseAcquisition):
         self._by_index = False
         self._watched = watch(self._watched, scan.leases, self._worker_id, scan.finished_at)
         return {one.lease_key for one in scan.leases if one.lease_owner == self._worker_id}
+
+    def _may_ask_index(self, scan: TableScan) -> bool:
+        """Whether the index costs less than a scan, by what the last scan showed."""
+        is_announced = self.find_informed() is Informed.ANNOUNCED
+        return may_ask_index(len(scan.leases)) or (is_announced and not is_small(scan.items))
 
     async def _look_after(self, missing: Iterable[HeldLease]) -> None:
         """Renew held leases that are no longer listed; this shows a hand-off or a loss."""
@@ -270,7 +286,11 @@ class LeaseDiscoverer(LeaseAcquisition):
 
     def _pause_s(self) -> float:
         now, failover_s = self._clock.monotonic(), self._config.failover_s
-        pause_s = look_pause_s(now - self._changed_at, failover_s, by_index=self._by_index)
+        informed, scan = self.find_informed(), self._store.last_scan
+        quiet_s = now - self._changed_at
+        pause_s = look_pause_s(quiet_s, failover_s, by_index=self._by_index, informed=informed)
+        if not watches(0 if scan is None else scan.items, informed):
+            return pause_s
         soon_s = unsettled_pause_s(self._watched.values(), now, failover_s)
         return pause_s if soon_s is None or self._is_spared else min(pause_s, soon_s)
 

@@ -64,6 +64,11 @@ class TableScan:
     started_at: float = 0.0
     finished_at: float = 0.0
 
+    @property
+    def items(self) -> int:
+        """Rows and other items of the table."""
+        return len(self.leases) + len(self.foreign) + len(self.broken)
+
 
 def every(_lease: Lease) -> bool:
     """Accepts all leases of the table."""

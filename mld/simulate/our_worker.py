@@ -12,8 +12,16 @@ from mld.fleet.rules.assignment.fleet import AssignmentLimits
 from mld.fleet.rules.assignment.leaving import notice_s, plan_leaving
 from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
 from mld.fleet.rules.assignment.planning import plan_assignment
+from mld.fleet.rules.leader_lock import follow_pause_s
 from mld.leases.rules import discovery
-from mld.leases.rules.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
+from mld.leases.rules.discovery import (
+    Ownership,
+    Watched,
+    is_small,
+    judge_found,
+    may_ask_index,
+    vanished,
+)
 from mld.leases.rules.taking import NEVER, Sighting
 from mld.simulate.worker import AssignedWorker
 
@@ -46,7 +54,11 @@ class OurWorker(AssignedWorker):
         self._seen: dict[str, str] = {}
         self._changed_at = self.fleet.events.now
         self._is_watching = False
+        self._led_change_at = self.fleet.events.now
+        self._workers_before = 0
+        self._is_alone = False
         super().start()
+        self.later(self.fleet.profile.lock.heartbeat_s, self._call_leader)
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -77,14 +89,27 @@ class OurWorker(AssignedWorker):
         self.later(0.0, self.look_as_leader)
 
     def lock_reads(self) -> int:
-        """A scan of the leases shows the lock, too."""
-        return super().lock_reads() if may_ask_index(len(self.fleet.table.rows)) else 0
+        """Looks for leases show the lock, too, or are looks at the lock."""
+        return 0
+
+    def _call_leader(self) -> None:
+        """The leader's next heartbeat shows it that this worker has begun."""
+        leader = self.fleet.lock.owner
+        if isinstance(leader, OurWorker) and leader is not self:
+            self.fleet.table.bill.write()
+            leader.look_as_leader()
 
     def plan(self, now: float) -> Sequence[LeaseMove]:
         """What the daemon's leader decides."""
-        plan = plan_assignment(self._view(now), self._memory, self._limits, self.fleet.rng)
+        view = self._view(now)
+        plan = plan_assignment(view, self._memory, self._limits, self.fleet.rng)
         self._memory = plan.memory
         self._led_at = now
+        workers, self._workers_before = self._workers_before, plan.figures.workers
+        is_settled = all(one.lease_owner and not one.checkpoint_owner for one in view.leases)
+        if plan.moves or workers != plan.figures.workers or not is_settled:
+            self._led_change_at = now
+        self._is_alone = plan.figures.workers <= 1 and len(self.held) == len(view.leases)
         return plan.moves
 
     def _view(self, now: float) -> FleetView:
@@ -102,9 +127,17 @@ class OurWorker(AssignedWorker):
     def lead_pause_s(self) -> float:
         """Until something may have happened, or the next lease expires."""
         now, failover_s = self.fleet.events.now, self._limits.failover_s
-        quiet_s = (now - one.seen_at for one in self._memory.sightings.values())
+        quiet_s = (
+            now - one.seen_at
+            for key, one in self._memory.sightings.items()
+            if one.seen_at < self._led_at and key not in self.held
+        )
+        calm_s = now - self._led_change_at
+        items = self.fleet.table.items
         return looks.look_pause_s(
-            max((one for one in quiet_s if one <= failover_s), default=None), failover_s
+            max((one for one in quiet_s if one <= failover_s), default=None),
+            failover_s,
+            looks.longest_pause_s(calm_s, items, failover_s, is_alone=self._is_alone),
         )
 
     def expect(self, key: str) -> None:
@@ -126,8 +159,15 @@ class OurWorker(AssignedWorker):
             return
         now, table = self.fleet.events.now, self.fleet.table
         listed = set(table.keys_of(self.id))
+        failover_s = self.fleet.scenario.failover_s
+        follow_s = follow_pause_s(self.fleet.profile.lock.heartbeat_s)
+        leads, is_cheap = self.fleet.lock.owner is self, is_small(table.items)
+        is_calm = now - self._changed_at >= discovery.LIVELY_S
         by_index = may_ask_index(len(table.rows))
-        if by_index:
+        if is_calm and not leads and not is_cheap:
+            table.bill.get()  # the lock, which says when leases are assigned
+            table.bill.query(len(listed), follow_s / discovery.INFORMED_PAUSE_S)
+        elif by_index and not leads:
             table.bill.query(len(listed))
         else:
             if now - self._led_at > looks.LONGEST_PAUSE_S:  # else what the leader saw serves
@@ -138,9 +178,11 @@ class OurWorker(AssignedWorker):
             self._look_after(self.held[key])
         self._seen = {key: tokens[key] for key in listed if key in tokens}
         self._take_up(sorted((listed | self._coming) - self.held.keys()))
-        quiet_s, failover_s = now - self._changed_at, self.fleet.scenario.failover_s
+        quiet_s = now - self._changed_at
         pause_s = discovery.look_pause_s(quiet_s, failover_s, by_index=by_index)
-        if not by_index:
+        if is_calm:
+            pause_s = follow_s
+        if is_cheap or not (is_calm or by_index):
             soon_s = discovery.unsettled_pause_s(self._silent(), now, failover_s)
             pause_s = pause_s if soon_s is None else min(pause_s, soon_s)
         self.later(pause_s, self.discover)

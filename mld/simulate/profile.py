@@ -157,7 +157,7 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
             return replace(
                 java3,
                 name=name,
-                look_s=looks.look_pause_s(None, scenario.failover_s),
+                look_s=looks.longest_pause_s(0.0, 0, scenario.failover_s, is_alone=False),
                 discovery_s=discovery.look_pause_s(math.inf, scenario.failover_s),
                 is_calm=True,
                 lock=LockTiming(

@@ -47,6 +47,7 @@ class ExistenceWatch:
             is not known.
         check_wanted: set at a sign that it is gone; waited for by :meth:`run`.
         conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
+        every_s: mean time between two looks while nothing is wrong.
         on_gone: called once with the sentence when the resource is found gone.
     """
 
@@ -60,6 +61,7 @@ class ExistenceWatch:
         rng: random.Random,
         *,
         on_gone: Callable[[str], None] | None = None,
+        every_s: float = LOOK_S,
     ) -> None:
         self._look = look
         self._check_wanted = check_wanted
@@ -68,6 +70,7 @@ class ExistenceWatch:
         self._clock = clock
         self._rng = rng
         self._on_gone = on_gone
+        self._every_s = every_s
         self._turn = asyncio.Lock()
         self._began_at: float | None = None
         self._answered_at: float | None = None
@@ -124,7 +127,7 @@ class ExistenceWatch:
     async def _pause(self) -> None:
         """Until the next look is due."""
         if self._why is None:
-            is_wanted = await self._check_wanted.wait(LOOK_S * (0.5 + self._rng.random()))
+            is_wanted = await self._check_wanted.wait(self._every_s * (0.5 + self._rng.random()))
             if self._why is None:
                 if is_wanted and self._began_at is not None:
                     due_at = self._began_at + WANTED_S

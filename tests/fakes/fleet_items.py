@@ -68,10 +68,15 @@ class Lead:
     def __init__(self, *, is_mine: bool = True) -> None:
         self.is_mine = is_mine
         self.releases = 0
+        self.announced = 0
 
     async def is_leader(self) -> bool:
         """As the test says."""
         return self.is_mine
+
+    def announce(self) -> None:
+        """Counted."""
+        self.announced += 1
 
     async def release(self) -> None:
         """Noted."""

@@ -16,6 +16,7 @@ from mld import app
 from mld.config.config import Config
 from mld.config.stream import Stream
 from mld.errors import MldError, UnservableFleet
+from mld.fleet.lease_coordinator import TABLE_LOOK_S
 from mld.kernel.model.sequence import Sentinel
 from mld.leases.rules.newcomers import MOST_WAIT_S
 from mld.leases.rules.renewal import calm_periods_s
@@ -51,7 +52,7 @@ ELECTION_S = 300 + 60 + 60
 #: The same where a Java-like worker may be the one elected: its audits are two minutes apart.
 JAVA_ELECTION_S = 300 + 3 * 120 + 60
 #: A loss is noticed by the next periodic look at the latest, confirmed, and followed by a drain.
-LOSS_S = 1.5 * LOOK_S + GIVE_UP_S + WANTED_S + 60
+LOSS_S = 1.5 * max(LOOK_S, TABLE_LOOK_S) + GIVE_UP_S + WANTED_S + 60
 #: A Java-like leader that died is replaced when its lock has expired, by one that looks rarely.
 JAVA_LEAD_S = 120 + 2 * 30 + 60
 #: From the end of a newcomer's wait to its share: a report a period later, a look, and hand-offs.

@@ -188,7 +188,11 @@ class FleetJudge:
             court.trace.add(court.actor, f"LOCK of {after or 'nobody'}")
             court.counts["leader"] += after is not None
             self._former, self.leader, self._changed_s = self.leader, after, now
-        self._beaten_s[write.table] = now
+        version = text_of(write.after, "recordVersionNumber")
+        if version != text_of(
+            write.before, "recordVersionNumber"
+        ):  # else a worker calls the leader
+            self._beaten_s[write.table] = now
 
     def _says(self, version: str | None) -> None:
         if version != self._version:

@@ -313,6 +313,8 @@ NOT_KEYS = (
         "dictConfig",
         "entityType",
         "groupBy",
+        "kclMldAssigned",
+        "kclMldCalled",
         "kclMldHonorsPause",
         "kclMldInstance",
         "kclMldMeasuredPlace",

@@ -20,6 +20,10 @@ OWNER_NAME = "ownerName"
 RECORD_VERSION = "recordVersionNumber"
 LEASE_DURATION = "leaseDuration"
 IS_RELEASED = "isReleased"
+#: Attributes of ours: another value whenever the owner has assigned leases, and whenever a worker
+#: wants the leader to look at the table. Java workers ignore both.
+ASSIGNED = "kclMldAssigned"
+CALLED = "kclMldCalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,17 @@ class LockItem:
             longer than this, on its own monotonic clock. Stored as text, in milliseconds.
         record_version: new at every acquisition and heartbeat.
         is_released: given up without being deleted; free to take.
+        assigned: another text whenever the owner has assigned leases; None = it doesn't say so: a
+            Java worker, or one of an older version.
+        called: another text whenever a worker wants the leader to look; None = none has.
     """
 
     owner: str
     duration_s: float
     record_version: str
     is_released: bool = False
+    assigned: str | None = None
+    called: str | None = None
 
 
 def lock_from_item(item: Item) -> LockItem:
@@ -48,20 +57,28 @@ def lock_from_item(item: Item) -> LockItem:
     duration = required(text_of(item, LEASE_DURATION), LEASE_DURATION)
     if not (duration.isascii() and duration.isdigit()):
         raise MalformedData(f"{LEASE_DURATION} is {duration!r}, not milliseconds")
+    owner = required(text_of(item, OWNER_NAME), OWNER_NAME)
+    # A worker that takes the lock in place keeps the attributes of the owner before.
+    assigned = text_of(item, ASSIGNED) or ""
     return LockItem(
-        owner=required(text_of(item, OWNER_NAME), OWNER_NAME),
+        owner=owner,
         duration_s=int(duration) / 1000,
         record_version=required(text_of(item, RECORD_VERSION), RECORD_VERSION),
         is_released=text_of(item, IS_RELEASED) == "1",
+        assigned=assigned.removesuffix(f" {owner}") if assigned.endswith(f" {owner}") else None,
+        called=text_of(item, CALLED),
     )
 
 
 def heartbeat_attributes(lock: LockItem) -> dict[str, dict[str, Any]]:
     """What a heartbeat sets."""
-    return {
+    attributes = {
         LEASE_DURATION: {"S": str(round(lock.duration_s * 1000))},
         RECORD_VERSION: {"S": lock.record_version},
     }
+    if lock.assigned is not None:
+        attributes[ASSIGNED] = {"S": f"{lock.assigned} {lock.owner}"}
+    return attributes
 
 
 def lock_to_item(lock: LockItem, key_name: str) -> dict[str, dict[str, Any]]:

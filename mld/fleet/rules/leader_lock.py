@@ -30,6 +30,12 @@ CLOCK_TOLERANCE = 0.02
 LOOK_SHARE = 0.125
 #: But at least as often as Java's workers look: who deletes a lock of hours by hand is not left waiting.
 MOST_PAUSE_S = 30.0
+#: A follower looks at the lock of a leader that says when it has assigned leases once in so many
+#: heartbeats, as long as a lock of ours lasts, and after so many seconds at the latest.
+FOLLOW_HEARTBEATS = 2.0
+FOLLOW_PAUSE_S = 8.0
+#: A lock whose version is so many heartbeats old is about to expire.
+SUSPECT_HEARTBEATS = 1.5
 #: Workers that watch the leases while they follow; one of them may be the leader itself.
 STANDBYS = 3
 #: Metrics are alive that are no older.
@@ -185,6 +191,25 @@ def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) 
     pause_s = max(heartbeat_s, min(share_s, MOST_PAUSE_S))
     left_s = sighting.expires_at - now
     return min(pause_s, left_s + 0.001) if left_s > 0 else pause_s
+
+
+def follow_pause_s(heartbeat_s: float) -> float:
+    """Seconds between two looks at the lock of a leader that says when it has assigned leases.
+
+    Args:
+        heartbeat_s: of this worker, if it led.
+    """
+    return min(FOLLOW_HEARTBEATS * heartbeat_s, FOLLOW_PAUSE_S)
+
+
+def is_suspect(sighting: LockSighting | None, now: float, heartbeat_s: float) -> bool:
+    """Whether a living leader of ours would have renewed the lock by now.
+
+    Args:
+        now: reading of the monotonic clock after a look that showed this version.
+        heartbeat_s: of a leader of ours.
+    """
+    return sighting is not None and now - sighting.since >= SUSPECT_HEARTBEATS * heartbeat_s
 
 
 def is_standby(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) -> bool:

@@ -28,6 +28,9 @@ LIVELY_PAUSE_S = 1.0
 CALM_PAUSE_S = 4.0
 #: The same with the index, which shows no leases of other workers.
 CALM_INDEX_PAUSE_S = 2.5
+#: The same of a worker that knows otherwise when leases are assigned to it: this look is for what
+#: it has missed.
+INFORMED_PAUSE_S = 60.0
 #: Pause between two looks while a lease may be assigned to this worker at any moment.
 UNSETTLED_PAUSE_S = 0.5
 #: A counter unchanged for this share of the failover time was not renewed when due: our workers
@@ -43,6 +46,20 @@ WATCH_S = 0.25
 #: follower when counters change: which leases are about to be reassigned, or expired, should it
 #: have to lead.
 SMALL_TABLE = 500
+#: A scan of so many items, of some 450 bytes each, costs no more than reads of one or two items: in
+#: a calm fleet, too, it serves for the look at the leader lock.
+SMALL_ITEMS = 24
+
+
+class Informed(Enum):
+    """Whether a worker knows without a look that a lease was assigned to it."""
+
+    #: Only its looks show it.
+    NO = auto()
+    #: It leads: it has assigned it itself.
+    LEADS = auto()
+    #: The leader lock, which it looks at anyway, says when the leader has assigned leases.
+    ANNOUNCED = auto()
 
 
 class Ownership(Enum):
@@ -72,7 +89,13 @@ def judge_found(row: Lease | None, worker_id: str) -> Ownership:
     return Ownership.OTHERS if row.checkpoint_owner == worker_id else Ownership.COMING
 
 
-def look_pause_s(quiet_s: float, failover_s: float, *, by_index: bool = False) -> float:
+def look_pause_s(
+    quiet_s: float,
+    failover_s: float,
+    *,
+    by_index: bool = False,
+    informed: Informed = Informed.NO,
+) -> float:
     """Seconds until the next look.
 
     Args:
@@ -80,10 +103,29 @@ def look_pause_s(quiet_s: float, failover_s: float, *, by_index: bool = False) -
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
         by_index: the table is too large to be scanned.
     """
-    if quiet_s < LIVELY_S:
-        return min(LIVELY_PAUSE_S, failover_s / 10)
-    longest_s = CALM_INDEX_PAUSE_S if by_index else CALM_PAUSE_S
+    if informed is Informed.LEADS:
+        longest_s = INFORMED_PAUSE_S
+    elif quiet_s < LIVELY_S:
+        longest_s = LIVELY_PAUSE_S
+    elif informed is Informed.ANNOUNCED:
+        longest_s = INFORMED_PAUSE_S
+    else:
+        longest_s = CALM_INDEX_PAUSE_S if by_index else CALM_PAUSE_S
     return min(longest_s, failover_s * longest_s / 10)
+
+
+def is_small(items: int) -> bool:
+    """Whether a table of so many items is scanned without a thought."""
+    return items <= SMALL_ITEMS
+
+
+def watches(items: int, informed: Informed) -> bool:
+    """Whether a worker's own looks go by what it sees of other workers' leases.
+
+    A leader knows more; and where the lock says when leases are assigned, a scan of a table that is
+    not small costs more than it is worth.
+    """
+    return informed is Informed.NO or (informed is Informed.ANNOUNCED and is_small(items))
 
 
 @dataclass(frozen=True, slots=True)

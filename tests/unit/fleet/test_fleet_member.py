@@ -18,7 +18,9 @@ from mld.fleet.fleet_upgrade import (
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.client_version import READY_S, Mode
 from mld.fleet.worker_metrics import WorkerMetricsReporter
+from mld.kernel.concurrency import Wakeup
 from mld.kernel.model.sequence import SHARD_END
+from mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import migration
 from tests.fakes.lease_world import lease, on_table_with
 
@@ -26,9 +28,20 @@ from tests.fakes.lease_world import lease, on_table_with
 class Leading:
     """Leads, or not, as it is told; notes what it hears."""
 
+    informed = Informed.NO
+    is_suspect = False
+
     def __init__(self, heard, leads=True):
         self._heard = heard
         self.leads = leads
+        self.calls = 0
+        self.suspected = Wakeup()
+
+    def call_leader(self):
+        self.calls += 1
+
+    async def call(self):
+        self.calls += 1
 
     async def is_leader(self):
         return self.leads
@@ -172,6 +185,7 @@ def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():
         assert me.has_index()
         me.member.wake()
         assert me.heard == ["taker stops", "lock runs", "assigns", "is woken"]
+        assert me.services.lock.calls == 1
         me.member.leave()
         await asyncio.sleep(1)
         assert me.heard[-1] == "lock is given up"

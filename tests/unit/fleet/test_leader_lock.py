@@ -11,6 +11,7 @@ from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
 from mld.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
 from mld.fleet.model.table_layout import Layout
 from mld.fleet.rules.leader_lock import REST_S, LockTiming, Phase
+from mld.leases.rules.discovery import Informed
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World
@@ -38,6 +39,8 @@ class Fleet:
             "confirm_place": confirm_place,
             "scanned": lambda: None,
             "may_lead": lambda: True,
+            "on_call": lambda: None,
+            "on_news": lambda: None,
             "conditions": Conditions(),
         }
         return LeaderLock(
@@ -123,7 +126,7 @@ async def b_leads_in_time(it, locks):
         assert len(await leaders(locks)) <= 1
         await asyncio.sleep(0.05)
     took_s = it.world.clock.monotonic() - died_at
-    assert DURATION_S - HEARTBEAT_S < took_s <= DURATION_S + HEARTBEAT_S + 0.1
+    assert DURATION_S - HEARTBEAT_S < took_s <= DURATION_S + 2 * HEARTBEAT_S + 0.1
 
 
 @on_fleet
@@ -142,6 +145,7 @@ async def test_of_five_contenders_exactly_one_gets_a_free_lock_in_javas_format(i
         "ownerName": {"S": leader},
         "leaseDuration": {"S": "8000"},
         "entityType": {"S": "LEADER"},
+        "kclMldAssigned": {"S": f"{leader}-1 {leader}"},
     }
     await asyncio.sleep(HEARTBEAT_S + 0.1)
     assert it.item()["recordVersionNumber"] != version
@@ -163,7 +167,7 @@ async def test_a_stopped_leader_deletes_the_lock_and_the_next_look_takes_it(it):
     await it.stop("a")
     assert it.item() == {}
     assert await leaders(locks) == []
-    await asyncio.sleep(HEARTBEAT_S)
+    await asyncio.sleep(2 * HEARTBEAT_S)
     assert await leaders(locks) == ["b"]
 
 
@@ -264,10 +268,10 @@ async def test_who_gives_up_rests_and_another_leads(it):
     await asyncio.sleep(1)
     await locks["a"].release()
     assert not await locks["a"].is_leader()
-    await asyncio.sleep(HEARTBEAT_S)
+    await asyncio.sleep(2 * HEARTBEAT_S)
     assert await leaders(locks) == ["b"]
     await it.stop("b")
-    await asyncio.sleep(REST_S - HEARTBEAT_S - 5)
+    await asyncio.sleep(REST_S - 2 * HEARTBEAT_S - 5)
     assert await leaders(locks) == []
     await asyncio.sleep(10)
     assert await leaders(locks) == ["a"]
@@ -554,5 +558,90 @@ async def test_who_scans_no_more_reads_the_lock(it, locks):
     await it.stop("scans")
     before = reads_of(it.world, "b")
     await asyncio.sleep(60)
-    assert reads_of(it.world, "b") - before > 10
+    assert reads_of(it.world, "b") - before > 5
     assert await leaders(locks) == ["a"]
+
+
+# -- what the lock says besides -------------------------------------------------------------------
+
+
+@on_fleet
+async def test_a_follower_sees_at_its_next_look_that_leases_were_assigned(it):
+    news = []
+    locks = {"a": it.lock("a"), "b": it.lock("b", on_news=lambda: news.append("b"))}
+    it.start("a", locks["a"])
+    await asyncio.sleep(1)
+    assert locks["b"].informed is Informed.NO
+    it.start("b", locks["b"])
+    await asyncio.sleep(30)
+    assert [locks[name].informed for name in "ab"] == [Informed.LEADS, Informed.ANNOUNCED]
+    assert news == ["b"]
+    locks["a"].announce()
+    await asyncio.sleep(2 * HEARTBEAT_S + 0.1)
+    assert news == ["b", "b"]
+
+
+@on_fleet
+async def test_who_begins_or_ceases_to_lead_looks_at_the_leases(it):
+    news = []
+    it.start("a", it.lock("a", on_news=lambda: news.append("a")))
+    await asyncio.sleep(10)
+    assert news == ["a"]
+    it.world.change("Leader", ownerName="b", recordVersionNumber="v")
+    await asyncio.sleep(HEARTBEAT_S + 0.1)
+    assert news == ["a", "a"]
+
+
+@on_fleet
+async def test_a_call_reaches_the_leader_with_its_next_heartbeat(it):
+    calls = []
+    locks = {"a": it.lock("a", on_call=lambda: calls.append("a")), "b": it.lock("b")}
+    it.start("a", locks["a"])
+    await asyncio.sleep(1)
+    locks["b"].call_leader()
+    it.start("b", locks["b"])
+    await asyncio.sleep(HEARTBEAT_S + 0.1)
+    assert calls == ["a"]
+    version = it.item()["recordVersionNumber"]
+    locks["b"].call_leader()
+    await asyncio.sleep(0.1)
+    assert it.item()["recordVersionNumber"] == version, "others count from the last heartbeat"
+    await asyncio.sleep(HEARTBEAT_S)
+    assert calls == ["a", "a"]
+    await asyncio.sleep(60)
+    assert calls == ["a", "a"]
+    assert await leaders(locks) == ["a"]
+
+
+@on_fleet
+async def test_a_call_that_nobody_hears_does_no_harm(it):
+    lock = it.lock("b")
+    await lock.call()
+    assert it.item() == {}
+    it.world.fault("refuse", "UpdateItem", times=1)
+    await lock.call()
+
+
+@on_fleet
+async def test_a_lock_that_is_not_renewed_is_suspect_until_it_is_taken(it):
+    locks = await it.leader_and_follower()
+    await asyncio.sleep(30)
+    assert not locks["b"].is_suspect
+    it.world.fault("refuse", "*", times=10**6, worker="a")
+    assert await locks["b"].suspected.wait(DURATION_S + 2 * HEARTBEAT_S)
+    assert locks["b"].is_suspect
+    await asyncio.sleep(HEARTBEAT_S)
+    assert await locks["b"].is_leader()
+    assert not locks["b"].is_suspect
+
+
+@on_fleet
+async def test_a_look_that_is_behind_the_table_takes_no_lock(it):
+    """A follower's looks are eventually consistent; before it takes the lock it reads consistently."""
+    locks = await it.leader_and_follower()
+    await asyncio.sleep(30)
+    it.world.model.settings.max_lag_s = 60.0
+    it.world.model.settings.stale_probability = 1.0
+    await asyncio.sleep(300)
+    assert await leaders(locks) == ["a"]
+    assert it.gained[1:] == []

@@ -5,6 +5,7 @@ import asyncio
 from mld.config.fleet import FleetConfig
 from mld.fleet.lease_assigner import StandbyLeader
 from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
@@ -27,11 +28,13 @@ class Seeing:
         self.scans.append(scan)
 
 
-def watching(test, *workers, leads=False, in_old_table=False, scans_every_s=None):
+def watching(
+    test, *workers, leads=False, in_old_table=False, scans_every_s=None, leases=1, announced=False
+):
     async def main():
         world = World()
         world.create_table()
-        world.put(lease())
+        world.put(*(lease(number) for number in range(leases)))
         now_s = int(world.clock.wall())
         if in_old_table:
             create_metrics_table(world)
@@ -48,6 +51,8 @@ def watching(test, *workers, leads=False, in_old_table=False, scans_every_s=None
         await state.join(is_new=False)
         seen = Seeing()
         lock = Leading([], leads=leads)
+        lock.informed = Informed.ANNOUNCED if announced else Informed.NO
+        world.lock = lock
         runtime = world.runtime("me")
         store = world.store()
         others = asyncio.create_task(_scan_for_ever(store, scans_every_s))
@@ -119,3 +124,29 @@ def test_a_scan_of_another_purpose_serves():
         assert len(seen.scans) >= 12
 
     watching(test, "me", scans_every_s=5.0)
+
+
+def test_while_the_lock_shows_that_the_leader_lives_a_large_table_is_not_scanned():
+    async def test(world, seen):
+        await asyncio.sleep(300)
+        assert len(seen.scans) == 1, "it has to know how large it is"
+        world.lock.is_suspect = True
+        world.lock.suspected.wake()
+        await asyncio.sleep(0.1)
+        assert len(seen.scans) == 2
+        await asyncio.sleep(10)
+        assert len(seen.scans) >= 4
+        world.lock.is_suspect = False
+        await asyncio.sleep(300)
+        assert len(seen.scans) <= 6
+
+    watching(test, "me", leases=30, announced=True)
+
+
+def test_a_small_table_is_scanned_as_often_as_the_lock_is_looked_at():
+    async def test(world, seen):
+        await asyncio.sleep(120)
+        scans = sum(one[1] == "Scan" for one in world.requests)
+        assert 8 <= scans <= 16
+
+    watching(test, "me", announced=True)

@@ -13,7 +13,13 @@ from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import RELEASE_TRIES
 from mld.leases.model.lease import HeldLease
 from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.rules.discovery import CALM_PAUSE_S, LIVELY_PAUSE_S, LIVELY_S, WATCH_S
+from mld.leases.rules.discovery import (
+    CALM_PAUSE_S,
+    LIVELY_PAUSE_S,
+    LIVELY_S,
+    WATCH_S,
+    Informed,
+)
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 
@@ -418,5 +424,44 @@ def test_a_lapsed_lease_that_still_names_us_is_held_under_another_token():
         assert finder.keys() == []
         await finder.discoverer.look_once()
         assert finder.renewer.held()[0].token != token
+
+    with_finder(test)
+
+
+def test_who_hears_of_assignments_asks_the_index_of_a_large_table_and_looks_when_woken():
+    async def test(world, finder):
+        world.put(*(lease(number, lease_owner="other") for number in range(30)))
+        world.create_index()
+        finder.discoverer.find_informed = lambda: Informed.ANNOUNCED
+        async with finder.running():
+            await asyncio.sleep(LIVELY_S + 10)
+            scans, queries = finder.count("Scan"), finder.count("Query")
+            assert scans == 1
+            await asyncio.sleep(300)
+            assert finder.count("Scan") == scans
+            assert finder.count("Query") - queries <= 5
+            world.change(A, leaseOwner="me", leaseCounter=1)
+            finder.discoverer.wake()
+            await asyncio.sleep(0.5)
+            assert finder.keys() == [A]
+
+    with_finder(test)
+
+
+def test_a_leader_looks_at_its_own_scans_only():
+    async def test(world, finder):
+        world.put(*(lease(number, lease_owner="other") for number in range(8)))
+        finder.discoverer.find_informed = lambda: Informed.LEADS
+
+        async def lead():
+            while True:
+                await finder.store.scan()
+                await asyncio.sleep(15)
+
+        leading = asyncio.create_task(lead())
+        async with finder.running():
+            await asyncio.sleep(300)
+            assert finder.count("Scan") == 20
+        leading.cancel()
 
     with_finder(test)

@@ -6,12 +6,12 @@ any more, and their next owners later still. So no shard goes unread between the
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from mld.config.fleet import HEARTBEAT_SHARE
 from mld.fleet.model.worker_metrics import honoring
 from mld.fleet.rules.assignment.looks import observe, take_part, waiting_for_parents
-from mld.leases.rules.discovery import look_pause_s
+from mld.fleet.rules.leader_lock import follow_pause_s
 from mld.leases.rules.pausing import is_paused
 
 if TYPE_CHECKING:
@@ -79,4 +79,4 @@ def notice_s(failover_s: float, grace_s: float) -> float:
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
         grace_s: ``shutdownGraceMillis``, in seconds; at most a third of it is spent here.
     """
-    return min(look_pause_s(math.inf, failover_s) + _SEEN_AFTER_S, grace_s / 3)
+    return min(follow_pause_s(HEARTBEAT_SHARE * failover_s) + _SEEN_AFTER_S, grace_s / 3)

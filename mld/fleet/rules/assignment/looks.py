@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mld.fleet.model.worker_metrics import FAILED_SAMPLE
 from mld.fleet.rules.worker_sightings import WorkerSightings
+from mld.leases.rules.discovery import SUSPECT_SHARE
 from mld.leases.rules.taking import NEVER, Sighting
 
 if TYPE_CHECKING:
@@ -29,10 +30,20 @@ LEAST_SAMPLES = 2
 #: Half of what the leader believes of a lease's throughput is not older than this. What the rows
 #: say is of the last seconds; leases shall not move for what has passed when they arrive.
 THROUGHPUT_HALF_LIFE_S = 60.0
-#: Longest pause between two looks. A counter is known to have moved between two looks only, so the
-#: leases of a dead worker are given away within the failover time and this; so long may a new worker
-#: or a released lease wait, too. (Java: twice the failover time.)
-LONGEST_PAUSE_S = 2.5
+#: Longest pause between two looks for a minute after a change. A counter is known to have moved
+#: between two looks only, so the leases of a dead worker are given away within the failover time
+#: and the pause. (Java: twice the failover time.)
+LIVELY_PAUSE_S = 2.5
+LIVELY_S = 60.0
+#: The same in a calm fleet: a scan of a small table costs no more than a read of one item, one of a
+#: larger table is dear, and a worker that is alone would only see newcomers, which call it.
+CALM_PAUSE_S = 6.0
+LARGE_PAUSE_S = 15.0
+ALONE_PAUSE_S = 15.0
+#: In between the pause grows with the table, by so many seconds an item of some 450 bytes.
+PAUSE_AN_ITEM_S = 0.05
+#: Longest pause of a leader whose fleet has other workers.
+LONGEST_PAUSE_S = LARGE_PAUSE_S
 #: Shortest pause after one that was asked for.
 LEAST_PAUSE_S = 0.2
 #: Workers that are started together have reported within so many seconds.
@@ -220,16 +231,34 @@ def _hand_off(
     return LeaseHandOff(old, new, view.now + limits.hand_off_timeout_s + limits.failover_s)
 
 
-def look_pause_s(quiet_s: float | None, failover_s: float) -> float:
+def longest_pause_s(calm_s: float, items: int, failover_s: float, *, is_alone: bool) -> float:
+    """Longest pause of a leader until its next look.
+
+    Args:
+        calm_s: seconds since something was assigned, was to be, or a worker came or went.
+        items: of the table, leases and others.
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+        is_alone: there is no other worker, and this one has all leases.
+    """
+    pause_s = LIVELY_PAUSE_S
+    if calm_s >= LIVELY_S:
+        pause_s = min(max(CALM_PAUSE_S, items * PAUSE_AN_ITEM_S), LARGE_PAUSE_S)
+        pause_s = ALONE_PAUSE_S if is_alone else pause_s
+    return min(pause_s, failover_s * pause_s / 10)
+
+
+def look_pause_s(quiet_s: float | None, failover_s: float, longest_s: float) -> float:
     """Seconds until the next look.
 
     Args:
-        quiet_s: how long the counter has stood still that has done so for longest, of leases that
-            have not expired; None = there are none.
+        quiet_s: how long the counter has stood still that has done so for longest, of leases of
+            other workers that have not expired; None = there are none.
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+        longest_s: see :func:`longest_pause_s`. Where it is longer than the failover time, only a
+            counter that was not renewed when it was due brings the look forward.
     """
-    longest_s = min(LONGEST_PAUSE_S, failover_s / 4)
-    if quiet_s is None:
+    is_spared = longest_s > failover_s and (quiet_s or 0.0) < SUSPECT_SHARE * failover_s
+    if quiet_s is None or is_spared:
         return longest_s
     return min(longest_s, failover_s - quiet_s + _AFTER_S)
 

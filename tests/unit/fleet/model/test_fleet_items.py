@@ -220,6 +220,16 @@ def test_the_lock_is_stored_with_its_duration_as_text():
     assert lock_from_item({**old, "isReleased": {"S": "1"}}).is_released
 
 
+def test_the_lock_says_when_its_owner_has_assigned_leases():
+    lock = LockItem("worker of mine", 8.0, "v", assigned="an id")
+    item = lock_to_item(lock, "leaseKey")
+    assert item["kclMldAssigned"] == {"S": "an id worker of mine"}
+    assert lock_from_item(item) == lock
+    assert lock_from_item({**item, "kclMldCalled": {"S": "5"}}).called == "5"
+    # A Java worker that takes the lock in place keeps the attribute.
+    assert lock_from_item({**item, "ownerName": {"S": "java"}}).assigned is None
+
+
 @pytest.mark.parametrize(
     ("duration", "said"),
     [

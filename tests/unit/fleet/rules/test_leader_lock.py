@@ -49,6 +49,18 @@ def test_the_time_of_another_worker_counts_not_ours():
     assert leader_lock.look_pause_s(LockSighting("1", 0.0, 7200.0), 0.0, 4.0) == 30.0
 
 
+def test_who_hears_of_assignments_looks_at_the_lock_once_in_its_time():
+    assert leader_lock.follow_pause_s(4.0) == 8.0
+    assert leader_lock.follow_pause_s(0.5) == 1.0
+    assert leader_lock.follow_pause_s(24.0) == 8.0
+
+
+@pytest.mark.parametrize(("age_s", "found"), [(0.0, False), (5.9, False), (6.0, True)])
+def test_a_lock_that_was_not_renewed_when_it_was_due_is_suspect(age_s, found):
+    assert leader_lock.is_suspect(LockSighting("1", 100.0, 108.0), 100.0 + age_s, 4.0) is found
+    assert not leader_lock.is_suspect(None, 100.0 + age_s, 4.0)
+
+
 def test_belief_ends_before_anybody_may_take_the_lock():
     assert leader_lock.believed_until(100.0, 10.0) == pytest.approx(109.8)
 

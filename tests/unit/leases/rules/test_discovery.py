@@ -4,14 +4,17 @@ import pytest
 
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.rules.discovery import (
+    Informed,
     Ownership,
     Watched,
+    is_small,
     judge_found,
     look_pause_s,
     may_ask_index,
     unsettled_pause_s,
     vanished,
     watch,
+    watches,
 )
 from tests.fakes.lease_world import lease
 
@@ -48,6 +51,37 @@ def test_looks_are_frequent_while_things_change(quiet_s, failover_s, pause_s):
 )
 def test_who_sees_only_its_own_leases_looks_more_often(quiet_s, failover_s, pause_s):
     assert look_pause_s(quiet_s, failover_s, by_index=True) == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "informed", "pause_s"),
+    [
+        (0, Informed.ANNOUNCED, 1),
+        (60, Informed.ANNOUNCED, 60),
+        (0, Informed.LEADS, 60),
+        (60, Informed.LEADS, 60),
+    ],
+)
+def test_who_hears_of_assignments_looks_for_what_it_missed(quiet_s, informed, pause_s):
+    for by_index in (False, True):
+        found = look_pause_s(quiet_s, 10, by_index=by_index, informed=informed)
+        assert found == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("items", "informed", "found"),
+    [
+        (24, Informed.ANNOUNCED, True),
+        (25, Informed.ANNOUNCED, False),
+        (25, Informed.NO, True),
+        (24, Informed.LEADS, False),
+    ],
+)
+def test_who_need_not_look_watches_the_leases_of_others_where_a_scan_is_cheap(
+    items, informed, found
+):
+    assert watches(items, informed) is found
+    assert is_small(items) is (items <= 24)
 
 
 def test_the_leases_of_others_are_watched():

@@ -78,7 +78,8 @@ def test_who_is_full_or_in_doubt_gets_nothing():
 
 
 @pytest.mark.parametrize(
-    ("failover_s", "grace_s", "notice"), [(10, 20, 4.5), (4, 20, 2.1), (10, 6, 2), (10, 0, 0)]
+    ("failover_s", "grace_s", "notice"),
+    [(10, 30, 8.5), (4, 20, 3.7), (60, 30, 8.5), (10, 6, 2), (10, 0, 0)],
 )
 def test_the_notice_is_as_long_as_others_need_to_see_it(failover_s, grace_s, notice):
     assert notice_s(failover_s, grace_s) == pytest.approx(notice)

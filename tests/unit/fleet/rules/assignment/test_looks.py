@@ -6,6 +6,7 @@ from mld.fleet.rules.assignment.looks import (
     FAILED_LOOKS,
     asked_pause_s,
     failed_pause_s,
+    longest_pause_s,
     look_pause_s,
 )
 
@@ -18,14 +19,37 @@ from mld.fleet.rules.assignment.looks import (
         (7.0, 10.0, 2.5),
         (9.0, 10.0, 1.02),
         (10.0, 10.0, 0.02),
-        (None, 2.0, 0.5),
         (0.0, 60.0, 2.5),
     ],
 )
 def test_the_next_look_comes_when_the_next_lease_expires_and_never_late(
     quiet_s, failover_s, pause_s
 ):
-    assert look_pause_s(quiet_s, failover_s) == pytest.approx(pause_s)
+    assert look_pause_s(quiet_s, failover_s, 2.5) == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(("quiet_s", "pause_s"), [(None, 15.0), (7.4, 15.0), (7.5, 2.52)])
+def test_in_a_large_table_only_a_late_renewal_brings_the_look_forward(quiet_s, pause_s):
+    assert look_pause_s(quiet_s, 10.0, 15.0) == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("calm_s", "items", "is_alone", "failover_s", "pause_s"),
+    [
+        (59.9, 8, True, 10.0, 2.5),
+        (0.0, 8, False, 2.0, 0.5),
+        (0.0, 8, False, 60.0, 2.5),
+        (60.0, 120, False, 10.0, 6.0),
+        (60.0, 200, False, 10.0, 10.0),
+        (60.0, 301, False, 10.0, 15.0),
+        (60.0, 8, True, 10.0, 15.0),
+        (60.0, 900, True, 60.0, 15.0),
+        (60.0, 8, False, 2.0, 1.2),
+    ],
+)
+def test_a_leader_looks_rarely_at_a_calm_fleet(calm_s, items, is_alone, failover_s, pause_s):
+    found = longest_pause_s(calm_s, items, failover_s, is_alone=is_alone)
+    assert found == pytest.approx(pause_s)
 
 
 def test_failures_outlast_a_short_trouble_and_the_first_look_after_one_comes_soon():
