@@ -48,7 +48,7 @@ def own_keys():
     for key in KEYS.values():
         if key.own:
             default = "" if key.default is None else f"`{key.default}`"
-            lines.append(f"| `{key.name}` | {default} | {key.doc} |")
+            lines.append(f"| `{key.name}` | {default} | {key.meaning} |")
     return "\n".join(lines)
 
 
@@ -58,7 +58,7 @@ def spark_keys():
     for key in keys.KEYS:
         value = ", ".join(f"`{word}`" for word in key.choices) or key.kind.value
         default = "" if key.default is None else f"`{key.default}`"
-        lines.append(f"| `{key.name}` | {default} | {value} | {key.doc} |")
+        lines.append(f"| `{key.name}` | {default} | {value} | {key.meaning} |")
     return "\n".join(lines)
 
 

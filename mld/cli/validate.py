@@ -42,6 +42,7 @@ _HEAD = """# Properties
 Printed by `kcl-mld properties`. Defaults are in the unit of the name. Numbers and booleans are read
 as Java reads them: "0 = unset" and "false = unset" mean that such a value, and a malformed one,
 leaves the default. Names are case-sensitive; everything else in a file is ignored with a warning.
+The defaults of keys marked "advanced" suit every application: leave them out of the file.
 
 | property | read as | default | effect | meaning |
 |---|---|---|---|---|"""
@@ -61,7 +62,10 @@ with a warning.
 @takes_properties_file()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option(
-    "--all", "show_all", is_flag=True, help="Include properties without effect in kcl-mld."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Include properties without effect in kcl-mld, and the defaults of advanced ones.",
 )
 @click.option(
     "--file-only",
@@ -108,7 +112,8 @@ def _row(built: Built, setting: Setting, environ: Mapping[str, str]) -> dict[str
         "value": shown,
         "origin": origin,
         "effect": str(key.effect),
-        "shown": setting.text is not None or (used and shown != ""),
+        "advanced": key.advanced,
+        "shown": setting.text is not None or (used and shown != "" and not key.advanced),
     }
 
 
@@ -127,6 +132,7 @@ def _spark_row(built: Built, setting: SparkSetting) -> dict[str, Any]:
         "value": built.shown(setting),
         "origin": setting.origin,
         "effect": Effect.EFFECTIVE.value,
+        "advanced": False,
         "shown": setting.text is not None,
     }
 
@@ -203,6 +209,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     value_width = min(48, max(len(row["value"]) for row in rows))
     for row in rows:
         remark = "" if row["effect"] == Effect.EFFECTIVE else f"; {row['effect']}"
+        remark += "; advanced" if row["advanced"] else ""
         value = printable(row["value"])
         click.echo(f"{row['key']:<{width}}  {value:<{value_width}}  {row['origin']}{remark}")
 
@@ -224,7 +231,7 @@ def _property_row(key: Key) -> str:
     default = "" if key.default is None else f"`{str(key.default).replace('True', 'true')}`"
     default = default.replace("False", "false")
     effect = "effective; kcl-mld only" if key.own and key.effect is Effect.EFFECTIVE else key.effect
-    return f"| `{key.name}` | {kind}{limit} | {default} | {effect} | {key.doc} |"
+    return f"| `{key.name}` | {kind}{limit} | {default} | {effect} | {key.meaning} |"
 
 
 def _spark_property_row(key: Key) -> str:
@@ -233,4 +240,4 @@ def _spark_property_row(key: Key) -> str:
     shown = f"{least / 2**20:g}m" if least >= 2**20 else f"{least:g}"
     limit = f", at least {shown}" if least else ""
     default = "" if key.default is None else f"`{key.default}`"
-    return f"| `{key.name}` | {kind}{limit} | {default} | {key.doc} |"
+    return f"| `{key.name}` | {kind}{limit} | {default} | {key.meaning} |"

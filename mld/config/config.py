@@ -21,6 +21,7 @@ from mld.config.keys import (
     Effect,
     Key,
     Kind,
+    advanced,
     by_rule,
     count,
     flag,
@@ -186,14 +187,14 @@ class LeaseConfig:
     epsilon_s: float = 0.025
     max_leases_for_worker: int = count("maxLeasesForWorker", INT32_MAX,
         "upper bound of leases held by this worker", least=1, below=REFUSES)
-    max_leases_to_steal: int = count("maxLeasesToStealAtOneTime", 1,
-        "leases taken from a live worker in one cycle", least=1, below=REFUSES)
-    enable_priority: bool = flag("enablePriorityLeaseAssignment",
-        "take very old leases first, beyond the fair share", default=True)
+    max_leases_to_steal: int = advanced(count("maxLeasesToStealAtOneTime", 1,
+        "leases taken from a live worker in one cycle", least=1, below=REFUSES))
+    enable_priority: bool = advanced(flag("enablePriorityLeaseAssignment",
+        "take very old leases first, beyond the fair share", default=True))
     renewal_threads: int = count("maxLeaseRenewalThreads", 20, "upper bound of renewals in flight",
         least=2, below=f"{REFUSES} without a message")
-    scan_segments: int = count("leaseTableScanTotalSegments", 0,
-        "parallel scan segments of the lease table; 0 = automatic", below=REFUSES)
+    scan_segments: int = advanced(count("leaseTableScanTotalSegments", 0,
+        "parallel scan segments of the lease table; 0 = automatic", below=REFUSES))
     deletion_protection: bool = flag("leaseTableDeletionProtectionEnabled",
         "of a lease table created by the daemon")
     point_in_time_recovery: bool = flag("leaseTablePitrEnabled",
@@ -250,31 +251,33 @@ class ShardConfig:
 
     sync_interval_s: float = millis("shardSyncIntervalMillis", 60_000, "period of the shard sync",
         least=1)
-    ignore_unexpected_children: bool = flag("ignoreUnexpectedChildShards",
-        "go on when an open shard has children", kind=Kind.B0)
-    cleanup_completed: bool = flag("cleanupLeasesUponShardCompletion",
+    ignore_unexpected_children: bool = advanced(flag("ignoreUnexpectedChildShards",
+        "go on when an open shard has children", kind=Kind.B0))
+    cleanup_completed: bool = advanced(flag("cleanupLeasesUponShardCompletion",
         "delete leases of finished shards; false has no effect, as in Java", default=True,
-        kind=Kind.B0)
-    skip_sync_if_leases_exist: bool = flag("skipShardSyncAtWorkerInitializationIfLeasesExist",
-        "no shard sync at start when there are leases", kind=Kind.B0)
-    list_backoff_s: float = millis("listShardsBackoffTimeInMillis", 1_500,
-        "pause after ListShards was throttled")
-    list_attempts: int = count("maxListShardsRetryAttempts", 50,
-        "attempts of ListShards for one page")
+        kind=Kind.B0))
+    skip_sync_if_leases_exist: bool = advanced(
+        flag("skipShardSyncAtWorkerInitializationIfLeasesExist",
+        "no shard sync at start when there are leases", kind=Kind.B0))
+    list_backoff_s: float = advanced(millis("listShardsBackoffTimeInMillis", 1_500,
+        "pause after ListShards was throttled"))
+    list_attempts: int = advanced(count("maxListShardsRetryAttempts", 50,
+        "attempts of ListShards for one page"))
     parent_poll_s: float = millis("parentShardPollIntervalMillis", 10_000,
         "how often a shard looks whether its parents are finished", least=1)
-    cleanup_interval_s: float = own_millis("leaseCleanupIntervalMillis", 60_000,
-        "period of the lease cleanup")
-    completed_cleanup_s: float = own_millis("completedLeaseCleanupIntervalMillis", 300_000,
-        "period of looking for leases of finished shards")
-    garbage_cleanup_s: float = own_millis("garbageLeaseCleanupIntervalMillis", 1_800_000,
-        "period of looking for leases of shards that are gone")
+    cleanup_interval_s: float = advanced(own_millis("leaseCleanupIntervalMillis", 60_000,
+        "period of the lease cleanup"))
+    completed_cleanup_s: float = advanced(own_millis("completedLeaseCleanupIntervalMillis", 300_000,
+        "period of looking for leases of finished shards"))
+    garbage_cleanup_s: float = advanced(own_millis("garbageLeaseCleanupIntervalMillis", 1_800_000,
+        "period of looking for leases of shards that are gone"))
     audit_initial_delay_s: float = 60.0
     audit_interval_s: float = 120.0
     audit_confidence: int = 3
     initialization_attempts: int = 20
-    initialization_backoff_s: float = millis("schedulerInitializationBackoffTimeMillis", 1_000,
-        "pause between the 20 attempts to start")
+    initialization_backoff_s: float = advanced(
+        millis("schedulerInitializationBackoffTimeMillis", 1_000,
+        "pause between the 20 attempts to start"))
     missing_stream_attempts: int = 6
 
 
@@ -292,11 +295,14 @@ class FanOutConfig:
         "registered consumer to use as it is")
     consumer_name: str | None = text("fanoutConfig.consumerName",
         "consumer to find or register; applicationName when absent")
-    summary_attempts: int = count("fanoutConfig.maxDescribeStreamSummaryRetries", 10, _THROTTLED)
-    describe_attempts: int = count("fanoutConfig.maxDescribeStreamConsumerRetries", 10, _THROTTLED)
-    register_attempts: int = count("fanoutConfig.registerStreamConsumerRetries", 10, _THROTTLED)
-    backoff_s: float = millis("fanoutConfig.retryBackoffMillis", 1_000,
-        "first pause after a throttled call of the registration")
+    summary_attempts: int = advanced(
+        count("fanoutConfig.maxDescribeStreamSummaryRetries", 10, _THROTTLED))
+    describe_attempts: int = advanced(
+        count("fanoutConfig.maxDescribeStreamConsumerRetries", 10, _THROTTLED))
+    register_attempts: int = advanced(
+        count("fanoutConfig.registerStreamConsumerRetries", 10, _THROTTLED))
+    backoff_s: float = advanced(millis("fanoutConfig.retryBackoffMillis", 1_000,
+        "first pause after a throttled call of the registration"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,8 +332,8 @@ class RetrievalConfig:
         "least time between two reads of a shard; raised to 200", least=None, below="")
     idle_backoff: bool = flag("idleBackoff",
         "read a shard without records less and less often, every 5 s in the end", own=True)
-    reduced_tps_threshold_s: float = millis("millisBehindLatestThresholdForReducedTps", 0,
-        "read less often when less than this behind; 0 = off", least=None, below="")
+    reduced_tps_threshold_s: float = advanced(millis("millisBehindLatestThresholdForReducedTps", 0,
+        "read less often when less than this behind; 0 = off", least=None, below=""))
     call_even_if_empty: bool = flag("callProcessRecordsEvenForEmptyRecordList",
         "deliver empty batches too", kind=Kind.B0)
     deliver_outside_shard: bool = own_switch("aggregatedRecordsOutsideShard",
@@ -338,8 +344,8 @@ class RetrievalConfig:
     max_pending_records: int = 30_000
     request_timeout_s: float = 30.0
     memory_budget_bytes: int = 48 * 2**20
-    task_backoff_s: float = millis("taskBackoffTimeMillis", 500,
-        "pause after a failed step of a shard")
+    task_backoff_s: float = advanced(millis("taskBackoffTimeMillis", 500,
+        "pause after a failed step of a shard"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,10 +422,11 @@ class MetricsConfig:
         "SUMMARY", "DETAILED"))
     enabled_dimensions: tuple[str, ...] | None = by_rule(None, Key("metricsEnabledDimensions",
         Kind.WORDS, None, "dimensions kept, or ALL"))
-    buffer_s: float = millis("metricsBufferTimeMillis", 10_000,
-        "longest time between two publications of metrics", least=1)
-    max_queue: int = count("metricsMaxQueueSize", 10_000, "distinct metrics waiting", least=1,
-        below=f"{REFUSES} without a message")
+    buffer_s: float = advanced(millis("metricsBufferTimeMillis", 10_000,
+        "longest time between two publications of metrics", least=1))
+    max_queue: int = advanced(
+        count("metricsMaxQueueSize", 10_000, "distinct metrics waiting", least=1,
+        below=f"{REFUSES} without a message"))
     by_shard: bool = flag("metricsShardLabels",
         "labels stream and shard in /metrics and OTLP", own=True)
     otlp: bool = flag("otlpMetrics",

@@ -12,6 +12,7 @@ from mld.config.keys import (
     Effect,
     Key,
     Kind,
+    advanced,
     by_rule,
     count,
     decimal,
@@ -90,23 +91,25 @@ class FleetConfig:
         "of a fleet of KCL 3.0 to 3.4; <applicationName>-WorkerMetricStats when absent")
     migrates_tables: bool = flag("migrateAllEntitiesToLeaseTable",
         "second phase of the single-table migration", kind=Kind.B0)
-    bake_s: float = read_as(lambda value: float(min(max(value, BAKE_S[0]), BAKE_S[1])),
+    bake_s: float = advanced(read_as(lambda value: float(min(max(value, BAKE_S[0]), BAKE_S[1])),
         Key("tableMigrationCompleteBakeTimeSeconds", Kind.N0_LONG, 86_400,
-            "clamped to 3600..604800", least=0, below=PASSED_ON))
-    lock_duration_s: float = read_as(from_millis, Key(DURATION_KEY, Kind.STRICT_LONG, None,
+            "clamped to 3600..604800", least=0, below=PASSED_ON)))
+    lock_duration_s: float = advanced(read_as(from_millis, Key(DURATION_KEY, Kind.STRICT_LONG, None,
         "in a 3.x fleet, time without a heartbeat after which another worker leads;"
-        " 0.8 x failoverTimeMillis when absent", least=1, own=True), default=10 * DURATION_SHARE)
-    lock_heartbeat_s: float = read_as(from_millis, Key(HEARTBEAT_KEY, Kind.STRICT_LONG, None,
+        " 0.8 x failoverTimeMillis when absent", least=1, own=True), default=10 * DURATION_SHARE))
+    lock_heartbeat_s: float = advanced(
+        read_as(from_millis, Key(HEARTBEAT_KEY, Kind.STRICT_LONG, None,
         "in a 3.x fleet, distance of the leader's heartbeats; half of that time when absent",
-        least=1, own=True), default=10 * HEARTBEAT_SHARE)
+        least=1, own=True), default=10 * HEARTBEAT_SHARE))
     measures: bool = read_as(lambda value: not value, Key("disableWorkerMetrics", Kind.B1,
         default=False, doc="no worker metrics at all"))
-    sample_s: float = millis("inMemoryWorkerMetricsCaptureFrequencyMillis", 1_000,
-        "how often worker metrics are taken", below=NO_START)
-    report_s: float = millis("workerMetricsReporterFreqInMillis", 30_000,
+    sample_s: float = advanced(millis("inMemoryWorkerMetricsCaptureFrequencyMillis", 1_000,
+        "how often worker metrics are taken", below=NO_START))
+    report_s: float = advanced(millis("workerMetricsReporterFreqInMillis", 30_000,
         "how often worker metrics are written",
-        below="the Java daemon runs and assigns itself nothing")
-    samples: int = count("noOfPersistedMetricsPerWorkerMetrics", 10, "samples kept a worker")
+        below="the Java daemon runs and assigns itself nothing"))
+    samples: int = advanced(
+        count("noOfPersistedMetricsPerWorkerMetrics", 10, "samples kept a worker"))
     group: str | None = text("workerGroup",
         "which workers this one belongs to: leases are spread over groups, too; the part of"
         " workerId before the first - when absent", own=True)
@@ -134,18 +137,21 @@ class AssignmentConfig:
     interval_s: float = read_as(from_millis, Key("leaseAssignmentIntervalMillis", Kind.N0_LONG,
         None, "period of Java's lease assignment; here a leader looks when something is due",
         least=52, below=NO_START, effect=Effect.UNNEEDED), default=20.0)
-    balance_s: float = by_rule(60.0, Key("varianceBalancingFrequency", Kind.N0_INT, 3,
-        "assignment cycles for one rebalance", least=0, below=PASSED_ON))
+    balance_s: float = advanced(by_rule(60.0, Key("varianceBalancingFrequency", Kind.N0_INT, 3,
+        "assignment cycles for one rebalance", least=0, below=PASSED_ON)))
     max_throughput_kbps: float = decimal("maxThroughputPerHostKBps", DOUBLE_MAX,
         "throughput of one host")
-    threshold: float = read_as(_share, Key("reBalanceThresholdPercentage", Kind.N0_INT, 10,
-        "imbalance that starts a rebalance", least=0, below=PASSED_ON))
-    dampening: float = read_as(lambda value: min(1.0, _share(value)), Key("dampeningPercentage",
-        Kind.N0_INT, 60, "share of an imbalance moved at once", least=0, below=PASSED_ON))
-    allows_overshoot: bool = flag("allowThroughputOvershoot",
-        "move a lease even if its new owner ends above the mean", default=True)
-    ema_alpha: float = read_as(lambda value: min(1.0, float(value)), Key("workerMetricsEMAAlpha",
-        Kind.N0_DOUBLE, 0.5, "weight of the newest sample", least=0, below=PASSED_ON))
-    metrics_stale_s: float = read_as(_duration_s, Key("staleWorkerMetricsEntryCleanupDuration",
-        Kind.DURATION, "PT24H", "age at which a worker's entry is deleted"))
+    threshold: float = advanced(read_as(_share, Key("reBalanceThresholdPercentage", Kind.N0_INT, 10,
+        "imbalance that starts a rebalance", least=0, below=PASSED_ON)))
+    dampening: float = advanced(
+        read_as(lambda value: min(1.0, _share(value)), Key("dampeningPercentage",
+        Kind.N0_INT, 60, "share of an imbalance moved at once", least=0, below=PASSED_ON)))
+    allows_overshoot: bool = advanced(flag("allowThroughputOvershoot",
+        "move a lease even if its new owner ends above the mean", default=True))
+    ema_alpha: float = advanced(
+        read_as(lambda value: min(1.0, float(value)), Key("workerMetricsEMAAlpha",
+        Kind.N0_DOUBLE, 0.5, "weight of the newest sample", least=0, below=PASSED_ON)))
+    metrics_stale_s: float = advanced(
+        read_as(_duration_s, Key("staleWorkerMetricsEntryCleanupDuration",
+        Kind.DURATION, "PT24H", "age at which a worker's entry is deleted")))
 # fmt: on

@@ -8,7 +8,7 @@ for misspelt names and the pages follow from the fields. Defaults are those of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,6 +69,7 @@ class Key:
         below: what the Java daemon does below it.
         effect: see :class:`Effect`.
         own: True when only kcl-mld knows the key; then malformed text is an error.
+        advanced: the default suits everybody; for tests, and for advice of the maintainers.
     """
 
     name: str
@@ -80,6 +81,12 @@ class Key:
     below: str = ""
     effect: Effect = Effect.EFFECTIVE
     own: bool = False
+    advanced: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """What a table of keys says of it."""
+        return f"advanced: {self.doc}" if self.advanced else self.doc
 
 
 INT32_MAX = 2**31 - 1
@@ -126,6 +133,14 @@ def read_as(read: Callable[[Any], T], key: Key, *, default: T | None = None) -> 
     """
     value = read(key.default) if default is None else default
     return field(default=value, metadata={_KEYS: (key,), _READ: read})
+
+
+def advanced(declared: T) -> T:
+    """The same field, whose keys nobody should need to set."""
+    one: Any = declared
+    marked = tuple(replace(key, advanced=True) for key in one.metadata[_KEYS])
+    copy: T = field(default=one.default, metadata={**one.metadata, _KEYS: marked})
+    return copy
 
 
 def from_millis(value: Any) -> float:

@@ -19,6 +19,7 @@ from mld.config.findings import Problem, Severity
 from mld.config.keys import (
     Key,
     Kind,
+    advanced,
     by_rule,
     flag,
     named,
@@ -343,9 +344,9 @@ class StreamList:
         " multiStream = true", own=True))
     selection: StreamSelection | None = None
     options: tuple[StreamOption, ...] = field(default=())
-    epoch_unit: str = word("streamCreationEpochUnit", "auto",
+    epoch_unit: str = advanced(word("streamCreationEpochUnit", "auto",
         "creation time in new lease keys; auto = as the table has it, else seconds",
-        ("auto", "seconds", "millis"), own=True)
+        ("auto", "seconds", "millis"), own=True))
     orphan_position: InitialPosition = read_as(lambda value: InitialPosition(Sentinel(value)),
         Key("orphanedStreamInitialPositionInStream", Kind.ENUM, "LATEST",
             "where new shards start whose stream has leases but is not in `streams`",
@@ -354,8 +355,8 @@ class StreamList:
     tells_stream: bool = flag("initializeMessageExtras",
         "name the stream in the child's `initialize` message; multi-stream only",
         default=True, own=True)
-    discovery_interval_s: float = own_millis("streamDiscoveryIntervalMillis", 60_000,
-        "mean time between two looks at which streams there are")
+    discovery_interval_s: float = advanced(own_millis("streamDiscoveryIntervalMillis", 60_000,
+        "mean time between two looks at which streams there are"))
     # fmt: on
 
     def options_of(self, name: str) -> StreamOptions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mld.config.keys import Key, Kind, keys_of, read_as
+from mld.config.keys import Key, Kind, advanced, keys_of, read_as
 from mld.config.spark.addresses import connect_address
 
 PREFIX = "spark."
@@ -157,9 +157,9 @@ class SparkValues:
         least=450 * 1024 * 1024)
     jvm_options: str | None = _optional("jvm.options",
         "further options of the embedded server's JVM")
-    has_class_archive: bool = _switch("jvm.classArchive", "true",
+    has_class_archive: bool = advanced(_switch("jvm.classArchive", "true",
         "whether a server uses the classes that kcl-mld-spark warm keeps in ~/.cache/kcl-mld",
-        ("true", "false"), on="true")
+        ("true", "false"), on="true"))
     start_timeout_s: float = _duration("start.timeout", "2m",
         "how long the server may take to answer; twice as long while it gets on", least=1)
     max_records: int = _number("batch.maxRecords", "10000",
@@ -167,8 +167,8 @@ class SparkValues:
     max_bytes: int = _size("batch.maxBytes", "16m", "payload of one shard that makes a batch")
     max_delay_s: float = _duration("batch.maxDelay", "5s",
         "age of the oldest record that makes a batch", least=0.1)
-    coalesce_window_s: float = _duration("batch.coalesceWindow", "50ms",
-        "how long a job waits for further shards whose batches become due")
+    coalesce_window_s: float = advanced(_duration("batch.coalesceWindow", "50ms",
+        "how long a job waits for further shards whose batches become due"))
     batch_timeout_s: float = _duration("batch.timeout", "5m",
         "how long a batch may take, function included", least=1)
     attempts: int = _number("retry.attempts", "5", "tries of a batch before its shard fails")
@@ -213,7 +213,8 @@ class SparkValues:
         ("fail", "deadletter"), on="deadletter")
     letters_path: str | None = _optional("function.deadletter.path",
         "directory of their table, with function.onError=deadletter")
-    linger_s: float = _duration("host.linger", "30s", "how long the host outlives its last shard")
+    linger_s: float = advanced(
+        _duration("host.linger", "30s", "how long the host outlives its last shard"))
     log_level: str = _word("log.level", "WARN", "of the embedded server",
         "ERROR", "WARN", "INFO", "DEBUG")
 # fmt: on

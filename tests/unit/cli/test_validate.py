@@ -63,6 +63,13 @@ def test_properties_without_effect_are_shown_when_asked_for(validate):
     assert said.endswith("default; accepted, has no counterpart here")
 
 
+def test_an_advanced_property_is_shown_where_it_is_set_or_asked_for(validate):
+    name = "metricsMaxQueueSize"
+    assert name not in validate(GOOD)[1]
+    assert line_of(validate(GOOD, "--all")[1], name).endswith("default; advanced")
+    assert line_of(validate(f"{GOOD}{name} = 5\n")[1], name).endswith("f:7; advanced")
+
+
 def test_a_warning_is_enough_to_fail(validate):
     code, out = validate(GOOD + "fooBar = 1\n")
     assert code == 2
