@@ -402,6 +402,7 @@ class LeaseStore:
         """Conditions name the owners, so that no write of others since the read is undone."""
         self.check_rows("UpdateItem")
         key = write.before.lease_key
+        refused: AwsError | None = None
         for _ in range(WRITE_TRIES):
             try:
                 try:
@@ -409,6 +410,7 @@ class LeaseStore:
                         TableName=self.table_name, **write.request
                     )
                 except (ConditionFailed, UnknownOutcome) as error:
+                    refused = error
                     row = await self._lease_after(key, error)
                 else:
                     return _lease_of(answer["Attributes"])
@@ -418,7 +420,12 @@ class LeaseStore:
             verdict = judge_move(write, row, only_unchanged=only_unchanged)
             if verdict is not MoveVerdict.AGAIN:
                 return row if verdict is MoveVerdict.DONE else None
-        raise UnknownOutcome("UpdateItem", "Unresolved", f"{key} after several tries")
+        text = (
+            f"{key} is stored as it was read (owner {write.before.lease_owner}, counter "
+            f"{write.before.lease_counter}), but was not written in {WRITE_TRIES} tries; the last one: "
+            f"{refused}"
+        )
+        raise UnknownOutcome("UpdateItem", "Unresolved", text)
 
     # -- creating, noting, deleting ---------------------------------------------------------------
 

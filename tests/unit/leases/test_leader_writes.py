@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.errors import Denied, NotFound, Throttled, UnknownOutcome
+from mld.errors import ConditionFailed, Denied, NotFound, Throttled, UnknownOutcome
 from mld.leases.model.lease_item import lease_from_item
 from mld.leases.model.lease_writes import assigning
 from tests.fakes.lease_world import TABLE, World, lease, on_table_with
@@ -87,6 +87,21 @@ def test_an_answer_that_stays_away_is_told(move):
         world.fault("lose request", times=9)
         with pytest.raises(UnknownOutcome):
             await MOVES[move](store, OWNED)
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_that_is_refused_again_and_again_says_by_what(move):
+    """DynamoDB Local refuses conditions that hold, while it makes an index."""
+    refused = ConditionFailed("UpdateItem", "ConditionalCheckFailedException")
+
+    async def test(world, store):
+        world.fault("refuse", "UpdateItem", error=refused, times=10)
+        with pytest.raises(UnknownOutcome) as raised:
+            await MOVES[move](store, OWNED)
+        assert f"{KEY} is stored as it was read (owner a, counter 7)" in str(raised.value)
+        assert "the last one: UpdateItem: ConditionalCheckFailedException" in str(raised.value)
 
     on_table(test, OWNED)
 
