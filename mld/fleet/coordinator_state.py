@@ -1,7 +1,7 @@
-"""The state of a 3.x fleet beside its leases: what it is, and how it is changed, in any layout.
+"""The state of a 3.x fleet beside its leases, and its conditional changes, in any table layout.
 
-A conditional write that got no answer is resolved by a consistent read, and sent again where it did
-not happen: callers only hear ``UnknownOutcome`` when reading failed as well, or nothing ever
+A conditional write without an answer is resolved by a consistent read, and sent again if it did not
+happen. Callers get ``UnknownOutcome`` only when that read failed as well, or no request was
 answered.
 
 The leader lock is not here: see :class:`~mld.fleet.leader_lock.LockStore`.
@@ -58,7 +58,7 @@ log = logging.getLogger("mld.fleet")
 
 #: Items moved in one transaction (TableMigrationStateMachineImpl, 3.5.1).
 BATCH = 25
-#: Sends of one logical write.
+#: Requests for one logical write.
 WRITE_TRIES = 3
 _STAY = frozenset({LEADER_KEY, TABLE_MIGRATION_KEY})
 
@@ -77,14 +77,14 @@ class CoordinatorStateStore:
         self._dynamodb = dynamodb
         self._items = StateItems(dynamodb)
         self._ids = ids
-        #: As of now; replaced when another status of the table migration is read.
+        #: The current layout; replaced when another status of the table migration is read.
         self.layout = layout
 
     async def has_legacy_table(self) -> bool:
-        """Whether the coordinator table of 3.0 to 3.4 is there.
+        """Whether the coordinator table of 3.0 to 3.4 exists.
 
         Raises:
-            Denied: it can't be known; joining as if it were not would split the fleet.
+            Denied: it is unknown; joining as if the table did not exist could split the fleet.
         """
         try:
             await self._dynamodb.describe_table(TableName=self.layout.coordinator_table)
@@ -95,21 +95,21 @@ class CoordinatorStateStore:
     # -- client version ---------------------------------------------------------------------------
 
     async def client_version(self) -> MigrationState | None:
-        """What the fleet works as; None = nobody has said so.
+        """The generation of the fleet; None = not stored.
 
         Raises:
-            MalformedData: the item can't be read; then nothing is known.
+            MalformedData: the item can't be read; the generation is unknown.
         """
         found = await self._find(MIGRATION_KEY)
         return None if found is None else migration_from_item(found[1])
 
     async def create_client_version(self, state: MigrationState) -> bool:
-        """Say it for the first time; False when somebody else was faster."""
+        """Store the generation for the first time; False when another worker was faster."""
         place = self.layout.coordinator
         return await self._items.create(place, migration_to_item(state, place.key_name))
 
     async def change_client_version(self, before: MigrationState, after: MigrationState) -> bool:
-        """Change it, where it is; False when it is no longer as it was read."""
+        """Change the generation; False when it is no longer as it was read."""
         found = await self._find(MIGRATION_KEY)
         if found is None:
             return False
@@ -120,16 +120,16 @@ class CoordinatorStateStore:
     # -- table migration --------------------------------------------------------------------------
 
     async def table_migration(self) -> TableMigrationState | None:
-        """How far it is, as the table says that drives it; None = it has not begun.
+        """The status of the table migration, by the table that drives it; None = it has not begun.
 
         Raises:
-            MalformedData: the item can't be read; then nothing is known.
+            MalformedData: the item can't be read; the status is unknown.
         """
         item = await self._get(self.layout.table_migration, TABLE_MIGRATION_KEY)
         return None if item is None else table_migration_from_item(item)
 
     async def create_table_migration(self, state: TableMigrationState) -> bool:
-        """Begin it; False when somebody else was faster."""
+        """Begin the table migration; False when another worker was faster."""
         place = self.layout.table_migration
         return await self._items.create(place, table_migration_to_item(state, place.key_name))
 
@@ -145,12 +145,12 @@ class CoordinatorStateStore:
         )
 
     async def delete_table_migration(self, before: TableMigrationState) -> bool:
-        """Take it back; False when it is no longer as it was read."""
+        """Undo the start of the migration; False when it is no longer as it was read."""
         expected = _identity(table_migration_attributes(before), TABLE_STATUS)
         return await self._items.delete(self.layout.table_migration, TABLE_MIGRATION_KEY, expected)
 
     async def items_to_move(self) -> list[Item]:
-        """What of the legacy coordinator table belongs into the lease table."""
+        """Items of the legacy coordinator table that belong in the lease table."""
         place = self.layout.legacy_coordinator
         items = await self._list(place)
         return [item for item in items if item[place.key_name]["S"] not in _STAY]
@@ -158,17 +158,17 @@ class CoordinatorStateStore:
     async def move_items(self, worker_id: str) -> int:
         """Move them, while ``worker_id`` has the lock of the legacy table.
 
-        What was moved before and written into the old table again since, as a worker of 3.0 to 3.4
-        does when it starts, replaces what was moved: everybody reads the old table first.
+        An item that a worker of 3.0 to 3.4 wrote into the old table again at its start replaces the
+        moved one: every worker reads the old table first.
 
         Returns:
-            How many.
+            Number of items moved.
 
         Raises:
-            MalformedData: nobody would know one of them in the lease table, or something else has
-                its key there; it stays.
-            TransactionCanceled: the lock is another's, or an item was written meanwhile; what was
-                moved before stays moved.
+            MalformedData: an item would not be recognized in the lease table, or its key is used by
+                another item there; it stays.
+            TransactionCanceled: another worker has the lock, or an item was written meanwhile; what
+                was moved before stays moved.
         """
         source, target = self.layout.legacy_coordinator, self.layout.leases
         items = await self.items_to_move()
@@ -202,10 +202,11 @@ class CoordinatorStateStore:
     async def complete_table_migration(
         self, before: TableMigrationState, after: TableMigrationState, worker_id: str
     ) -> None:
-        """Say in both tables that it is done, while ``worker_id`` has the lock.
+        """Mark the migration as complete in both tables, while ``worker_id`` has the lock.
 
         Raises:
-            TransactionCanceled: the lock is another's, or the state is no longer as it was read.
+            TransactionCanceled: another worker has the lock, or the state is no longer as it was
+                read.
         """
         source, target = self.layout.legacy_coordinator, self.layout.leases
         expected = _identity(table_migration_attributes(before), TABLE_STATUS)
@@ -227,10 +228,10 @@ class CoordinatorStateStore:
     # -- worker metrics ---------------------------------------------------------------------------
 
     async def report(self, metrics: WorkerMetrics) -> WorkerMetrics | None:
-        """Write this worker's metrics, over those that it wrote before.
+        """Write this worker's metrics, replacing its previous ones.
 
         Returns:
-            What was there; None = nothing that can be read, or it is not known.
+            The previous item; None = none that can be read, or it is unknown.
 
         Raises:
             ConfigError: the worker's id is, or has the form of, the key of another item of the
@@ -269,13 +270,16 @@ class CoordinatorStateStore:
         return found
 
     async def metrics_of(self, worker_id: str) -> WorkerMetrics | None:
-        """The item where this worker reports to, read consistently; None = there is none to read."""
+        """The item where this worker reports to, read consistently.
+
+        None = there is none to read.
+        """
         place = self.layout.metrics
         item = await self._get(place, worker_id)
         return None if item is None else _metrics_or_none(item, place.key_name)
 
     async def has_metrics(self, worker_id: str) -> bool:
-        """Whether a worker has an item of metrics, read consistently; one that left has none."""
+        """Whether a worker has a metrics item, read consistently; a worker that left has none."""
         for place in self.layout.metrics_reads:
             item = await self._get(place, worker_id)
             if item is not None and entity_of(item, place.key_name) is Entity.WORKER_METRIC_STATS:
@@ -285,7 +289,7 @@ class CoordinatorStateStore:
     async def legacy_metrics(
         self,
     ) -> tuple[tuple[WorkerMetrics, ...], tuple[tuple[str, str], ...]]:
-        """Those of the metrics table of 3.0 to 3.4 only; returns as ``metrics_in``."""
+        """Metrics in the metrics table of 3.0 to 3.4 only; returns as ``metrics_in``."""
         place = self.layout.legacy_metrics
         return metrics_in(await self._list(place), place.key_name)
 
@@ -295,12 +299,15 @@ class CoordinatorStateStore:
         return await self._items.delete(place, metrics.worker_id, expected)
 
     async def note_failed_life(self, life: FailedLife) -> None:
-        """Leave an item of a process that failed, in the lease table; nothing if there is one."""
+        """Store an item of a process that failed, in the lease table.
+
+        Does nothing if there is one.
+        """
         place = self.layout.leases
         await self._items.create(place, failed_life_to_item(life, place.key_name))
 
     async def forget_failed_life(self, life: FailedLife) -> None:
-        """Remove that item; nothing if it is gone."""
+        """Delete that item; does nothing if it is gone."""
         await self._items.delete(self.layout.leases, life.key, {})
 
     # -- where things are -------------------------------------------------------------------------
@@ -330,7 +337,7 @@ class CoordinatorStateStore:
 
 
 class StateItems:
-    """Items of any table; every method raises the errors of the port beside its own."""
+    """Items of any table; every method also raises the errors of the port."""
 
     def __init__(self, dynamodb: DynamoDb) -> None:
         self._dynamodb = dynamodb
@@ -369,7 +376,7 @@ class StateItems:
         """Add an item unless there is one with that key.
 
         Returns:
-            True when the one that is there is this one.
+            True when the stored item is this one.
         """
         key = str(item[place.key_name]["S"])
 
@@ -384,7 +391,7 @@ class StateItems:
         """Set attributes of an item that is as expected; its others stay.
 
         Returns:
-            False when it is not, or is gone.
+            False when it is not as expected, or is gone.
         """
 
         def is_done(stored: Item | None) -> bool | None:
@@ -402,14 +409,14 @@ class StateItems:
         attributes: Item,
         unless_other: tuple[str, str] | None = None,
     ) -> tuple[bool, Item | None]:
-        """Set attributes of an item, whatever they were; it is made where there is none.
+        """Set attributes of an item, whatever they were; creates a missing item.
 
         Args:
             unless_other: name and text of an attribute that an existing item must have.
 
         Returns:
-            False when there is another kind of item; and the item as it was, None = there was
-            none, or no answer has said so.
+            False when there is another kind of item; and the previous item, None = there was none,
+            or no answer returned it.
         """
         answer: Mapping[str, Any] = {}
 
@@ -426,10 +433,11 @@ class StateItems:
         return done, answer.get("Attributes")
 
     async def delete(self, place: Place, key: str, expected: Item) -> bool:
-        """Remove an item that is as expected.
+        """Delete an item that is as expected.
 
         Returns:
-            False when it is there and isn't; True when it is gone, by us or before us.
+            False when it exists but is not as expected; True when it is gone, deleted by us or
+            before.
         """
 
         def is_done(stored: Item | None) -> bool | None:
@@ -445,8 +453,8 @@ class StateItems:
         """Several writes, all or none.
 
         Args:
-            actions: as TransactWriteItems wants them.
-            token: new for each transaction; one that was done is not done again under it.
+            actions: as in TransactWriteItems.
+            token: new for each transaction; a completed one is not repeated under it.
 
         Raises:
             TransactionCanceled: nothing was changed.
@@ -473,7 +481,7 @@ class StateItems:
 
         Args:
             request: with a condition or without.
-            is_done: from the stored item: done, not done for good, or None = send again.
+            is_done: from the stored item: done, permanently not done, or None = send again.
         """
         unanswered: UnknownOutcome | None = None
         for _ in range(WRITE_TRIES):
@@ -482,7 +490,7 @@ class StateItems:
             except ConditionFailed:
                 if unanswered is None:
                     return False
-                # An earlier send may have been the one that changed the item.
+                # An earlier request may have changed the item.
                 return is_done(await self._read_after(place, key, unanswered)) is True
             except UnknownOutcome as error:
                 unanswered = error

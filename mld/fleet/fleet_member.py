@@ -1,9 +1,9 @@
-"""What a worker does as one of its fleet, beside reading: it follows the fleet's generation.
+"""A worker's part in its fleet, beside reading: it follows the fleet's generation.
 
-In a fleet whose leases are assigned, the lock is sought only beside the assigning itself, and both
-end together: nobody leads who does not assign.
+In a fleet with assigned leases, the worker competes for the lock only while it can assign; both
+start and end together, so that every leader assigns.
 
-How it gets its leases changes with the generation, too; what it holds stays held.
+The generation also decides how the worker gets leases; held leases stay held when it changes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ log = logging.getLogger("mld.fleet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetServices:
-    """What a worker of a 3.x fleet runs; a fleet whose leases are taken loads none of it.
+    """The services of a worker in a 3.x fleet; a fleet whose leases are taken loads none of them.
 
     Attributes:
-        process: this one; notes it when it fails.
-        twins: knows whether another process lives under this worker's id.
-        reporting: run where workers report, whether leases are taken or assigned.
-        upgrading: run besides while a fleet is upgraded from 2.x.
-        assigning: run besides lock and assigner while leases are assigned.
+        process: this process; stores a failure.
+        twins: knows whether another process uses this worker's id.
+        reporting: runs where workers report, whether leases are taken or assigned.
+        upgrading: additionally runs while a fleet is upgraded from 2.x.
+        assigning: runs beside lock and assigner while leases are assigned.
     """
 
     lock: LeaderLock
@@ -58,11 +58,11 @@ class FleetServices:
 
 
 class FleetMember:
-    """Runs what the present generation asks for, and changes it when the generation changes.
+    """Runs the services for the current generation, and switches when the generation changes.
 
     Args:
-        elected: who leads where leases are taken.
-        make_services: called once, when the generation asks for what is made.
+        elected: the leader election where leases are taken.
+        make_services: called once, when the generation needs the services.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class FleetMember:
         self._on_mode = on_mode
         state.on_beginning = self._prepare
         self._is_leaving = False
-        #: Set while nothing is run for the fleet: no lead is sought, no metrics are reported.
+        #: Set while nothing runs for the fleet: no competition for the lead, no reports of metrics.
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def leadership(self) -> LeaderElector | LeaderLock:
-        """Who leads the fleet as it is now."""
+        """The current way of leader election."""
         if self._state.behaviour.mode is Mode.ASSIGNED:
             return self._services().lock
         return self._elected
@@ -98,27 +98,30 @@ class FleetMember:
         return self._made
 
     def _prepare(self) -> None:
-        """Make the services before they are needed: their modules take a tenth of a second to load."""
+        """Create the services before they are needed.
+
+        Loading their modules takes a tenth of a second.
+        """
         self._services()
 
     def wake(self) -> None:
-        """Leases were created or released: the leader looks now."""
+        """Leases were created or released: the leader scans now."""
         if self._made is not None:
             self._made.assigner.wake()
             self._made.lock.call_leader()
 
     def follow(self) -> None:
-        """Get leases as the fleet does now."""
+        """Get leases in the way of the current generation."""
         mode = self._state.behaviour.mode
         self._switch.use(mode)
         if self._on_mode is not None:
             self._on_mode(mode)
 
     def leave(self, failure: BaseException | None = None, lease: Lease | None = None) -> None:
-        """The worker stops: give the lead up, and take no part any more.
+        """The worker stops: give up the lead, and leave the fleet.
 
         Args:
-            failure: why it stops by itself; None = it was asked to.
+            failure: why it stops by itself; None = on request.
             lease: whose child failed.
         """
         if failure is not None and self._made is not None:
@@ -127,12 +130,12 @@ class FleetMember:
         self._changed.wake()
 
     def waiting(self) -> Mapping[str, float]:
-        """Worker id -> seconds that it has to run until it gets leases; known to the leader alone."""
+        """Worker id -> seconds until it may get leases; known to the leader only."""
         return {} if self._made is None else self._made.assigner.waiting()
 
     @property
     def may_have_twin(self) -> bool:
-        """Rows that name this worker may be held by another process with its id."""
+        """Another process with this worker's id may hold rows that name this worker."""
         return self._made is not None and self._made.twins.may_have_twin
 
     @property
@@ -141,10 +144,12 @@ class FleetMember:
         return self._state.behaviour.mode is Mode.ASSIGNED
 
     async def start_hand_offs(self) -> frozenset[str]:
-        """The worker stops: where leases are assigned, say who goes on with its own; their keys.
+        """At a stop, where leases are assigned: name the next owners of held leases.
 
-        First its own metrics have to be gone: of workers that stop at the same time each would name
-        another one.
+        Returns the keys.
+
+        First, this worker's own metrics must be deleted: otherwise workers that stop at the same
+        time would name each other.
         """
         await self._idle.wait()
         if self._made is None or not self.is_assigned:
@@ -159,10 +164,10 @@ class FleetMember:
         return self._state.changed
 
     async def run(self) -> None:
-        """Until cancelled; after :meth:`leave` it only waits for that.
+        """Run until cancelled; after :meth:`leave` it only waits for that.
 
         Raises:
-            MldError: a part failed; the worker is to stop.
+            MldError: a part failed; the worker has to stop.
         """
         while not self._is_leaving:
             self.follow()
@@ -203,9 +208,8 @@ async def _for_ever(loop: FleetLoop) -> None:
 class AcquisitionSwitch:
     """Gets leases by one of several strategies.
 
-    Each change begins with a new strategy: what an earlier one remembered of the table is as old as
-    the last time that it looked. The one before is stopped and settled first, so no two strategies
-    write to one lease.
+    Each change creates a new strategy, because what an earlier one knows of the table is out of
+    date. The previous one is stopped and settled first, so no two strategies write to one lease.
     """
 
     def __init__(
@@ -221,11 +225,11 @@ class AcquisitionSwitch:
 
     @property
     def mode(self) -> Mode:
-        """How leases come now."""
+        """How leases are obtained now."""
         return self._mode
 
     def use(self, mode: Mode) -> None:
-        """From now on get leases that way; nothing if it is so, or after :meth:`stop`."""
+        """Switch to a mode; does nothing if it is current, or after :meth:`stop`."""
         if mode is not self._mode and not self._is_stopped:
             self._mode = mode
             self._is_outdated = True
@@ -242,7 +246,7 @@ class AcquisitionSwitch:
             await self._run_until_changed()
 
     async def _run_until_changed(self) -> None:
-        """The current strategy, until it ends or is to be replaced; its failure is passed on."""
+        """Run the current strategy until it ends or is to be replaced; raises its failure."""
         try:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self.current.run())
@@ -253,20 +257,20 @@ class AcquisitionSwitch:
 
     async def _end_when_changed(self, running: asyncio.Task[None]) -> None:
         await self._changed.wait()
-        # Only then cancelled: what is under way is held or undone, and never forgotten.
+        # Cancelled only after that: gains in progress are held or undone, and never forgotten.
         await self.current.settled()
         running.cancel()
 
     def wake(self) -> None:
-        """Look now: leases were created."""
+        """Start the next cycle now, because leases were created."""
         self.current.wake()
 
     def stop(self) -> None:
-        """Get nothing more, in any way; what is under way is undone."""
+        """Gain no more leases, by any strategy; a gain in progress is undone."""
         self._is_stopped = True
         self.current.stop()
         self._changed.wake()
 
     async def settled(self) -> None:
-        """After :meth:`stop`: return when nothing is under way any more."""
+        """After :meth:`stop`: wait until no gain is in progress."""
         await self.current.settled()

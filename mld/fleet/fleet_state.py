@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.fleet")
 
-#: A new application's item is created after a pause of so many seconds, drawn between the two. Java
-#: writes it 60 ms after it looked, so a worker that looked before us has written by then.
+#: A new application's item is created after a random pause between these two, in seconds. Java
+#: writes it 60 ms after its read, so a worker that read before us has written by then.
 CREATION_PAUSE_S = (0.1, 0.3)
-#: Looks at a start before somebody else's changes are left to the next start.
+#: Attempts at a start until other workers' changes are left to the next start.
 START_LOOKS = 5
-#: Java's own version monitor looks as often (ClientVersionChangeMonitor, 3.5.1).
+#: Java's version monitor has the same interval (ClientVersionChangeMonitor, 3.5.1).
 LOOK_S = 60.0
 #: The same of a follower whose leader says what it does: before the fleet works otherwise, that one
 #: gives up the lock.
@@ -83,11 +83,11 @@ _UPGRADING = (
 
 
 def _nothing() -> None:
-    """Nothing is loaded."""
+    """Default: load nothing."""
 
 
 class FleetState:
-    """The fleet as last read; :class:`FleetWatch` says when to read it.
+    """The fleet as last read; :class:`FleetWatch` decides when to read it.
 
     Args:
         store: of the fleet's items; its layout is set here.
@@ -114,11 +114,11 @@ class FleetState:
         self._complaint: str | None = None
         #: The generation; INIT = there is no item.
         self.version = _INIT
-        #: This worker has begun the generation, and so creates what goes with it.
+        #: This worker began the generation, and so creates what belongs to it.
         self.has_begun = False
-        #: Called during the pause before a creation: what the new fleet needs is loaded meanwhile.
+        #: Called during the pause before a creation, to load what the new fleet needs.
         self.on_beginning: Callable[[], None] = _nothing
-        #: Woken when the generation or the layout is another; waited for by the fleet's member.
+        #: Set when the generation or the layout changes; the fleet's member waits for it.
         self.changed = Wakeup()
 
     @property
@@ -132,15 +132,17 @@ class FleetState:
         return BEHAVIOUR[self.version]
 
     async def join(self, *, is_new: bool, others: Iterable[str] = ()) -> None:
-        """At a start: find the fleet, and begin or change a generation where the file asks for it.
+        """At a start: find the fleet.
+
+        Begin or change a generation if the configuration requests it.
 
         Args:
-            is_new: there is no lease.
-            others: owners of leases that are no workers of kcl-mld.
+            is_new: there are no leases.
+            others: owners of leases that are not kcl-mld workers.
 
         Raises:
-            UnservableFleet: the fleet is one that this worker can't serve.
-            AwsError: nothing is known; try again.
+            UnservableFleet: this worker can't serve the fleet.
+            AwsError: the state is unknown; try again.
         """
         await self._find_layout()
         await self._refuse_two_fleets()
@@ -164,7 +166,7 @@ class FleetState:
         self._enter(version)
 
     async def _pause(self) -> None:
-        """Give a worker that looked before us the time to write, and use what it wrote."""
+        """Give a worker that read before us the time to write, and use what it wrote."""
         until = self._clock.monotonic() + self._rng.uniform(*CREATION_PAUSE_S)
         self.on_beginning()
         await asyncio.sleep(until - self._clock.monotonic())
@@ -188,7 +190,7 @@ class FleetState:
         except UnservableFleet as error:
             if self.behaviour.mode is Mode.TAKES:
                 raise
-            # A leader assigns: what it says goes on, whatever became of the item.
+            # A leader assigns leases: its state is kept, whatever happened to the item.
             if self._complaint != str(error):
                 log.error("Continuing as before, although %s", error)  # noqa: TRY400 - the text says it all
             self._complaint = str(error)
@@ -207,9 +209,9 @@ class FleetState:
             return False
 
     def is_outdated(self, scan: TableScan) -> bool:
-        """Whether a scan of the lease table shows another item than was read last: then look.
+        """Whether a scan of the lease table shows a newer item than the last one read.
 
-        The scan itself decides nothing: it may be older than what was read.
+        The scan itself decides nothing, because it may be older than the last read.
         """
         item = scan.foreign.get(MIGRATION_KEY)
         if item is None:
@@ -220,7 +222,7 @@ class FleetState:
             return self._complaint is None
 
     async def _refuse_two_fleets(self) -> None:
-        """A fleet with an item in the lease table, before any was moved there, is another one."""
+        """An item in the lease table before any was moved there is that of another fleet."""
         layout = self.layout
         if layout.status is not INIT:
             return
@@ -245,7 +247,7 @@ class FleetState:
         return change
 
     async def _read(self) -> MigrationState | None:
-        """The stored item, wherever it is."""
+        """The stored item, from any table."""
         try:
             self._stored = await self._store.client_version()
         except MalformedData as error:
@@ -271,7 +273,7 @@ class FleetState:
         return written
 
     async def flip(self, change: VersionChange) -> bool:
-        """As the leader: change the generation; False when somebody else did so before."""
+        """As the leader: change the generation; False when another worker did so before."""
         stored = await self._read()
         if stored is None or change not in TRANSITIONS[stored.state]:
             return False
@@ -290,7 +292,7 @@ class FleetState:
     # -- the layout -------------------------------------------------------------------------------
 
     async def _find_layout(self) -> None:
-        """See whether the tables of 3.0 to 3.4 are there, and how much of them is still in use."""
+        """Find the tables of 3.0 to 3.4, and how much of them is still in use."""
         known = self.layout
         try:
             has_table = await self._store.has_legacy_table()
@@ -311,7 +313,7 @@ class FleetState:
         status = await self._status(replace(known, status=INIT))
         if status is known.status:
             return
-        # Where this process writes is settled when it first sees the old table.
+        # Where this process writes is decided when it first sees the old table.
         to_leases = status is COMPLETE or (
             status is PENDING if known.is_single_table else known.writes_to_lease_table
         )
@@ -321,7 +323,7 @@ class FleetState:
 
     async def _status(self, legacy: Layout) -> TableStatus:
         known = self._store.layout
-        self._store.layout = legacy  # that is where the status is looked for
+        self._store.layout = legacy  # the status is read from there
         try:
             stored = await self._store.table_migration()
         except MalformedData as error:
@@ -336,7 +338,7 @@ class FleetState:
 
 
 class FleetWatch:
-    """Looks for the marks of the other stream mode and of other generations."""
+    """Watches for rows of the other stream mode and for other generations."""
 
     def __init__(
         self,
@@ -357,11 +359,13 @@ class FleetWatch:
         self.is_led: Callable[[], bool] = bool
 
     async def check(self) -> None:
-        """Look once, at a start; with a fresh scan unless there is one. The first time, join.
+        """Check once, at a start; with a new scan unless there is one.
+
+        The first call joins the fleet.
 
         Raises:
-            UnservableFleet: don't take leases; the message names versions and ways out.
-            AwsError: a table could not be read, so nothing is known; try again.
+            UnservableFleet: don't take leases; the message names versions and options.
+            AwsError: a table could not be read, so the state is unknown; try again.
         """
         scan = self._store.last_scan or await self._store.scan()
         if scan.conflict is not None:
@@ -384,7 +388,7 @@ class FleetWatch:
         self._store.scanned.wake()
 
     async def run(self) -> None:
-        """Look at every scan and at least once a minute, until cancelled.
+        """Check at every scan and at least once a minute, until cancelled.
 
         Raises:
             UnservableFleet: as :meth:`check`.
@@ -410,7 +414,7 @@ class FleetWatch:
                     )
 
     def _look_at(self, scan: TableScan) -> None:
-        """Report rows of other applications, beside which this worker holds on to what it has."""
+        """Report rows of other applications; this worker keeps its leases meanwhile."""
         before, self._conflict = self._conflict, scan.conflict
         if scan.conflict is None:
             if before is not None:

@@ -1,9 +1,9 @@
-"""How a fleet becomes one of a later version while its workers run; a leader takes each step.
+"""Upgrades a running fleet to a later generation; the leader takes each step.
 
-A fleet that is upgraded from 2.x works as 3.x when all of its workers can follow, and has the index
-by which they find their leases. The items of a fleet with three tables are moved into one: while
-they are in two places the lock stays in the old table, and every step that moves or ends something
-is a transaction that checks it. The old tables are never deleted.
+A fleet that is upgraded from 2.x works as 3.x when all of its workers support it, and its table has
+the index by which they find their leases. The items of a fleet with three tables are moved into
+one. While they are in two places, the lock stays in the old table, and every step that moves or
+completes something is a transaction that checks it. The old tables are never deleted.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.fleet")
 
-#: Distance of two looks at who reports (MigrationReadyMonitor, 3.5.1).
+#: Seconds between two checks of the reports (MigrationReadyMonitor, 3.5.1).
 READY_LOOK_S = 60.0
-#: Interval of looks at an index that is not there yet. A worker that doesn't create it waits
-#: as often, before it does so as the leader: a Java worker that starts does not survive another's
-#: creation of the index.
+#: Seconds between two checks of a missing index. A worker that doesn't create it waits as long,
+#: before it creates it as the leader: a Java worker that is starting does not survive the creation
+#: of the index by another worker.
 INDEX_LOOK_S = 15.0
 INDEX_PATIENCE = 4
-#: Distance of two looks at one that is there: somebody may delete it by hand, and the Java workers
-#: of the fleet find no leases without it.
+#: Seconds between two checks of an existing index: if it is deleted by hand, the Java workers of
+#: the fleet find no leases.
 INDEX_LATER_S = 300.0
-#: Distance of two looks at a fleet with three tables. Java looks at each of its questions whether it
-#: leads, about once a second, at items that change within minutes at the soonest.
+#: Seconds between two checks of a fleet with three tables. Java checks about once a second, for
+#: items that change within minutes at the soonest.
 TABLE_LOOK_S = 30.0
 
 
 class MigrationReadyMonitor:
-    """Has a fleet that is upgraded from 2.x work as 3.x when all of its workers can follow.
+    """Switches a fleet that is upgraded from 2.x to 3.x when all of its workers support it.
 
-    It is the leader's look at who reports; one that does not lead begins anew.
+    Only the leader checks the reports; a worker that does not lead starts over.
 
     Args:
-        is_leader: whether this worker leads the fleet as it is now.
+        is_leader: whether this worker leads the fleet now.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class MigrationReadyMonitor:
         self._store = store
         self._is_leader = is_leader
         self._clock = clock
-        #: Why not, as it was said last; "" = nothing was said yet.
+        #: The last logged reason against the switch; "" = none was logged.
         self._said: str | None = ""
 
     async def run(self) -> None:
-        """Look each minute until cancelled."""
+        """Check each minute until cancelled."""
         seen = FlipReadiness()
         while True:
             await asyncio.sleep(READY_LOOK_S)
@@ -108,11 +108,11 @@ class MigrationReadyMonitor:
 
 
 class IndexKeeper:
-    """Has the index created by which workers of a 3.x fleet find their leases; nothing waits for it.
+    """Creates the index by which workers of a 3.x fleet find their leases; nothing waits for it.
 
     Args:
-        lock: who leads where leases are assigned.
-        elected: who leads where they are taken.
+        lock: leadership where leases are assigned.
+        elected: leadership where they are taken.
         state: whether this worker began the generation that has the index.
     """
 
@@ -126,7 +126,7 @@ class IndexKeeper:
         self._said = ""
 
     async def run(self) -> None:
-        """Until cancelled; have it created where it is not there."""
+        """Create the index where it is missing; runs until cancelled."""
         looks = 0
         while True:
             try:
@@ -138,7 +138,7 @@ class IndexKeeper:
             await asyncio.sleep(INDEX_LATER_S if is_there else INDEX_LOOK_S)
 
     def _say(self, error: AwsError) -> None:
-        """Once for each kind of error."""
+        """Log once per kind of error."""
         if error.code != self._said:
             self._said = error.code
             text = (
@@ -189,7 +189,7 @@ class TableMigrator:
         self._said: str | None = None
 
     async def run(self) -> None:
-        """Look now and then, for as long as there are old tables, until cancelled."""
+        """Check periodically while there are old tables, until cancelled."""
         while True:
             await asyncio.sleep(TABLE_LOOK_S)
             try:
@@ -200,10 +200,10 @@ class TableMigrator:
                 )
 
     async def look(self) -> TableStep | None:
-        """See what is due, and do it; None = nothing.
+        """Find the step that is due, and take it; None = none is due.
 
         Raises:
-            AwsError: nothing is known, or a step was not taken.
+            AwsError: the state is unknown, or a step was not taken.
             MalformedData: an item can't be read; it stays where it is.
         """
         if self._items.layout.is_single_table or not await self._lock.is_leader():
@@ -240,7 +240,7 @@ class TableMigrator:
         )
 
     async def _take(self, step: TableStep, stored: TableMigrationState | None) -> bool:
-        """False when somebody else changed the state meanwhile."""
+        """False when another worker changed the state meanwhile."""
         following = TRANSITIONS[None if stored is None else stored.state][step]
         if stored is None:
             assert following is not None, "what begins has a state"
@@ -249,7 +249,8 @@ class TableMigrator:
             return await self._items.delete_table_migration(stored)
         after = stored.changed(following, self._worker_id, self._now(following).modified_ms)
         if step is TableStep.COMPLETE:
-            # As soon as it is said, others lead by the lock at the new place, whether we know or not.
+            # Once it is stored, others lead by the lock at the new place, even if we don't know
+            # yet.
             async with self._lock.standing_aside():
                 await self._items.complete_table_migration(stored, after, self._worker_id)
                 await self._state.look()
@@ -257,7 +258,7 @@ class TableMigrator:
         if step is TableStep.MOVE:
             await self._items.move_items(self._worker_id)
             if await self._items.items_to_move():
-                return False  # written meanwhile: the next look moves it
+                return False  # written meanwhile: moved at the next check
         return await self._items.change_table_migration(stored, after)
 
     def _now(self, status: TableStatus) -> StateChange[TableStatus]:

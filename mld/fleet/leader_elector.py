@@ -1,7 +1,7 @@
-"""Who leads a 2.x fleet, and does what only one worker has to do: shard sync, hole audit.
+"""Leader election in a 2.x fleet; the leader does the common work: shard sync and hole audit.
 
 The leader is computed from the owners of the leases. A 3.x fleet has a lock in its table instead
-(:class:`~mld.fleet.leader_lock.LeaderLock`), and its leader assigns the leases, too.
+(:class:`~mld.fleet.leader_lock.LeaderLock`), and its leader also assigns the leases.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FRESH_S = 20.0
 
 
 class LeaderElector:
-    """Holds an election when asked and one is due; up to five minutes with two or no leaders.
+    """Elects when asked and due; for up to five minutes there may be two leaders or none.
 
-    Everything that a leader does must therefore be safe when done twice or late.
+    All work of a leader must therefore be safe when done twice or late.
 
     Args:
-        is_read: leases for which it is False give no vote: nobody takes leases of a stream that
-            is gone from an owner who is, too.
+        is_read: owners of leases for which it is False don't count, because their stream is gone
+            and no worker takes such leases from an owner that is gone, too.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class LeaderElector:
         self.leader: str | None = None
 
     async def is_leader(self) -> bool:
-        """True when this worker leads; everybody leads while no lease has an owner.
+        """True when this worker leads; every worker leads while no lease has an owner.
 
-        A failed listing keeps the old answer; before the first election the answer is then no.
+        A failed scan keeps the old result; before the first election the result is then False.
 
         Source: DeterministicShuffleShardSyncLeaderDecider.isLeader (3.5.1).
         """
@@ -90,7 +90,7 @@ class LeaderElector:
         self._due_at = self._clock.monotonic() + pause_s
 
     def _fresh_scan(self) -> TableScan | None:
-        """The last scan of another reader, when it is hardly older than one of our own."""
+        """The last scan of another reader, if it is hardly older than one of our own."""
         scan = self._store.last_scan
         if scan is None or self._clock.monotonic() - scan.started_at > FRESH_S:
             return None

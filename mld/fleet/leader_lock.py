@@ -1,11 +1,13 @@
-"""Leads a 3.x fleet while it has the lock, and follows while it has not.
+"""One worker's part in the leader lock of a 3.x fleet.
 
-Asking whether this worker leads costs nothing and waits for nobody. Heartbeats and looks are made
-by :meth:`LeaderLock.run`, which the fleet's mode starts and ends; a lock whose owner was paused, or
-cut off from the table, is not believed in any more by the time at which others may take it.
+It leads while it has the lock, else it follows.
+
+Whether this worker leads is answered from memory. :meth:`LeaderLock.run`, which the fleet's mode
+starts and ends, sends heartbeats and reads the lock. If the owner was suspended or could not reach
+the table, the lock stops counting as held before others may take it.
 
 The lock has the format of the DynamoDB lock client. Every write names the version that it replaces;
-a write without an answer is looked up.
+a write without an answer is resolved by a read.
 """
 
 from __future__ import annotations
@@ -62,11 +64,12 @@ log = logging.getLogger("mld.fleet")
 #: Pauses between tries of a heartbeat that failed.
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
-#: Of heartbeats: a scan that was made for another purpose, and is no older, is a look at the lock.
+#: In heartbeat periods: a scan made for another purpose that is no older replaces a read of the
+#: lock.
 RECENT = 1.5
-#: A living leader renews its lock more often, Java's workers each 30 s.
+#: A live leader renews its lock more often, Java's workers every 30 s.
 SILENT_S = 150.0
-#: At the end the lock is given up within this time, or left to expire.
+#: At the end, the lock is released within this many seconds, or left to expire.
 RELEASE_LIMIT_S = 2.0
 
 
@@ -92,17 +95,17 @@ class LockStore:
         return lock_from_item(item) if item else None
 
     async def acquire(self, place: Place, found: LockItem | None, mine: LockItem) -> bool:
-        """Write the whole item over what was found.
+        """Write the whole item over the one that was read.
 
         Args:
-            found: as read; None = nothing.
-            mine: with a fresh version.
+            found: as read; None = none.
+            mine: with a new version.
 
         Returns:
-            False when the lock is not as it was found.
+            False when the lock has changed since.
 
         Raises:
-            UnknownOutcome: it may be ours; :meth:`read` tells.
+            UnknownOutcome: it may be ours; :meth:`read` shows it.
         """
         request: dict[str, Any] = {
             "TableName": place.table,
@@ -131,13 +134,13 @@ class LockStore:
 
         Args:
             held: as it was last known to be stored.
-            mine: the same with a fresh version.
+            mine: the same with a new version.
 
         Returns:
-            The lock as it is stored: ``mine`` when it worked, else somebody's, or None.
+            The lock as stored: ``mine`` on success, else another worker's, or None.
 
         Raises:
-            AwsError: it is not known; ``held`` may still be stored.
+            AwsError: unknown; ``held`` may still be stored.
         """
         request = _when(place, {RECORD_VERSION: held.record_version, OWNER_NAME: held.owner})
         names, values = request["ExpressionAttributeNames"], request["ExpressionAttributeValues"]
@@ -180,7 +183,7 @@ class LockStore:
             return
 
     async def delete(self, place: Place, held: LockItem) -> None:
-        """Let others have our lock; nothing where it is not ours any more."""
+        """Release our lock; does nothing if it is no longer ours."""
         try:
             await self._dynamodb.delete_item(
                 TableName=place.table,
@@ -285,7 +288,7 @@ class LeaderLock:
         self._held: LockItem | None = None
         self._held_at: Place | None = None
         self._valid_until = 0.0
-        #: Versions that we may have written and not replaced since.
+        #: Versions that this worker may have written and not replaced since.
         self._own: set[str] = set()
         self._is_first_look = True
         self._rests_until = 0.0
@@ -298,14 +301,14 @@ class LeaderLock:
 
     @property
     def phase(self) -> Phase:
-        """What this worker is to the lock; a leader may have stopped believing already."""
+        """The state of this worker's lock; a leader's lock may have expired already."""
         return self._phase
 
     async def is_leader(self) -> bool:
-        """Whether this worker has the lock, by its own clock; asks nobody.
+        """Whether this worker has the lock, by its own clock; makes no request.
 
-        Cheap enough to ask before a write. Two workers may nevertheless say yes for a moment, so all
-        that a leader does is conditional, or may be done twice.
+        Cheap enough to check before a write. Two workers may nevertheless get True for a moment, so
+        all work of a leader is conditional, or may be done twice.
         """
         return (
             self._phase is Phase.LEADS
@@ -344,7 +347,7 @@ class LeaderLock:
         self._woken.wake()
 
     async def release(self) -> None:
-        """Give the lock up and rest; others find it free at their next look."""
+        """Release the lock and pause; others find it free at their next read."""
         before = self._phase
         self._happened(LockEvent.GIVEN_UP)
         self._rests_until = self._clock.monotonic() + REST_S
@@ -355,13 +358,13 @@ class LeaderLock:
 
     @asynccontextmanager
     async def standing_aside(self) -> AsyncIterator[None]:
-        """Lead not meanwhile, nor send heartbeats; then find out whose the lock is, and where."""
+        """Don't lead or send heartbeats inside; afterwards, read the lock and its place."""
         async with self._turn:
             self._valid_until = self._clock.monotonic()
             yield
 
     async def run(self) -> None:
-        """Look at the lock or send heartbeats until cancelled; then give it up."""
+        """Read the lock or send heartbeats until cancelled; then release it."""
         try:
             while True:
                 async with self._turn:
@@ -383,7 +386,7 @@ class LeaderLock:
             await self._delete()
 
     async def _step(self) -> float:
-        """One look or heartbeat; returns the seconds until the next one."""
+        """One read or heartbeat; returns the seconds until the next one."""
         now = self._clock.monotonic()
         self._is_writing = False
         if not self._may_lead():
@@ -440,7 +443,7 @@ class LeaderLock:
         await self._confirm_place()
         if self._place() != place:
             return 0.0
-        # Noted before it is known: if this is cancelled in between, the end deletes it.
+        # Noted before the result is known: if this is cancelled in between, the end deletes it.
         mine = self._held = self._fresh()
         self._held_at = place
         asked_at = self._clock.monotonic()
@@ -488,13 +491,13 @@ class LeaderLock:
             self.suspected.wake()
 
     def _expired_owner(self, lock: LockItem | None) -> str | None:
-        """Whose lock was taken because it had expired."""
+        """The owner of a lock that was taken because it had expired."""
         if lock is None or lock.is_released or lock.owner == self._worker_id:
             return None
         return lock.owner
 
     def _notice_silence(self, place: Place, lock: LockItem | None) -> None:
-        """Say so when a lock that is valid for hours is not renewed: its owner may be dead."""
+        """Log if a lock that is valid for hours is not renewed: its owner may be dead."""
         sighting = self._sighting
         assert lock is not None, "nobody waits for a lock that is not there"
         assert sighting is not None, "nor for one that was not seen"
@@ -508,7 +511,7 @@ class LeaderLock:
         )
 
     def _follow_on(self) -> float:
-        """Seconds until the next look, a little less than due: many workers drift apart."""
+        """Seconds until the next read, a little less than due so that workers spread out."""
         if self._phase is Phase.FOLLOWS:
             self._happened(LockEvent.REFUSED)
         every_s = self._every_s * (1 - self._rng.random() / 10)
@@ -548,7 +551,7 @@ class LeaderLock:
         if stored.record_version != mine.record_version:
             return 0.0  # an earlier heartbeat without an answer was stored: write on top of it
         self._renewed(mine, now)
-        self._writing.resolved()  # to have taken it is not enough: it may be lost after each time
+        self._writing.resolved()  # taking it is not enough: it may be lost after each time
         if self._phase is Phase.LEADS:
             self._happened(LockEvent.RENEWED)
         return max(0.0, now + self._heartbeat_s - self._clock.monotonic())
@@ -570,7 +573,7 @@ class LeaderLock:
             self._on_news()
 
     async def _delete(self) -> None:
-        """Release the lock at once, if the table answers soon."""
+        """Release the lock at once, if the table responds in time."""
         held, place, self._held = self._held, self._held_at, None
         if held is None or place is None:
             return

@@ -1,8 +1,8 @@
-"""The leader of a 3.x fleet says who reads what.
+"""The leader of a 3.x fleet assigns the leases to workers.
 
-It looks at the whole table more often than Java's leader, because nothing else tells it when a
-counter stood still, a lease was released or a worker joined; what it decides is in
-:mod:`mld.fleet.rules.assignment`. A worker that follows watches what scans it makes anyway, so that it
+It scans the whole table more often than Java's leader, because only scans show that a counter stood
+still, a lease was released or a worker joined. The decisions are in
+:mod:`mld.fleet.rules.assignment`. A follower observes the scans that it makes anyway, so that it
 knows which leases have expired when it begins to lead.
 """
 
@@ -64,28 +64,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.fleet")
 
-#: Moves that are written at a time.
+#: Moves that are written at the same time.
 WRITES = 20
-#: Looks of a worker that stops, if they fail.
+#: Attempts of a worker that stops to read the tables.
 LOOK_TRIES = 3
 #: Calls for each item that is deleted.
 _DELETE_TRIES = 2
-#: A worker that gave the lead up for having failed is not ready for so long, unless it leads again
-#: and succeeds.
+#: A worker that gave up the lead after failures is not ready for this many seconds, unless it leads
+#: again and succeeds.
 COMPLAINT_S = 60.0
-#: A scan of another purpose serves a follower that is no older than so many pauses.
+#: A follower reuses a scan of another purpose that is no older than this many pauses.
 RECENT = 1.5
-#: A leader needs no counter for a lease that nobody renews.
+#: A leader needs no counter for a lease that no worker renews.
 _UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentOutcome:
-    """What one look did; ``str()`` is one sentence.
+    """The result of one cycle; ``str()`` is one sentence.
 
     Attributes:
         moved: leases whose rows were written.
-        raced: leases that somebody else wrote first: the next look sees them as they are.
+        raced: leases that another worker wrote first; the next cycle reads them again.
         failed: leases whose rows could not be written.
     """
 
@@ -108,13 +108,14 @@ class AssignmentOutcome:
 
 
 class LeaseAssigner:
-    """What only the leader of a 3.x fleet does; nobody leads who does not assign.
+    """Does the work of the leader of a 3.x fleet.
 
     Args:
         renewer: of this worker; informed at once when a lease of its own is to be handed over.
-        runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
-        expect: called with the key of each lease that was given to this worker.
-        is_read: leases for which it is False are no leases here: of streams that are gone.
+        runtime: clock, random numbers, and metrics, which get Java's ``LeaseAssignmentManager``
+            data.
+        expect: called with the key of each lease that was assigned to this worker.
+        is_read: leases for which it is False are ignored: their streams are no longer read.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it
@@ -157,20 +158,20 @@ class LeaseAssigner:
         self._gave_up_at = 0.0
 
     def wake(self) -> None:
-        """Look now: leases were created, released or orphaned."""
+        """Start the next cycle now: leases were created, released or orphaned."""
         self._woken.wake()
 
     def lead(self, former: str | None) -> None:
-        """Leadership was just gained: look now.
+        """Leadership was just gained: start a cycle now.
 
         Args:
-            former: id of the leader whose lock expired; None = it was free.
+            former: id of the leader whose lock expired; None = the lock was free.
         """
         self._memory = replace(self._memory, former_leader=former)
         self.wake()
 
     def observe(self, scan: TableScan) -> None:
-        """A look at the table while following: remember its counters, and who reported."""
+        """A follower's scan: remember its counters and reports."""
         if self._watched is None or scan.started_at > self._watched.started_at:
             self._watched = scan
             view = self._view(scan, self._workers.in_scan(scan))
@@ -181,8 +182,8 @@ class LeaseAssigner:
         """Assign whenever this worker leads, until cancelled.
 
         Args:
-            lock: asked before each look and before each write; given up after five looks in
-                a row that failed.
+            lock: checked before each cycle and before each write; released after five failed cycles
+                in a row.
         """
         try:
             await self._run(lock)
@@ -226,7 +227,7 @@ class LeaseAssigner:
         await lock.release()
 
     async def _look(self, lock: LeaderLock) -> bool:
-        """One look; False = it failed, or a part of it."""
+        """One cycle; False = it failed, or a part of it."""
         started_at = self._clock.monotonic()
         outcome, succeeded = None, False
         try:
@@ -245,7 +246,9 @@ class LeaseAssigner:
         return succeeded
 
     async def look_once(self, lock: LeaderLock) -> AssignmentOutcome | None:
-        """Read, decide, write; None while the table has rows of others, beside which nothing is.
+        """Read, decide, write.
+
+        None if the table has rows of others, because then nothing is assigned.
 
         Raises:
             AwsError: the tables could not be read.
@@ -316,11 +319,11 @@ class LeaseAssigner:
         return longest_pause_s(calm_s, self._items, failover_s, is_alone=self._is_alone)
 
     async def start_hand_offs(self) -> frozenset[str]:
-        """This worker stops, leader or not: hand its leases over, while they are still read.
+        """At this worker's stop, leader or not: hand its leases over while they are still read.
 
         Returns:
-            Keys of the leases that have a next owner; of no lease where there is no other worker,
-            or the table does not answer: those are released in the end, and assigned anew.
+            Keys of the leases that have a next owner; none if there is no other worker or the table
+            does not respond: those leases are released at the end, and assigned again.
         """
         named: set[str] = set()
 
@@ -344,7 +347,9 @@ class LeaseAssigner:
         return frozenset(named)
 
     async def _look_consistently(self) -> FleetView:
-        """What nobody has changed before; tried again, because other workers stop at the same time.
+        """A consistent view without changes by others.
+
+        Retried, as other workers stop at the same time.
 
         Raises:
             AwsError: the tables could not be read.
@@ -378,7 +383,7 @@ class LeaseAssigner:
         return await self._store.assign(move.lease, move.to, only_unchanged=is_unread)
 
     async def _tell(self, move: LeaseMove, row: Lease) -> None:
-        """This worker need not look to know what it has written itself."""
+        """Inform this worker's other parts of its own write, so that they need no scan."""
         if move.to == self._worker_id:
             self._expect(row.lease_key)
         held = self._renewer.get(row.lease_key)
@@ -390,7 +395,7 @@ class LeaseAssigner:
 
     async def _delete(self, items: Iterable[WorkerMetrics], lock: LeaderLock) -> None:
         for item in items:
-            # The next leader knows of a death by the missing item: one failed call must not hide it.
+            # The missing item shows a death to the next leader: one failed call must not hide it.
             for _try in range(_DELETE_TRIES):
                 if not await lock.is_leader():
                     return
@@ -406,17 +411,17 @@ class LeaseAssigner:
                 return
             try:
                 await self._workers.forget(life)
-            except AwsError as error:  # the next look has it again
+            except AwsError as error:  # the next cycle retries it
                 log.debug("Could not delete the item of a process that failed: %s", error)
 
     async def _note(self, lives: Iterable[FailedLife], lock: LeaderLock) -> None:
-        """The next leader knows of them by that, and so do people."""
+        """Store items of dead processes, for the next leader and for ``explain``."""
         for life in lives:
             if not await lock.is_leader():
                 return
             try:
                 await self._workers.note(life)
-            except AwsError as error:  # the next look has it again
+            except AwsError as error:  # the next cycle retries it
                 log.debug("Could not note that a process of %s died: %s", life.worker_id, error)
 
     def _log_waiting(self, plan: AssignmentPlan) -> None:
@@ -445,7 +450,7 @@ class LeaseAssigner:
             log.info("Worker %s no longer waits for leases", worker)
 
     def waiting(self) -> dict[str, float]:
-        """Worker id -> seconds that it has to run until it gets leases; of newcomers that wait."""
+        """Worker id -> seconds until it may get leases, for newcomers that wait."""
         return dict.fromkeys(self._waiting, self._wait_s)
 
     def _until_next_look(self) -> float:
@@ -469,7 +474,7 @@ class LeaseAssigner:
 
 
 def _last_of(lives: Sequence[FailedLife]) -> str:
-    """The last process that failed, for people; nothing where none left an item."""
+    """A sentence on the last process that failed; empty if none left an item."""
     if not lives:
         return ""
     return (
@@ -513,7 +518,7 @@ class StandbyLeader:
         self._rng = runtime.rng
 
     async def run(self) -> None:
-        """Look while following and among the first; see now and then whether that is so."""
+        """Scan while following and among the first; check periodically whether that is so."""
         while True:
             pause_s = self._every_s
             if self._is_spared():
@@ -541,7 +546,7 @@ class StandbyLeader:
         )
 
     def _recent(self) -> TableScan | None:
-        """A scan that was made for another purpose, if it serves."""
+        """A scan that was made for another purpose, if recent enough."""
         scan = self._store.last_scan
         recent_s = self._every_s * RECENT
         if self._lock.informed is Informed.ANNOUNCED and not self._lock.is_suspect:

@@ -1,4 +1,4 @@
-"""Everything about leases in one place: start, the two loops, the end of taking."""
+"""Coordinates all lease services of a worker: start, loops, and the end of taking."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.fleet")
 
-#: So long a worker that has stopped looks for leases that others hand over to it, and the pause
-#: between two looks.
+#: How long a stopped worker checks for leases that others hand over to it, and the pause between
+#: two checks, in seconds.
 LAST_LOOKS_S = 5.0
 LAST_LOOK_PAUSE_S = 0.5
 #: Mean time between two looks at the table itself. Who holds leases sees sooner that it was deleted,
@@ -35,11 +35,11 @@ TABLE_LOOK_S = 180.0
 
 
 class LeaseCoordinator:
-    """Store, renewer, elector and the two watches of one worker, and how it gets its leases.
+    """Store, renewer, elector and the two watches of one worker, and its way to get leases.
 
     The Scheduler runs :meth:`run` to the very end, because draining shards need heartbeats, and
-    ``fleet.run()`` and ``table_watch.run()`` beside it: what they raise
-    (:class:`~mld.errors.UnservableFleet`, :class:`~mld.errors.ResourceMissing`) begins a graceful
+    ``fleet.run()`` and ``table_watch.run()`` beside it: their errors
+    (:class:`~mld.errors.UnservableFleet`, :class:`~mld.errors.ResourceMissing`) start a graceful
     stop.
     """
 
@@ -62,7 +62,7 @@ class LeaseCoordinator:
         self.member = member
 
     async def start(self) -> bool:
-        """Make the table usable, see that we may serve it, go on with rows that name us.
+        """Set up the table, check that this worker can serve it, continue with rows that name it.
 
         Returns:
             True when the table was created here, so there are no leases yet.
@@ -81,15 +81,15 @@ class LeaseCoordinator:
 
     @property
     def leadership(self) -> LeaderElector | LeaderLock:
-        """Who leads the fleet, and how that is settled now."""
+        """The current way of leader election."""
         return self.member.leadership
 
     async def is_leader(self) -> bool:
-        """Whether this worker does the fleet's common chores.
+        """Whether this worker does the fleet's common work.
 
         Raises:
             ResourceMissing: the table is not the one of the start: nothing may be created in it.
-            AwsError: it is not known whether it is.
+            AwsError: it is unknown whether it is.
         """
         if not await self.leadership.is_leader():
             return False
@@ -97,11 +97,11 @@ class LeaseCoordinator:
         return True
 
     async def check_table(self) -> None:
-        """Return if the table is the one of the start.
+        """Check that the table is the one of the start.
 
         Raises:
             ResourceMissing: it is not: nothing may be created in it.
-            AwsError: it is not known whether it is.
+            AwsError: it is unknown whether it is.
         """
         await self.table_watch.check()
 
@@ -112,17 +112,17 @@ class LeaseCoordinator:
             group.create_task(self.acquisition.run())
 
     def leases_created(self) -> None:
-        """There are new leases: look for them now."""
+        """There are new leases: start the next cycle now."""
         self.acquisition.wake()
         self.member.wake()
 
     def stop_taking(
         self, failure: BaseException | None = None, lease_key: str | None = None
     ) -> None:
-        """From now on the number of held leases only falls, and others lead; renewals go on.
+        """Gain no more leases and give up the lead; renewals continue.
 
         Args:
-            failure: why the worker stops by itself; None = it was asked to.
+            failure: why the worker stops by itself; None = on request.
             lease_key: of the lease whose child failed.
         """
         held = None if lease_key is None else self.renewer.get(lease_key)
@@ -135,14 +135,16 @@ class LeaseCoordinator:
     async def start_hand_offs(self) -> frozenset[str]:
         """After :meth:`stop_taking`: keys of held leases whose next owners know, or soon will.
 
-        They are read on for a while, then handed over; others are released.
+        They are read for a while longer, then handed over; others are released.
         """
         return await self.member.start_hand_offs()
 
     async def last_look(self) -> None:
-        """After all leases were released: release those that were given to this worker meanwhile.
+        """After all leases were released.
 
-        In a fleet whose leases are taken nobody gives any. Those of another process with this
+        Release those that were assigned to this worker meanwhile.
+
+        There are none in a fleet whose leases are taken. Leases of another process with this
         worker's id are left to it.
         """
         if not self.member.is_assigned or self.member.may_have_twin:
@@ -155,7 +157,7 @@ class LeaseCoordinator:
                     await asyncio.sleep(LAST_LOOK_PAUSE_S)
 
     async def _has_left(self) -> bool:
-        """Look once; True when no other look is needed."""
+        """Check once; True when no other check is needed."""
         try:
             return not await self.renewer.release_left()
         except AwsError as error:
@@ -163,7 +165,7 @@ class LeaseCoordinator:
             return isinstance(error, NotFound | Denied)
 
     async def settled(self) -> None:
-        """After :meth:`stop_taking`: wait until it is known what is held."""
+        """After :meth:`stop_taking`: wait until the held leases are final."""
         await self.acquisition.settled()
 
 

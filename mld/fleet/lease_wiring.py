@@ -1,4 +1,4 @@
-"""Wires everything about leases, for fleets of 2.x (taken) and of 3.x (assigned)."""
+"""Wires the lease services, for fleets of 2.x (leases are taken) and of 3.x (assigned)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LeaseWiring:
         is_read: Callable[[Lease], bool] = every,
         find_load: FindLoad | None = None,
     ) -> None:
-        """Make what every fleet needs.
+        """Create what every fleet needs.
 
         Args:
             is_multi_stream: lease keys name their stream.
@@ -93,7 +93,10 @@ class LeaseWiring:
         self._watch.is_led = self._is_led
 
     def coordinator(self) -> LeaseCoordinator:
-        """All of them; what only a 3.x fleet runs is made when its generation asks for it."""
+        """The coordinator.
+
+        Parts that only a 3.x fleet needs are created when its generation requires it.
+        """
         clock, rng = self._runtime.clock, self._runtime.rng
         return LeaseCoordinator(
             self._store,
@@ -108,7 +111,7 @@ class LeaseWiring:
         )
 
     def _failing(self, subject: str) -> FailingCondition:
-        # What comes and goes costs leases just as well. Those who meet it log it.
+        # Short, repeated outages cost leases just as well. The callers that meet them log them.
         failover_s = self._config.leases.failover_s
         return FailingCondition(
             Reason.LEASE_WRITES_FAIL,
@@ -121,7 +124,7 @@ class LeaseWiring:
         )
 
     async def _has_left(self, worker_id: str) -> bool:
-        """By its metrics, which all workers of a fleet have whose leases are assigned."""
+        """By its metrics, which all workers have in a fleet whose leases are assigned."""
         is_assigned = self._state.behaviour.mode is Mode.ASSIGNED
         return is_assigned and not await self._items.has_metrics(worker_id)
 

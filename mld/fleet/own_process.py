@@ -1,7 +1,8 @@
-"""This process as one life of its worker, and what it leaves when it fails.
+"""This process as one life of its worker, and the item that it leaves when it fails.
 
 Only in a fleet whose leases are assigned, and whose metrics are in the lease table: in a fleet of
-2.x an item that is no lease stops Java workers from listing the table, and nobody would read it.
+2.x an item that is not a lease stops Java workers from listing the table, and no worker would read
+it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _SHORT_S = SOON_S + MOST_WAIT_S
 
 
 class OwnProcess:
-    """Notes how lives of this worker's id ended.
+    """Records how processes of this worker's id ended.
 
     Args:
-        is_assigned: whether a leader assigns the leases, as the fleet is now.
+        is_assigned: whether a leader currently assigns the leases.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class OwnProcess:
         return self._is_assigned() and layout.metrics == layout.leases
 
     async def reported(self, replaced: WorkerMetrics | None) -> None:
-        """After a report; the first one may have replaced that of a process that was killed.
+        """Called after a report; the first one may have replaced that of a process that was killed.
 
-        One that ended in order, or by an error, has taken its item away.
+        A process that ended normally, or by an error, has deleted its item.
 
         Args:
-            replaced: what was there.
+            replaced: the previous item.
         """
         is_first, self._has_reported = not self._has_reported, True
         if not is_first or replaced is None or replaced.instance is None:
@@ -81,10 +82,10 @@ class OwnProcess:
         await self._note(life)
 
     def fail(self, error: BaseException, lease: Lease | None) -> None:
-        """This process ends by that error; :meth:`ended` says so in the table.
+        """This process ends by an error; :meth:`ended` stores it in the table.
 
         Args:
-            lease: at which it failed, with its checkpoint; None = at none.
+            lease: at which it failed, with its checkpoint; None = none.
         """
         lived_s = int(self._clock.monotonic() - self._began_at)
         if lease is None and lived_s > _SHORT_S:
@@ -100,7 +101,7 @@ class OwnProcess:
         )
 
     async def ended(self) -> None:
-        """Before this process takes its worker's item away."""
+        """Called before this process deletes its worker's item."""
         if self._failed is not None:
             await self._note(self._failed)
 
@@ -114,7 +115,7 @@ class OwnProcess:
 
 
 def _in_words(error: BaseException) -> str:
-    """Without what a child or a service has said."""
+    """The error without texts of a child or a service."""
     if not isinstance(error, ChildFailed):
         return type(error).__name__
     status = "" if error.child_exit_code is None else f" (exit status {error.child_exit_code})"

@@ -1,4 +1,4 @@
-"""Says of paused leases when somebody reads them, might, or when nobody may have them."""
+"""Logs paused leases that are read, might be read, or can't have an owner."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger("mld.fleet")
 
 
 class PauseWatch:
-    """What one worker has said of pauses; each thing once while it is so."""
+    """The logged state of pauses of one worker; each change is logged once."""
 
     def __init__(self) -> None:
         self._read: dict[str, str] = {}
         self._left: frozenset[str] = frozenset()
 
     def looked(self, view: FleetView) -> None:
-        """A look at the fleet, by a leader or another worker."""
+        """Check a view of the fleet, by a leader or another worker."""
         if view.metrics is None:
             return
         read = read_despite_pause(view.leases, honoring(view.metrics), view.epoch_s)
@@ -38,7 +38,10 @@ class PauseWatch:
         self._read = read
 
     def left(self, view: FleetView, keys: Collection[str]) -> None:
-        """As the leader: paused leases that get no owner, as no worker that honors it can have them."""
+        """As the leader: log paused leases that get no owner.
+
+        Reason: no worker that honors a pause can own them.
+        """
         if new := frozenset(keys) - self._left:
             leases = [lease for lease in view.leases if lease.lease_key in new]
             log.error(
@@ -49,7 +52,7 @@ class PauseWatch:
         self._left = frozenset(keys)
 
     def leaving(self, view: FleetView, worker_id: str, named_keys: Collection[str]) -> None:
-        """As a worker that stops: paused leases that it releases without a next owner."""
+        """At a stop: log paused leases that are released without a next owner."""
         known = honoring(view.metrics or ())
         others = {one.worker_id for one in view.metrics or ()} - {worker_id}
         leases = [

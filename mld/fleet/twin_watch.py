@@ -1,8 +1,8 @@
-"""Another living process under this worker's id, by the item that both report to.
+"""Detects another live process with this worker's id, by the item that both report to.
 
-Of two processes of kcl-mld the younger one gives up what it holds, takes nothing and does not lead,
-until the other is gone. Beside a process that does not say when it began both go on, and this one
-says that it is not ready.
+Of two kcl-mld processes, the younger one gives up its leases, takes nothing and does not lead,
+until the other is gone. Beside a process whose start is unknown, both continue, and this one
+reports that it is not ready.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ log = logging.getLogger("mld.fleet")
 
 
 class TwinWatch:
-    """Knows whether this process has to stand aside, and has it do so.
+    """Decides whether this process has to stand aside, and makes it do so.
 
     Args:
-        instance: this process, as its reports have it.
-        lasts_s: a process whose item has not changed for so long does not live.
+        instance: this process, as in its reports.
+        lasts_s: a process whose item has not changed for this long is dead.
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class TwinWatch:
 
     @property
     def stands_aside(self) -> bool:
-        """This process gives up what it holds, and reports nothing."""
+        """This process gives up its leases, and reports nothing."""
         return self._known.stands_aside
 
     @property
     def may_have_twin(self) -> bool:
-        """Rows that name this worker may be held by another process."""
+        """Another process may hold rows that name this worker."""
         return self._known.may_be_doubled(self._clock.monotonic())
 
     def reported(self, replaced: WorkerMetrics | None) -> None:
-        """After a report; ``replaced`` is what was there, None where it is not known."""
+        """Called after a report; ``replaced`` is the previous item, None if unknown."""
         self._becomes(self._known.replaced(replaced, self._clock.monotonic()))
 
     async def look(self) -> None:
-        """While standing aside: see whether the other process still lives.
+        """While standing aside: check whether the other process is still alive.
 
         Raises:
-            AwsError: nothing is known.
+            AwsError: unknown.
         """
         item = await self._items.metrics_of(self._worker_id)
         self._becomes(self._known.looked(item, self._clock.monotonic()))

@@ -1,9 +1,9 @@
-"""The metrics of workers: what each tells the leader of a 3.x fleet, and how all of them are read.
+"""Worker metrics: each worker's report to the leader of a 3.x fleet, and reading all of them.
 
-They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease.
-So the first item is written before anything is measured, and a worker that stops takes its item
-away: then nothing is given to it any more. What is measured is reported only where all others report
-theirs, see :mod:`mld.fleet.rules.worker_sightings`.
+They show that a worker is alive, and how loaded it is. A worker without a recent item is assigned
+no lease. So the first item is written before anything is measured, and a worker that stops deletes
+its item, so that no more leases are assigned to it. Measurements are reported only where all others
+report theirs, see :mod:`mld.fleet.rules.worker_sightings`.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ log = logging.getLogger("mld.fleet")
 
 #: Samples that are kept between two reports (WorkerMetricStatsManager, 3.5.1).
 MOST_SAMPLES = 300
-#: The range in which a worker may work, in percent; Java's, too, unless a program sets it.
+#: Operating range in percent; Java's default, too.
 OPERATING_RANGE = 100
-#: Pauses between tries of a report that failed.
+#: Pauses between retries of a failed report, in seconds.
 RETRY_FIRST_S = 0.5
 RETRY_CAP_S = 5.0
-#: Pauses between tries to delete the item at the end.
+#: Pauses between attempts to delete the item at the end, in seconds.
 RETIRE_FIRST_S = 0.1
 RETIRE_CAP_S = 1.0
-#: At the end the item is deleted within this time, or expires.
+#: At the end, the item is deleted within this many seconds, or expires.
 RETIRE_LIMIT_S = 6.0
 
-#: The second report comes so many failover times after the first: the looks of a leader that see
-#: both are one failover time apart at least.
+#: Failover times between the first and the second report: the scans of a leader that see both are
+#: at least one failover time apart.
 SECOND_SHARE = 1.5
-#: After a loss two reports are written, so far apart: a leader may notice the loss up to two of its
-#: looks later than this worker, and only a report after that shows it that this worker lives.
+#: Seconds between two reports after a loss: a leader may notice the loss up to two of its scans
+#: later than this worker, and only a later report shows it that this worker is alive.
 AGAIN_S = LONGEST_PAUSE_S
 
 #: Java's short name of the CPU.
@@ -77,25 +77,25 @@ def _unknown() -> None:
 
 
 class WorkerMetricsReader:
-    """The metrics of all workers, wherever they are kept."""
+    """Reads the metrics of all workers, wherever they are stored."""
 
     def __init__(self, items: CoordinatorStateStore, store: LeaseStore, clock: Clock) -> None:
         self._items = items
         self._store = store
         self._clock = clock
-        # A wall clock that is set anew must not make what was noted before young or old.
+        # A change of the wall clock must not change the age of what was noted before.
         self._epoch_s = clock.wall() - clock.monotonic()
         self._unreadable: set[tuple[str, str]] = set()
 
     def now_s(self) -> float:
-        """Epoch seconds at which the age of an item is judged, by a clock that nobody sets."""
+        """Epoch seconds for the age of an item, by a clock that can't be set."""
         now_s = self._clock.monotonic() + self._epoch_s
         if self._clock.ahead_s() is None:
             return now_s
         return min(now_s, self._clock.corrected())
 
     async def read(self, scan: TableScan) -> tuple[WorkerMetrics, ...]:
-        """The newest item of each worker, given what a scan of the lease table has just shown."""
+        """The newest item of each worker, given a scan of the lease table."""
         stored, broken = await self._stored(scan)
         for worker, why in sorted(set(broken) - self._unreadable):
             text = "The metrics of worker %s can't be read, so it is given no leases: %s"
@@ -104,10 +104,10 @@ class WorkerMetricsReader:
         return tuple(stored.values())
 
     async def read_recent(self, oldest_s: float) -> tuple[WorkerMetrics, ...]:
-        """The same for who needs it now and then.
+        """The newest item of each worker, for occasional readers.
 
         Args:
-            oldest_s: a scan that was made for another purpose serves while it is not older.
+            oldest_s: maximum age of a reused scan.
         """
         scan = self._store.last_scan
         if scan is None or self._clock.monotonic() - scan.started_at > oldest_s:
@@ -116,33 +116,42 @@ class WorkerMetricsReader:
         return tuple(stored.values())
 
     def in_scan(self, scan: TableScan) -> tuple[WorkerMetrics, ...] | None:
-        """The items of a scan alone; None where other tables have some."""
+        """The items of a scan alone; None if other tables have some."""
         if not self._items.layout.is_single_table:
             return None
         return metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)[0]
 
     def failed_in(self, scan: TableScan) -> tuple[FailedLife, ...]:
-        """The processes that left an item when they failed: it is in the lease table, if anywhere."""
+        """The processes that left an item when they failed.
+
+        Such items are in the lease table only.
+        """
         return failed_lives_in(scan.foreign.values(), self._items.layout.leases.key_name)
 
     async def note(self, life: FailedLife) -> None:
-        """Leave an item of a process that died; nothing while an application has three tables."""
+        """Store an item of a process that died.
+
+        Does nothing for an application with three tables.
+        """
         if self._items.layout.is_single_table:
             await self._items.note_failed_life(life)
 
     async def forget(self, life: FailedLife) -> None:
-        """Remove the item of a process that failed."""
+        """Delete the item of a process that failed."""
         await self._items.forget_failed_life(life)
 
     async def delete(self, metrics: WorkerMetrics) -> None:
-        """Remove an item that is out of date, unless it was written meanwhile."""
+        """Delete an outdated item, unless it was written meanwhile."""
         for place in self._items.layout.metrics_reads:
             await self._items.delete_metrics(place, metrics)
 
     async def _stored(
         self, scan: TableScan
     ) -> tuple[dict[str, WorkerMetrics], tuple[tuple[str, str], ...]]:
-        """Worker id -> its metrics, the newer of two items; and (worker id, why) of the unreadable."""
+        """Worker id -> its metrics, the newer of two items.
+
+        And (worker id, reason) of unreadable ones.
+        """
         found, broken = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
         stored = {one.worker_id: one for one in found}
         if not self._items.layout.is_single_table:
@@ -156,22 +165,21 @@ class WorkerMetricsReader:
 
 
 class WorkerMetricsReporter:
-    """Measures and reports for as long as :meth:`run` runs.
+    """Measures and reports while :meth:`run` runs.
 
     Args:
         config: section ``fleet``.
-        find_load: finds what measures this worker's load. Where there is nothing, the worker
-            is judged by what it reads.
+        find_load: finds the source of this worker's load. Without one, the worker is judged by its
+            throughput.
         others: the metrics of all workers; without them no figures are reported.
-        on_first: called when the first report is in the table: the worker can be given leases.
-        failover_s: of the fleet. A second report follows the first so soon that a leader that
-            lets newcomers wait for one failover time knows then that this one lives; None =
-            none does.
-        lapses: woken when this worker loses a lease or the lead because its time was up: it
-            lives, and says so at once.
-        find_most: how many leases this worker can renew in time; None = it isn't known.
-        process: this one; None = the items don't say which process wrote them.
-        twins: is informed of what each report replaces, and may have this process report nothing.
+        on_first: called after the first report is stored: the worker can be assigned leases.
+        failover_s: of the fleet. A second report follows the first so soon that a leader that lets
+            newcomers wait for one failover time then knows that this one is alive; None = no second
+            report.
+        lapses: set when this worker loses a lease or the lead by expiry; it then reports at once.
+        find_most: how many leases this worker can renew in time; None = unknown.
+        process: this process; None = the items don't name it.
+        twins: gets the item that each report replaces, and may stop the reports.
     """
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
@@ -217,7 +225,7 @@ class WorkerMetricsReporter:
         )
 
     async def run(self) -> None:
-        """Measure and report until cancelled; then take the item away.
+        """Measure and report until cancelled; then delete the item.
 
         Raises:
             ConfigError: this worker's id is the key of another item in the lease table.
@@ -234,7 +242,7 @@ class WorkerMetricsReporter:
             await self._retire()
 
     async def report_once(self) -> None:
-        """Write an item now; only look while another process with this worker id goes on.
+        """Write an item now; only read while another process with this worker id continues.
 
         Raises:
             ConfigError: as :meth:`run`.
@@ -309,7 +317,7 @@ class WorkerMetricsReporter:
                 await self._look_at_others()
 
     async def _look_at_others(self) -> None:
-        """See whether one of them has no figures; a look that fails changes nothing."""
+        """Check whether another worker has no figures; a failed read changes nothing."""
         if self._reader is None or self._place is None:
             return
         try:
@@ -355,7 +363,10 @@ class WorkerMetricsReporter:
             await asyncio.sleep(self._config.sample_s)
 
     async def _retire(self) -> None:
-        """Delete the item, if the table answers soon; a process that failed leaves another one."""
+        """Delete the item, if the table responds in time.
+
+        A process that failed stores another one.
+        """
         if self._last is None:
             return
         try:
@@ -370,7 +381,10 @@ class WorkerMetricsReporter:
                 self._reporting.cancel()
 
     async def _delete(self, last: WorkerMetrics) -> None:
-        """Until it is done: while the item is there, other workers give leases to this one."""
+        """Repeat until it succeeds.
+
+        While the item exists, other workers assign leases to this one.
+        """
         self._why_not = ""
         if self._reporting is not None:
             await self._is_answered.wait()

@@ -1,8 +1,8 @@
-"""Measuring the CPU where the worker runs, found out once, at start.
+"""Finds the source of CPU figures for the worker's environment, once at start.
 
 The order is Java's: ECS, then containers, then EC2. Elsewhere there are no figures, and the leader
-goes by throughput. Two differences: an ECS agent without version 4 of the metadata does not end the
-search, and any container has figures, not only one of Kubernetes.
+uses the throughput. Two differences: an ECS agent without version 4 of the metadata does not end
+the search, and any container has figures, not only one of Kubernetes.
 
 Source: WorkerMetricsSelector (3.5.1).
 """
@@ -45,14 +45,14 @@ MAX_BYTES = 1 << 20
 
 
 class NoMetadata(OSError):
-    """The server answered, but not what it should."""
+    """The server answered, but not with the expected content."""
 
 
 def get_json(url: str) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        OSError: there is no such server, or its answer is another one.
+        OSError: there is no such server, or it gave another answer.
     """
     try:
         answer = json.loads(exchange("GET", url, {}))
@@ -67,7 +67,7 @@ def exchange(method: str, url: str, headers: dict[str, str]) -> bytes:
     """The body of an answer 200.
 
     Raises:
-        OSError: there is no such server, or its answer is another one.
+        OSError: there is no such server, or it gave another answer.
     """
     parts = urlsplit(url)
     path = parts.path or "/"
@@ -104,7 +104,7 @@ class CgroupV2:
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use in percent of the limit; see :class:`mld.kernel.ports.LoadSource`."""
         try:
             used_s = usage_v2_s(_read(self._folder / "cpu.stat"))
             reading = CpuReading(used_s, self._clock.monotonic())
@@ -135,7 +135,7 @@ class CgroupV1:
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use in percent of the limit; see :class:`mld.kernel.ports.LoadSource`."""
         cpu = self._folder / "cpu"
         try:
             used_s = int(_read(self._usage)) / 1_000_000_000
@@ -165,7 +165,7 @@ class EcsTask:
 
     Args:
         url: ``ECS_CONTAINER_METADATA_URI_V4``.
-        offload: where requests may take their time.
+        offload: runs requests outside the event loop.
     """
 
     name = "ECS task"
@@ -177,7 +177,7 @@ class EcsTask:
         self._limit: float | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use in percent of the task's limit; see :class:`mld.kernel.ports.LoadSource`."""
         try:
             stats = await self._get("/stats")
             if self._limit is None:
@@ -208,7 +208,7 @@ class HostCpu:
         self._before: HostTimes | None = None
 
     async def sample(self) -> float | None:
-        """See :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use of the host in percent; see :class:`mld.kernel.ports.LoadSource`."""
         try:
             times = host_times(self._stat.read_text("ascii"))
         except (OSError, ValueError, MalformedData) as error:
@@ -236,10 +236,10 @@ async def find_load_source(
     root: Path = Path("/"),
     imds: str = IMDS,
 ) -> LoadSource | None:
-    """The figures of this place.
+    """The source of CPU figures in this environment; None = there is none.
 
     Args:
-        offload: where requests may take their time; two of up to a second each.
+        offload: runs requests outside the event loop; two of up to a second each.
         root: where ``/sys``, ``/proc`` and the rest are.
         imds: URL of the metadata server of EC2 instances.
     """

@@ -1,14 +1,13 @@
-"""Which generation of KCL a fleet works as, how it changes, and what that means for a worker.
+"""The generation of KCL that a fleet works as, its transitions, and what it means for a worker.
 
 The fleet's state is one item, ``Migration3.0``; a fleet without it works as 2.x. The tables below
-are the only place that knows what follows what; the diagram in ``docs/architecture.md`` is drawn
+are the only definition of the transitions; the diagram in ``docs/architecture.md`` is generated
 from them.
 
 Source: MigrationClientVersionStateInitializer, DynamicMigrationComponentsInitializer,
-MigrationReadyMonitor, ClientVersionChangeMonitor (KCL 3.5.1). Different on purpose, because the
-configuration of Java says 3X where a file says nothing: only a file that says so itself ends the
-time in which a fleet may be rolled back, and none turns the rows of a 2.x fleet into those of a 3.x
-fleet at one stroke.
+MigrationReadyMonitor, ClientVersionChangeMonitor (KCL 3.5.1). One intended difference, because
+Java's default is 3X: only a configuration that says so explicitly ends the time in which a fleet
+may be rolled back, and none turns a 2.x fleet into a 3.x fleet at once.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_metrics import WorkerMetrics
     from mld.leases.model.lease import Lease
 
-#: All owners of leases have to report for so long before a fleet is flipped (Scheduler.java:376).
+#: How long all owners of leases have to report before a fleet is flipped (Scheduler.java:376).
 READY_S = 600.0
-#: Metrics are alive that are no older (MigrationReadyMonitor: twice the reporter's 30 s).
+#: Maximum age of a live worker's metrics (MigrationReadyMonitor: twice the reporter's 30 s).
 ALIVE_S = 60.0
 
 
@@ -67,7 +66,7 @@ BEHAVIOUR: Final[dict[ClientVersion, Behaviour]] = {
 
 
 class VersionChange(Enum):
-    """Why the item is written, or what somebody else's write means."""
+    """Why the item is written, or what another worker's write means."""
 
     NEW = "a new application starts"
     COMPATIBLE = "a worker with COMPATIBLE_WITH_2X starts"
@@ -184,7 +183,10 @@ class FlipReadiness:
     since: float | None = None
 
     def seen(self, why_not: str | None, now: float) -> FlipReadiness:
-        """After a look; who does not lead begins anew with ``FlipReadiness()``."""
+        """The state after a check.
+
+        A worker that does not lead starts over with ``FlipReadiness()``.
+        """
         if why_not is not None:
             return FlipReadiness()
         return self if self.since is not None else FlipReadiness(now)

@@ -1,12 +1,13 @@
-"""Whether workers fail again and again, soon after they began: then newcomers wait for their leases.
+"""Whether workers fail repeatedly soon after their start; newcomers then wait for their leases.
 
 A program that crashes soon after each start leaves its share of the shards unread each time. A
 crash is a life of under a minute that ends by its own failure. There are two signs of it: the item
 that a process leaves when it fails (:mod:`mld.fleet.model.worker_life`), and a worker that stops
-renewing soon after it began. A process that is asked to stop leaves no such item, whatever its age.
+renewing soon after its start. A process that is asked to stop leaves no such item, whatever its
+age.
 
-Where all lives that failed did so at one lease, at the same position, that lease is to blame: its
-next owner fails, too, whoever it is. So nobody waits, and the lease is named.
+If all processes failed at one lease, at the same position, that lease is the cause: each next owner
+fails, too. So no newcomer waits, and the lease is reported.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Two living processes with one worker id: which of them gives up what it holds.
+"""Two live processes with one worker id: which of them gives up its leases.
 
-Each report brings back the item that it replaces. What another process wrote there since the last
-report of this one shows that it lives; the item that the first report replaces does not, for it may
-be that of a process that was killed: a restart under a fixed id waits for nothing. The younger
-process gives up, and looks at the item of the other one instead of writing it, until that no longer
-changes or is gone. No clock is compared but those by which the processes noted their starts.
+Each report returns the item that it replaces. What another process wrote there since the last
+report of this one shows that it is alive. The item that the first report replaces does not: it may
+be that of a killed process, and a restart under a fixed id does not wait. The younger process gives
+up, and reads the other's item instead of writing its own, until it no longer changes or is gone.
+Only the clocks by which the processes noted their starts are compared.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class DoubledId:
         return replace(self, twin=Twin(item.instance, item.updated_at_s, now), lives=True)
 
     def _later(self, now: float) -> DoubledId:
-        """Nobody else has written since."""
+        """No other process has written since."""
         return self if self.may_be_doubled(now) else replace(self, lives=False)
 
     def _knows(self, item: WorkerMetrics) -> bool:
-        """That item has been seen before."""
+        """Whether that item has been seen before."""
         found = (item.instance, item.updated_at_s)
         return self.twin is not None and (self.twin.instance, self.twin.value) == found

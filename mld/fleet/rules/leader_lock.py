@@ -1,15 +1,15 @@
-"""Who leads a 3.x fleet: a lock in its table, and for how long its owner may count on it.
+"""The leader lock of a 3.x fleet, and for how long its owner counts as the leader.
 
 The lock is an item with an owner, a version that is new at each heartbeat, and the time after which
-others may take it. There is no clock in the table: an observer may take the lock when it has seen
-one version for longer than the *stored* time, by its own clock. So its owner believes in it only
-from the start of its last answered request on, and for a little less than that time.
+others may take it. The table holds no times: an observer may take the lock when it has seen one
+version for longer than the *stored* duration, by its own clock. So the lock is valid for its owner
+only from the start of the last answered request, and for a little less than that duration.
 
-The tables below are the only place that knows the order of things; the diagram in
-``docs/architecture.md`` is drawn from them.
+The tables below are the only definition of the transitions; the diagram in ``docs/architecture.md``
+is generated from them.
 
-Source: AmazonDynamoDBLockClient 1.4.0, DynamoDBLockBasedLeaderDecider.java:111-241 (KCL 3.5.1).
-Java believes from the answer on, and the loser of a race sleeps for a heartbeat period.
+Source: AmazonDynamoDBLockClient 1.4.0, DynamoDBLockBasedLeaderDecider.java:111-241 (KCL 3.5.1). In
+Java the lock is valid from the answer on, and the loser of a race sleeps for a heartbeat period.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
-#: A lock that is stored for a long time, as Java's are, is looked at less often: this share of it.
+#: A lock with a long stored duration, as Java's, is read less often: once per this share of it.
 LOOK_SHARE = 0.125
-#: But at least as often as Java's workers look: who deletes a lock of hours by hand is not left waiting.
+#: But at least as often as Java's workers read it, so that a lock deleted by hand is soon replaced.
 MOST_PAUSE_S = 30.0
 #: A follower looks at the lock of a leader that says when it has assigned leases once in so many
 #: heartbeats, as long as a lock of ours lasts, and after so many seconds at the latest.
@@ -36,11 +36,11 @@ FOLLOW_HEARTBEATS = 2.0
 FOLLOW_PAUSE_S = 8.0
 #: A lock whose version is so many heartbeats old is about to expire.
 SUSPECT_HEARTBEATS = 1.5
-#: Workers that watch the leases while they follow; one of them may be the leader itself.
+#: Number of workers that scan the leases while they follow; one of them may be the leader itself.
 STANDBYS = 3
-#: Metrics are alive that are no older.
+#: Maximum age of a live worker's metrics, in seconds.
 ALIVE_S = 60.0
-#: A worker that gave the lock up for having failed leaves it to others for so long.
+#: A worker that gave the lock up after failures does not compete for it for this many seconds.
 REST_S = 30.0
 
 
@@ -166,7 +166,7 @@ def follow(
 
 
 def believed_until(requested_at: float, duration_s: float) -> float:
-    """When to stop believing in one's lock.
+    """Until when one's own lock is valid.
 
     Args:
         requested_at: reading of the monotonic clock before the answered request was sent.
@@ -175,15 +175,15 @@ def believed_until(requested_at: float, duration_s: float) -> float:
 
 
 def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) -> float:
-    """How long a follower waits for its next look.
+    """How long a follower waits until its next read.
 
     Args:
-        sighting: what it saw; None = no lock, which somebody else was faster to take.
+        sighting: the lock as last seen; None = no lock, and another worker was faster to take it.
         now: reading of the monotonic clock.
         heartbeat_s: of this worker, if it led.
 
     Returns:
-        Seconds, above 0; the moment at which the lock expires is not slept through.
+        Seconds, above 0; not beyond the time at which the lock expires.
     """
     if sighting is None:
         return heartbeat_s
@@ -213,7 +213,7 @@ def is_suspect(sighting: LockSighting | None, now: float, heartbeat_s: float) ->
 
 
 def is_standby(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) -> bool:
-    """Whether a follower is one of those that watch the leases, ready to lead.
+    """Whether a follower is one of those that scan the leases, ready to lead.
 
     Args:
         worker_id: of the follower.
@@ -221,7 +221,7 @@ def is_standby(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) -
         now_s: epoch seconds.
 
     Returns:
-        True for the first few of those that live, and for one that is not known to the others yet.
+        True for the first few live workers, and for one that the others don't know yet.
     """
     alive = {one.worker_id for one in metrics if now_s - one.updated_at_s <= ALIVE_S}
     return worker_id not in alive or sorted(alive).index(worker_id) < STANDBYS

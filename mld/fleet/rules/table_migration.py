@@ -1,8 +1,8 @@
-"""How far a fleet of 3.0 to 3.4 has moved its items into the lease table, and who moves on when.
+"""The migration of a 3.0 to 3.4 fleet's items into the lease table: states and transitions.
 
 The state is one item, ``TableMigration3.5``, in the coordinator table of 3.0 to 3.4 until the end.
 Without that table everything is in the lease table from the start. The table below is the only
-place that knows what follows what; the diagram in ``docs/architecture.md`` is drawn from it.
+definition of the transitions; the diagram in ``docs/architecture.md`` is generated from it.
 
 Source: TableMigrationStateMachineImpl.java:318-326, 433-511, 530-748 (KCL 3.5.1).
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from mld.fleet.model.state_history import TableMigrationState
     from mld.fleet.model.worker_metrics import WorkerMetrics
 
-#: ``sup`` counts for so long (DAT:394-421).
+#: ``sup`` counts for this many seconds (DAT:394-421).
 SUPPORT_S = 90
-#: All workers have to be able to move for so long.
+#: How long all workers have to support the migration, in seconds.
 INIT_S = 3600.0
-#: Metrics are alive that are no older.
+#: Maximum age of a live worker's metrics, in seconds.
 ALIVE_S = 60
 
 _S = TableStatus
@@ -36,7 +36,7 @@ PENDING, COMPLETE = _S.TABLE_MIGRATION_STATUS_PENDING, _S.TABLE_MIGRATION_STATUS
 
 
 class TableStep(Enum):
-    """What a leader does."""
+    """A step of the leader."""
 
     BEGIN = "every owner of a lease can move"
     FORGET = "an owner can't move"
@@ -57,15 +57,15 @@ TRANSITIONS: Final[dict[TableStatus | None, dict[TableStep, TableStatus | None]]
 
 
 def status_at_start(stored: TableStatus | None, table: str, *, migrates: bool) -> TableStatus:
-    """What a worker goes by that finds the old table.
+    """The status that a worker uses at its start when the old table exists.
 
     Args:
         stored: status of the item; None = there is none.
-        table: name of the old table, for people.
+        table: name of the old table, for messages.
         migrates: ``migrateAllEntitiesToLeaseTable``.
 
     Raises:
-        UnservableFleet: the file wants to move before all workers can.
+        UnservableFleet: the configuration requests the migration before all workers support it.
     """
     if stored is COMPLETE:
         return COMPLETE
@@ -82,7 +82,7 @@ def status_at_start(stored: TableStatus | None, table: str, *, migrates: bool) -
 
 @dataclass(frozen=True, slots=True)
 class MoveFacts:
-    """What a leader goes by.
+    """The facts on which a leader decides.
 
     Attributes:
         now_s: epoch seconds.
@@ -92,7 +92,7 @@ class MoveFacts:
         is_old_empty: nothing but the lock and the state itself is left in the old coordinator
             table.
         migrates: ``migrateAllEntitiesToLeaseTable`` of this worker.
-        bake_s: so long a move can be taken back.
+        bake_s: for how long a move can be undone.
     """
 
     now_s: float
@@ -105,7 +105,7 @@ class MoveFacts:
 
 
 def next_step(state: TableMigrationState | None, facts: MoveFacts) -> TableStep | None:
-    """What the leader does now; None = nothing.
+    """The leader's next step; None = none.
 
     Args:
         state: as stored; None = there is no item.
@@ -125,7 +125,7 @@ def next_step(state: TableMigrationState | None, facts: MoveFacts) -> TableStep 
 
 
 def waits_for(state: TableMigrationState | None, facts: MoveFacts) -> str | None:
-    """Why nothing is due although somebody may expect it, for people; None = nothing is waited for.
+    """What the migration waits for, as a sentence; None = it waits for nothing.
 
     Args:
         state: as stored; None = there is no item.

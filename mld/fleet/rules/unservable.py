@@ -22,7 +22,7 @@ _WAYS_OUT = (
 
 
 def refuse_unreadable(key: str, why: str) -> UnservableFleet:
-    """The error of a worker that can't tell what its fleet does: it could work against a leader."""
+    """The error of a worker that can't read its fleet's state: it could compete with a leader."""
     return UnservableFleet(f"the item {key} says what kcl-mld does not know: {why}. " + _WAYS_OUT)
 
 

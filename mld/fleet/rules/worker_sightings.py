@@ -1,22 +1,22 @@
-"""Which workers of a 3.x fleet live, by the clock of the observer.
+"""Which workers of a 3.x fleet are alive, by the clock of the observer.
 
 A worker stamps its metrics with its wall clock, and Java's leader compares that with its own: a
-clock that is wrong by a minute costs a worker all leases, and a leader with such a clock sees nobody
-but itself. So a leader that sees the stamps move goes by when it saw that; what it has seen once only
-is no younger than that look, whatever the stamp says.
+clock that is wrong by a minute costs a worker all leases, and a leader with such a clock sees only
+itself. So a leader that sees a stamp change uses the time at which it saw the change. A stamp that
+never changed is no younger than the scan that first showed it, whatever its value.
 
 A worker that stopped renewing is dead until it reports again, however young its metrics are. Where
-workers fail soon after they began, newcomers get leases only when they have lived for a while, see
+workers fail soon after their start, newcomers get leases only when they have run for a while, see
 :mod:`mld.fleet.rules.crash_loop`.
 
-Source of the rule for what was seen once only: LeaseAssignmentManager (KCL 3.5.1).
+Source of the rule for unchanged stamps: LeaseAssignmentManager (KCL 3.5.1).
 
-A worker also sees from them whether it may tell the CPU that it measures: a Java leader compares
-each measure among the workers that have it, and a worker without any by the throughput of its
-leases, again only with others of that kind. So no lease moves between those that report CPU and
-those that do not. Java measures on EC2, ECS and EKS only; a worker of ours that measures elsewhere,
-beside Java workers that do not, would get what nobody reads and no more. It keeps its figures to
-itself as long as one of the others has none (:class:`OtherFigures`).
+The stamps also decide whether a worker reports its CPU. A Java leader compares each metric among
+the workers that have it, and workers without any by the throughput of their leases. So no lease
+moves between workers that report CPU and those that do not. Java measures on EC2, ECS and EKS only;
+a worker of ours that measures elsewhere, beside Java workers that do not, would get only unread
+leases. It does not report its figures as long as one of the others has none
+(:class:`OtherFigures`).
 
 Source: VarianceBasedLeaseAssignmentDecider, WorkerMetricStats (3.5.1).
 """
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from mld.fleet.model.worker_metrics import WorkerMetrics
 
-#: So long after the last sight of a worker without figures they are not reported: workers that are
-#: started again one after the other are one change, not many.
+#: Seconds after the last worker without figures was seen until they are reported: a rolling restart
+#: is one change, not many.
 FIGURES_QUIET_S = 300.0
-#: A read of the table may be older than the deletion of an item: a dead worker is remembered for so
-#: long after its item is gone.
+#: A read of the table may be older than the deletion of an item: a dead worker is remembered for
+#: this many seconds after its item is gone.
 REMEMBERED_S = 60.0
 
 
@@ -180,14 +180,14 @@ class WorkerSightings:
         return replace(self, stamps=stamps, loop=loop.died(crashed, now, lives).quiet(now))
 
     def presumed_dead(self, worker_id: str, now: float) -> WorkerSightings:
-        """A worker is taken for dead until it reports again; nothing where it is not known."""
+        """Treat a worker as dead until it reports again; does nothing if it is unknown."""
         stamp = self.stamps.get(worker_id)
         if stamp is None or stamp.died_at is not None:
             return self
         return replace(self, stamps={**self.stamps, worker_id: replace(stamp, died_at=now)})
 
     def is_dead(self, worker_id: str) -> bool:
-        """True for a worker that has not reported since it was taken for dead."""
+        """True for a worker that has not reported since it was considered dead."""
         stamp = self.stamps.get(worker_id)
         return stamp is not None and stamp.died_at is not None
 
@@ -196,7 +196,7 @@ class WorkerSightings:
         return self.loop.has_failed(worker_id, self.stamps[worker_id].instance)
 
     def has_to_wait(self, worker_id: str, failover_s: float) -> bool:
-        """True for a newcomer whose reports do not yet show that it has lived for long enough."""
+        """True for a newcomer whose reports do not yet show that it has run for long enough."""
         stamp = self.stamps[worker_id]
         return stamp.since - stamp.first_at < self.loop.wait_s(failover_s)
 
@@ -221,9 +221,9 @@ class OtherFigures:
 
     Attributes:
         are_reported: it reports its own.
-        without: ids of workers that have none, as of the last look, sorted.
+        without: ids of workers that have none, as of the last read, sorted.
         seen_without_at: reading of the monotonic clock when there was such a worker; None = never.
-        sightings: which items have moved.
+        sightings: which items have changed.
     """
 
     are_reported: bool = False
@@ -249,7 +249,7 @@ class OtherFigures:
             if not _measures(one)
             and wall_s - sightings.dated(one, now, wall_s).updated_at_s <= expiry_s
         ]
-        # A first item says nothing: it was written before anything was measured.
+        # A first item shows nothing: it was written before anything was measured.
         without = tuple(sorted(one for one in silent if sightings.stamps[one].has_moved))
         after = replace(self, without=without, sightings=sightings)
         if without:
@@ -259,5 +259,5 @@ class OtherFigures:
 
 
 def _measures(metrics: WorkerMetrics) -> bool:
-    """One of ours says what it measures also while it keeps the figures to itself."""
+    """A worker of ours says that it measures even while it does not report its figures."""
     return bool(metrics.samples) or metrics.place is not None

@@ -1,7 +1,7 @@
-"""Who goes on with the leases of a worker that stops.
+"""The next owners of the leases of a worker that stops.
 
-It says so itself, while it still reads: a leader would see the leases only when nobody has them
-any more, and their next owners later still. So no shard goes unread between the two.
+The stopping worker names them itself, while it still reads. A leader would see the leases only when
+they have no owner any more, and their next owners later still. So no shard goes unread in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
     from mld.leases.model.lease import Lease
 
-#: A worker that looks as rarely as it may has seen what was announced so long ago.
+#: The longest time after which a worker sees the hand-off, at its longest pause.
 _SEEN_AFTER_S = 0.5
 
 
@@ -29,16 +29,16 @@ def plan_leaving(
     """The next owner of each lease of a worker, by the number of leases.
 
     Leases of finished shards, and those in a hand-off, stay as they are. A paused lease goes to a
-    worker that is known to honor that, or has no next owner. Nor has one that waits for its
-    parents: nobody reads it meanwhile.
+    worker that is known to honor a pause, or has no next owner. A lease that waits for its parents
+    has none either, because no worker reads it meanwhile.
 
     Args:
-        view: of one look at the fleet; the metrics of the stopping worker don't count.
-        memory: of looks before; workers that died, and newcomers that have to wait, get nothing.
+        view: of one scan of the fleet; the metrics of the stopping worker don't count.
+        memory: of earlier scans; workers that died, and newcomers that have to wait, get nothing.
         limits: what a worker may hold.
 
     Returns:
-        Pairs of lease and worker; a lease is missing that nobody can take.
+        Pairs of lease and worker; leases that no worker can take are left out.
     """
     active = take_part(view, observe(memory, view, limits).workers, limits).active
     others = active.keys() - {worker_id}
@@ -73,7 +73,7 @@ def plan_leaving(
 
 
 def notice_s(failover_s: float, grace_s: float) -> float:
-    """How long a worker that stops reads on after it has named the next owners.
+    """How long a worker that stops continues to read after it has named the next owners.
 
     Args:
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.

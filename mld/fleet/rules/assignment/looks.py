@@ -1,10 +1,10 @@
-"""What a leader sees of its fleet at a look, what it remembers, and which workers take part.
+"""A leader's view of its fleet, its memory between scans, and the workers that take part.
 
-There is no time in the table, so a lease is expired when *this* process has not seen its counter
-move for longer than the failover time, and a hand-off is overdue by the same clock.
+The table holds no times, so a lease is expired when *this* process has not seen its counter change
+for longer than the failover time, and a hand-off is overdue by the same clock.
 
-A worker without metrics may be a version that does not know them, and gets no lease; one that is
-probably dead gets none either, though its metrics are young: they tell of up to half a minute ago.
+A worker without metrics may be a version that does not know them, and gets no lease. A worker that
+is probably dead gets none either, although its metrics may be up to half a minute old.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Samples from which on a metric counts.
 LEAST_SAMPLES = 2
-#: Half of what the leader believes of a lease's throughput is not older than this. What the rows
-#: say is of the last seconds; leases shall not move for what has passed when they arrive.
+#: Half-life of the leader's average of a lease's throughput, in seconds. Rows hold the last seconds
+#: only; leases must not move for load that has passed when they arrive.
 THROUGHPUT_HALF_LIFE_S = 60.0
 #: Longest pause between two looks for a minute after a change. A counter is known to have moved
 #: between two looks only, so the leases of a dead worker are given away within the failover time
@@ -44,15 +44,15 @@ ALONE_PAUSE_S = 15.0
 PAUSE_AN_ITEM_S = 0.05
 #: Longest pause of a leader whose fleet has other workers.
 LONGEST_PAUSE_S = LARGE_PAUSE_S
-#: Shortest pause after one that was asked for.
+#: Shortest pause before a requested scan.
 LEAST_PAUSE_S = 0.2
 #: Workers that are started together have reported within so many seconds.
 STARTING_S = 3.0
-#: Looks that fail in a row until the leader lets another worker lead: they take the failover time.
+#: Failed scans in a row until the leader lets another worker lead: they take the failover time.
 #: Java's leader fails three times, each time after twice the failover time
 #: (LeaseAssignmentManager.DEFAULT_FAILURE_COUNT_TO_SWITCH_LEADER, 3.5.1).
 FAILED_LOOKS = 5
-#: Looked so much later than a lease expires: expired means more than the failover time.
+#: Delay of the scan after a lease expires: expired means more than the failover time.
 _AFTER_S = 0.02
 
 
@@ -120,14 +120,16 @@ class FleetMemory:
     balanced_at: float | None = None
 
     def unbalanced(self) -> FleetMemory:
-        """The same for who could not write all moves: numbers are levelled at the next look.
+        """The memory after moves that could not all be written.
 
-        Moves by load wait for their time.
+        Numbers are levelled at the next scan.
+
+        Moves by load wait for their interval.
         """
         return replace(self, participants=frozenset())
 
     def is_expired(self, lease: Lease, now: float, limits: AssignmentLimits) -> bool:
-        """True for a lease whose counter has not moved for longer than the failover time."""
+        """True for a lease whose counter has not changed for longer than the failover time."""
         return now - self.sightings[lease.lease_key].seen_at > limits.failover_s
 
     def is_overdue(self, lease: Lease, now: float) -> bool:
@@ -172,9 +174,9 @@ def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> F
 
 
 def waiting_for_parents(leases: Iterable[Lease]) -> frozenset[str]:
-    """Keys of the leases that nobody can read yet, because the rows of their parents are unfinished.
+    """Keys of the leases that can't be read yet, because the rows of their parents are unfinished.
 
-    One that has a checkpoint was begun, so it is read whatever its parents are.
+    A lease with a checkpoint was begun, so it is read whatever the state of its parents.
     """
     rows = {lease.lease_key: lease for lease in leases}
     return frozenset(
@@ -203,7 +205,7 @@ def _workers(
     expired_at: dict[str, float] = {}
     for lease in view.leases:
         owner, at = lease.actual_owner, sightings[lease.lease_key].seen_at + limits.failover_s
-        # Who looks knows that it lives.
+        # This worker knows that it is alive itself.
         if owner not in (None, view.leader) and not lease.is_finished and view.now > at:
             expired_at[owner] = max(at, expired_at.get(owner, at))
     return workers.judged(
@@ -264,23 +266,24 @@ def look_pause_s(quiet_s: float | None, failover_s: float, longest_s: float) -> 
 
 
 def failed_pause_s(failures: int, failover_s: float) -> float:
-    """Seconds until the next look after some that failed in a row: all outlast a short trouble.
+    """Seconds until the next scan after some that failed in a row: all outlast a short outage.
 
-    The first comes soon: a new table refuses writes for a moment, and nobody has a lease meanwhile.
+    The first retry comes soon: a new table refuses writes for a moment, and no lease has an owner
+    then.
     """
     return min(failover_s / 2, failover_s / 10 * 2.0 ** (failures - 1))
 
 
 def asked_pause_s(since_start_s: float, since_look_s: float | None) -> float:
-    """Seconds until a look that was asked for, so that many calls in a row make one.
+    """Seconds until a requested scan, so that many requests in a row make one scan.
 
-    A leader that has followed before looks at once. One that has just started leaves the others
-    that start with it a moment to tell of themselves: without it, it gives all leases to itself,
-    and hands most of them over two seconds later.
+    A leader that has followed before scans at once. One that has just started first gives the
+    workers that start with it a moment to report. Otherwise it would assign all leases to itself,
+    and hand most of them over two seconds later.
 
     Args:
         since_start_s: since this worker began to follow or to lead.
-        since_look_s: since its last look; None = there was none.
+        since_look_s: since its last scan; None = there was none.
     """
     if since_look_s is None:
         return LEAST_PAUSE_S if since_start_s < STARTING_S else 0.0
@@ -366,13 +369,13 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
 
 
 def readings(metrics: WorkerMetrics, alpha: float) -> dict[str, float]:
-    """Metric -> percent, of those that are known.
+    """Metric -> percent, of the known ones.
+
+    A first sample was taken while the worker started, which shows nothing of its leases: it counts
+    from the second on.
 
     Args:
         alpha: see :func:`utilization`.
-
-    A first sample was taken while the worker started, which tells nothing of its leases: it counts
-    from the second on.
     """
     return {
         name: utilization(samples, alpha)

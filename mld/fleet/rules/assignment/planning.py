@@ -1,13 +1,13 @@
-"""One look at the fleet becomes the moves that the leader writes.
+"""From one view of the fleet, the moves that the leader writes.
 
-First the leases that nobody reads get an owner, at every look. Only the room of a worker limits
+First, at every scan, leases that no worker reads get an owner. Only the room of a worker limits
 that: an unread lease is worse than a lease in the wrong place. Workers that can't renew more leases
-in time get them last. Then, at a pace of its own or when workers came or went, leases of live
-workers move so that work is even; a lease in a hand-off stays.
+in time get them last. Then, at an interval or when workers came or went, leases of live workers
+move so that work is even; a lease in a hand-off stays.
 
-Leases that wait for their parents carry nothing. They are spread by their number among themselves
-when they get an owner, and stay there until they are read: a lease without traffic would be the
-one to move first, again and again, and a Java worker does not answer the hand-off of one.
+Leases that wait for their parents have no traffic. They are spread by their number when they get an
+owner, and stay there until they are read. Otherwise a lease without traffic would be the first one
+to move, again and again, and a Java worker does not answer the hand-off of one.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 class MoveKind(Enum):
     """Which write a move is."""
 
-    #: The new owner has it at once; an old one notices when it writes (``assigning``).
+    #: The new owner has it at once; the old one notices at its next write (``assigning``).
     ASSIGN = auto()
     #: The old owner is asked to finish first (``hand_off_start``).
     HAND_OFF = auto()
 
 
 class MoveReason(StrEnum):
-    """Why a lease moves, in words for the log."""
+    """Why a lease moves, as words for the log."""
 
     UNOWNED = "it has no owner"
     EXPIRED = "its owner does not renew it"
@@ -117,16 +117,16 @@ class PlanFigures:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentPlan:
-    """The outcome of one look.
+    """The decision after one scan.
 
     Attributes:
-        moves: at most one a lease; what nobody reads first, the oldest of it in front.
+        moves: at most one per lease; unread leases first, the longest unread of them first.
         dead: items of worker metrics to delete before the moves are written, each if it still has
-            its ``updated_at_s``: of workers that died, though other rows still name them. So whoever
-            leads next does not take them for alive.
+            its ``updated_at_s``: of workers that died, even if other rows still name them. So the
+            next leader does not take them for alive.
         stale: likewise, to delete at any time: they are too old.
-        forgotten: likewise, of processes that failed and of which no more need be known.
-        noted: processes that died soon after they began, of which the table is to have an item.
+        forgotten: likewise, of processes that failed and are no longer of interest.
+        noted: processes that died soon after their start, to be stored in the table.
         figures: see :class:`PlanFigures`.
     """
 
@@ -207,7 +207,7 @@ class _Planning:
 
     @property
     def lacks_newcomers(self) -> bool:
-        """True when a lease gets no owner although there are newcomers that could have it."""
+        """True when a lease gets no owner although a newcomer could own it."""
         return self._unassigned > 0 and len(self._workers.waiting) > 0
 
     def form_fleet(self, rng: random.Random) -> None:
@@ -241,7 +241,7 @@ class _Planning:
             lease for lease, _owner in kept if lease.is_handed_over and not lease.is_finished
         ]
         self._fixed.update(lease.lease_key for lease in leaving)
-        # Nobody works for it, and who gets it might read it.
+        # It does not cost its owner work, and a new owner might read it.
         self._fixed.update(lease.lease_key for lease, _owner in kept if self._is_paused(lease))
         if not self._limits.by_count:
             self._measure([lease for lease in leaving if self._can_be_read(lease)])
@@ -262,7 +262,10 @@ class _Planning:
         self._fleet.measure(metrics, leaving)
 
     def fill(self) -> None:
-        """What nobody reads gets an owner: who was to have it in a hand-off, else the best."""
+        """Leases that no worker reads get an owner.
+
+        The next owner of its hand-off, else the best one.
+        """
         waiting = []
         for lease in self._unread_leases():
             heir = self._heir(lease)
@@ -286,9 +289,9 @@ class _Planning:
             if worker is not None:
                 self._assign(lease, worker)
                 if unless is not None and unless in self.participants:
-                    self._fixed.add(lease.lease_key)  # levelling shall not give it back
+                    self._fixed.add(lease.lease_key)  # levelling must not move it back
             elif unless is not None and unless in self.participants:
-                # It may still come back to its owner, and nobody else can take it.
+                # It may still return to its owner, and no other worker can take it.
                 self._fleet.give(lease, self._fleet.workers[unless])
                 self._fixed.add(lease.lease_key)
             else:
@@ -368,7 +371,7 @@ class _Planning:
         )
 
     def _heir(self, lease: Lease) -> Participant | None:
-        """Who was to have a lease whose hand-off did not end."""
+        """The next owner of a lease whose hand-off did not end."""
         is_in_hand_off = lease.checkpoint_owner not in (None, lease.lease_owner)
         heir = self._fleet.workers.get(lease.lease_owner or "") if is_in_hand_off else None
         if heir is None or not self._is_paused(lease):
@@ -379,7 +382,7 @@ class _Planning:
         return is_paused(lease, self._view.epoch_s) and not lease.is_finished
 
     def _unread_leases(self) -> list[Lease]:
-        """Those with records first, of them what has been still for the longest time first."""
+        """Leases with records first, of them the longest unchanged first."""
         unread = (lease for lease in self._view.leases if lease.lease_key in self._unread)
         seen = self._memory.sightings
 
@@ -390,7 +393,10 @@ class _Planning:
         return sorted(unread, key=rank)
 
     def _returned_leases(self) -> list[Lease]:
-        """Those that a worker has gone on with which has to wait, for its id fails again and again."""
+        """Leases kept by a worker that has to wait.
+
+        Reason: processes of its id fail again and again.
+        """
         returned = self._workers.returned - self.participants.keys()
         return [
             lease
