@@ -27,6 +27,8 @@ MULTILANG = ("2.5.4", "3.1.3")
 #: Versions of the Java library under the program of ours.
 CLIENTS = ("3.5.1", "2.7.2")
 KCL_RS = "0.1.4"
+#: kcl-mld of 2026-11-25.
+OLDER = "1755abf3"
 #: Small heaps, one collector thread: several JVMs share the machine with everything else.
 JVM = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -108,6 +110,25 @@ def kcl_rs() -> str:
     return str(folder)
 
 
+def older() -> str:
+    """Folder with an older version of this package, to put on ``PYTHONPATH``.
+
+    Raises:
+        Unavailable: this is no checkout with that commit.
+    """
+    folder = CACHE / f"kcl-mld-{OLDER}"
+    if not folder.is_dir():
+        _need("git", "tar")
+        with _scratch() as scratch:
+            archive = Path(scratch) / "all.tar"
+            root = str(Path(__file__).resolve().parents[2])
+            _run("git", "-C", root, "archive", "-o", str(archive), OLDER, "mld", "protocol")
+            _run("tar", "-C", scratch, "-xf", str(archive))
+            archive.unlink()
+            Path(scratch).rename(folder)
+    return str(folder)
+
+
 def _jars(artifact: str, version: str, *options: str) -> Path:
     folder = CACHE / f"{artifact}-{version}"
     if not folder.is_dir():
@@ -152,6 +173,7 @@ def main() -> int:
         *((f"Java MultiLangDaemon {one}", lambda one=one: multilang(one)) for one in MULTILANG),
         *((f"Java library {one}", lambda one=one: many_streams(one)) for one in CLIENTS),
         (f"kcl-rs {KCL_RS}", kcl_rs),
+        (f"kcl-mld {OLDER}", older),
     ]
     for name, fetch in wanted:
         try:

@@ -387,6 +387,13 @@ class Fleet:
             )
         return self._daemon(name, command, properties)
 
+    def older(self, name: str, **properties: str) -> Worker:
+        """A worker of an older kcl-mld; otherwise as :meth:`ours`."""
+        promise = NATIVE if self.client_version == NATIVE else f"{COMPATIBLE}_PHASE1"
+        command = (sys.executable, "-m", "mld", "--properties")
+        properties = {"clientVersionConfig": promise} | properties
+        return self._daemon(name, command, properties, fetched.older())
+
     def multilang(self, name: str, version: str, **properties: str) -> Worker:
         """The unmodified Java MultiLangDaemon."""
         given = {
@@ -440,7 +447,13 @@ class Fleet:
         command = (sys.executable, str(Path(__file__).with_name("rs_worker.py")))
         return self._start(name, [*command, json.dumps(options)], folder, environment)
 
-    def _daemon(self, name: str, command: Iterable[str], properties: Mapping[str, str]) -> Worker:
+    def _daemon(
+        self,
+        name: str,
+        command: Iterable[str],
+        properties: Mapping[str, str],
+        package: str = str(_ROOT),
+    ) -> Worker:
         folder = self._folder(name)
         values = {
             "executableName": PROGRAM,
@@ -460,7 +473,7 @@ class Fleet:
             (values["streamName"],) = self.streams
         file = folder / "app.properties"
         file.write_text(properties_text(values | dict(properties)))
-        environment = {"JOURNAL": str(folder), "PYTHONPATH": f"{kclpy_cache.kclpy()}:{_ROOT}"}
+        environment = {"JOURNAL": str(folder), "PYTHONPATH": f"{kclpy_cache.kclpy()}:{package}"}
         return self._start(name, [*command, str(file)], folder, environment)
 
     def _folder(self, name: str) -> Path:
