@@ -1,9 +1,9 @@
-"""Deletes the leases of finished shards once nobody needs them any more.
+"""Deletes the leases of finished shards that are no longer needed.
 
-Source: LeaseCleanupManager.java (KCL 3.5.1): 120-400. Different on purpose: the queue is keyed by
+Source: LeaseCleanupManager.java (KCL 3.5.1): 120-400. Intended differences: the queue is keyed by
 lease key (Java compares whole leases and queues one twice), rows are deleted only while they are at
 SHARD_END, a row whose children are unknown waits until the listed ones have leases, and the leases
-of a deleted or recreated stream stay (Java takes them for those of trimmed shards).
+of a deleted or recreated stream stay (Java treats them as leases of trimmed shards).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.shards")
 
-#: A pass over many leases, or over a slow network, asks again after this whether a stream is there.
+#: In a pass that takes long, the existence of a stream is checked again after this many seconds.
 ASKED_S = 10.0
 
 
 class _Result(Enum):
-    """What became of one queued lease."""
+    """The result for one queued lease."""
 
     COMPLETED = "completed"
     GARBAGE = "garbage"
@@ -54,9 +54,9 @@ class LeaseCleanup:
 
     Args:
         streams: identifiers of those that this worker reads.
-        find_source: a lease's stream, LeaseLost for one of no stream that is read; nothing is
-            deleted while the stream is gone.
-        renewer: deletes, so that a row of ours is not taken for a lost lease.
+        find_source: the stream of a lease; raises LeaseLost if this worker does not read it.
+            Nothing is deleted while the stream is gone.
+        renewer: deletes the rows, so that a held one does not count as lost.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class LeaseCleanup:
 
     @property
     def queued(self) -> tuple[str, ...]:
-        """Keys of the leases that wait, in the order in which they will be tried."""
+        """Keys of the queued leases, in the order in which they will be tried."""
         return tuple(self._queue)
 
     def enqueue(self, lease: Lease) -> None:
-        """Remember a finished lease; one that waits already keeps its place."""
+        """Queue a finished lease; a queued one keeps its place."""
         if lease.lease_key not in self._queue:
             log.debug("Lease %s waits for its cleanup", lease.lease_key)
             self._queue[lease.lease_key] = lease
 
     async def run(self) -> None:
-        """Clean up for ever; the first pass comes at once."""
+        """Clean up until cancelled; the first pass comes at once."""
         while True:
             outcome = await self.clean_once()
             if outcome.completed or outcome.garbage:
@@ -106,7 +106,7 @@ class LeaseCleanup:
         is_due_now = self._completed_is_due(times) or self._garbage_is_due(times)
         if not self._queue or not is_due_now or self._store.conflict is not None:
             return CleanupOutcome(waiting=self.queued)
-        # A worker that reads the stream again meets the finished lease again.
+        # A worker that reads the stream again finds the finished lease again.
         self._queue = {
             key: lease
             for key, lease in self._queue.items()
@@ -124,7 +124,7 @@ class LeaseCleanup:
                 log.warning("Lease %s is not deleted yet: %s", key, error)
                 result = _Result.WAITS
             except Exception:
-                # Old rows cost little; a worker that stops for one would cost all.
+                # Old rows cost little; a worker that stopped for one would cost all leases.
                 log.exception("Lease %s can't be deleted", key)
                 result = _Result.WAITS
             if result is not _Result.WAITS:
@@ -139,7 +139,7 @@ class LeaseCleanup:
         return outcome
 
     async def _is_there(self, lease: Lease, found_at: dict[str | None, float]) -> bool:
-        """Whether a lease's stream is known to be there.
+        """Whether a lease's stream is known to exist.
 
         Args:
             found_at: when each stream was found in this pass (monotonic), -inf = it was not.
@@ -169,7 +169,7 @@ class LeaseCleanup:
         if lease is None:
             return _Result.COMPLETED
         if not lease.is_finished:
-            # Its shard end failed or somebody reset the row; finishing it queues it again.
+            # Its shard end failed or an operator reset the row; finishing it queues it again.
             log.info(
                 "The lease %s is at %s, not at SHARD_END, so it is not deleted",
                 key,
@@ -194,7 +194,7 @@ class LeaseCleanup:
         return _Result.WAITS
 
     async def _learn_children(self, lease: Lease) -> Lease:
-        """The lease with the children that Kinesis tells, also written to its row."""
+        """The lease with the children that Kinesis returns, also written to its row."""
         children = await self._source(lease).children_of(lease.shard_id)
         if not children:
             return lease
@@ -222,10 +222,10 @@ class LeaseCleanup:
         return await self._renewer.delete_finished(lease.lease_key)
 
     async def _delete_garbage(self, lease: Lease) -> _Result:
-        """Delete the row of a shard that Kinesis has forgotten, unless its children need it.
+        """Delete the row of a shard that Kinesis no longer knows, unless its children need it.
 
         Raises:
-            ResourceMissing: it was the whole stream: its leases stay.
+            ResourceMissing: the whole stream is gone: its leases stay.
         """
         source = self._source(lease)
         if not await source.existence.is_trimmed(lease.shard_id):

@@ -1,8 +1,9 @@
-"""Asks Kinesis which shards a stream has.
+"""Lists the shards of a stream.
 
-Source: KinesisShardDetector.java (KCL 3.5.1): 127-177, 215-363. Different on purpose: passing
-failures are retried with a growing pause (Java retries LimitExceeded only), and a stream that is not
-ready is an error of its own (Java: null). No list is remembered here: nobody asks for single shards.
+Source: KinesisShardDetector.java (KCL 3.5.1): 127-177, 215-363. Intended differences: transient
+failures are retried with a growing pause (Java retries LimitExceeded only), and a stream that is
+not ready is an error of its own (Java: null). Lists are not cached, because no caller needs single
+shards.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.shards")
 
-#: Listings that may fail in a row for passing reasons; their pauses add up to 8-16 s.
+#: Listings that may fail in a row for transient reasons; their pauses add up to 8-16 s.
 TRANSIENT_ATTEMPTS = 6
 _TRANSIENT_FIRST_S = 0.5
 _TRANSIENT_CAP_S = 8.0
@@ -90,7 +91,7 @@ class ShardDetector:
             return await self._list(shard_filter)
 
     async def _list(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
-        """List, from the first page again after a passing failure."""
+        """List, from the first page again after a transient failure."""
         failures = 0
         while True:
             try:
@@ -135,7 +136,7 @@ class ShardDetector:
                 if attempts == 0:
                     raise
                 log.debug("ListShards is limited, %d attempts left: %s", attempts, error)
-                # The random tenth keeps workers that were refused together from asking together.
+                # The random tenth keeps workers that were refused together from retrying together.
                 await asyncio.sleep(self._config.list_backoff_s * (1 + self._rng.random() / 10))
             except InUse as error:
                 raise StreamNotReady(

@@ -1,8 +1,8 @@
-"""What a finished shard leaves behind: leases for its children; and children wait for parents.
+"""Work at the end of a shard: leases for its children, which wait for their parents.
 
-Source: ShutdownTask.java:210-325, BlockOnParentShardTask.java:56-94 (KCL 3.5.1). Different on
-purpose: rows of parents are read consistently, so that a stale "no such row" cannot start a child
-before its parent is done. A row that can't be read is there, and its shard not known to be done.
+Source: ShutdownTask.java:210-325, BlockOnParentShardTask.java:56-94 (KCL 3.5.1). Intended
+difference: rows of parents are read consistently, so that a stale "no such row" can't start a child
+before its parent is finished. A row that can't be read counts as existing and not finished.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("mld.shards")
 
 
 class ShardEnd:
-    """Family matters of leases, used by the consumers of both generations.
+    """Creates the leases of child shards, and makes children wait for parents.
 
     Args:
         metrics: gets Java's data of ``ShutdownTask``.
@@ -108,14 +108,14 @@ class ShardEnd:
             )
 
     async def create_heirs(self, lease: Lease, heirs: Sequence[ChildShard]) -> None:
-        """Create the missing rows of those that go on for a shard that is past retention.
+        """Create the missing rows of the shards that continue one that is past retention.
 
         They begin at TRIM_HORIZON. One with another parent that has no row is left to the end of
-        that parent, or to the audit: it must not start before that parent was read. To be called
+        that parent, or to the audit: it must not start before that parent was read. Must be called
         before SHARD_END is written, and may be repeated.
 
         Args:
-            lease: of the shard that vanished, held by this worker.
+            lease: of the shard that disappeared, held by this worker.
             heirs: see :func:`mld.shards.rules.shard_end.heirs`.
 
         Raises:
@@ -136,7 +136,7 @@ class ShardEnd:
                 log.info(text, lease.shard_id, heir.shard_id)
 
     async def _check_own_row(self, lease: Lease) -> None:
-        """Create nothing in a table that was made anew since the lease was taken."""
+        """Create no rows in a table that was created again since the lease was taken."""
         if not await self._has_row(lease.lease_key):
             raise InvalidShardEnd(lease.lease_key, "its own row is gone")
 
@@ -174,12 +174,12 @@ class ShardEnd:
     async def blocking_parent(self, lease: Lease) -> str | None:
         """Bare id of the first parent that is not known to be at SHARD_END; None = start the child.
 
-        A parent without a row does not block: it was trimmed or cleaned up. Where the child's own
-        row is gone as well, that says nothing: the table was made anew. A parent whose row can't be
-        read blocks.
+        A parent without a row does not block: it was trimmed or cleaned up. If the child's own row
+        is gone as well, a missing parent proves nothing, because the table was created again. A
+        parent whose row can't be read blocks.
 
         Raises:
-            AwsError: a row could not be read; the child must wait and ask again.
+            AwsError: a row could not be read; the child must wait, then check again.
         """
         missing = []
         for parent in lease.parent_shard_ids:

@@ -1,10 +1,10 @@
-"""Decides when shards and leases are compared: at the first start, and when an audit says so.
+"""Decides when shards and leases are compared: at the first start, and when an audit requires it.
 
-Source: ShardSyncTask.java, PeriodicShardSyncManager.java: 344-523 (KCL 3.5.1).
-Different on purpose: an empty table is filled at once (Java waits 1-30 s and idles a minute
-afterwards), a stream that does not exist is an error at every start, the leader restores lost child
-leases, and says when a stream was deleted and created again. A hole that no leader mends is mended
-by any worker: elections may name one another for ever.
+Source: ShardSyncTask.java, PeriodicShardSyncManager.java: 344-523 (KCL 3.5.1). Intended
+differences: an empty table is filled at once (Java waits 1-30 s and idles a minute afterwards), a
+stream that does not exist is an error at every start, and the leader restores lost child leases and
+reports that a stream was deleted and created again. A hole that no leader repairs is repaired by
+any worker, because elections may never agree.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("mld.shards")
 #: A start with leases in the table waits no longer than this for the list that confirms the stream.
 LOOK_S = 2.0
-#: A row is written no later than this after it was last known that this worker leads and that table
-#: and stream are those of its start: an audit on a slow network, or of a process that was frozen,
+#: Seconds after the last check that this worker leads and that table and stream are those of its
+#: start, within which a row may be written. An audit on a slow network, or of a suspended process,
 #: takes long enough for both to be replaced.
 CONFIRMED_S = 2.0
 
 
 class LeaseAuditor:
-    """Remembers what earlier looks saw, as the leader or while waiting for the leader."""
+    """Remembers the results of earlier audits, as the leader or while waiting for the leader."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class LeaseAuditor:
         self._on_abandoned = on_abandoned
         self._tracker = HoleTracker()
         self._standstills: dict[str, Standstill] = {}
-        #: Keys of leases that were waited for since the last look.
+        #: Keys of leases that consumers waited for since the last audit.
         self._awaited: set[str] = set()
-        #: Key of a lease that is waited for -> looks in a row that did not find it.
+        #: Key of an awaited lease -> audits in a row that did not find it.
         self._missed: dict[str, int] = {}
 
     def expect(self, lease_key: str) -> None:
-        """A shard can't end before this lease is there; call it at each attempt.
+        """A shard can't end before this lease exists; call it at each attempt.
 
         No hole shows that it is missing: the shard that waits for it covers the keys of its
         children.
@@ -92,23 +92,22 @@ class LeaseAuditor:
 
     @property
     def sees_hole(self) -> bool:
-        """True when the last look found keys that no active lease covers."""
+        """True when the last audit found keys that no active lease covers."""
         return self._tracker.count > 0
 
     def watch(self, leases: tuple[Lease, ...]) -> str | None:
-        """Why a worker that does not lead has to sync, or None; asks nobody.
+        """Why a worker that does not lead has to sync, or None; makes no request.
 
-        A hole counts on for the day on which this worker leads. A stream without any lease is left
-        to the leader: they may have been deleted on purpose, as those of a former stream.
+        The count of a hole is kept in case this worker becomes the leader. A stream without any
+        lease is left to the leader: they may have been deleted on purpose, as those of a former
+        stream.
 
         Args:
-            leases: all rows of the stream, () where no recent ones are known.
+            leases: all rows of the stream, () if no recent ones are known.
         """
         self._standstills = {}
         if not leases:
-            return (
-                None  # what was counted still counts: a busy worker has no recent rows now and then
-            )
+            return None  # the count stays valid: a busy worker sometimes has no recent rows
         checked = active(leases)
         spans = [lease.hash_range for lease in checked if lease.hash_range is not None]
         if len(spans) < len(checked):
@@ -191,7 +190,7 @@ class LeaseAuditor:
 
 
 class ShardSyncer:
-    """First sync of a stream, and its audit afterwards: by the leader, or in its stead.
+    """The first sync of a stream, and its audit afterwards: by the leader, or instead of it.
 
     Args:
         source: the stream; a new one under its name gets no leases among the old ones.
@@ -199,7 +198,7 @@ class ShardSyncer:
         check_table: raises when the table is not the one of the start: nothing is created in it.
         config: sections ``shards`` and ``leases``.
         metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
-        on_abandoned: receives finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
+        on_abandoned: gets finished leases that no worker holds, e.g. ``LeaseCleanup.enqueue``.
     """
 
     def __init__(
@@ -235,17 +234,17 @@ class ShardSyncer:
     async def sync_if_empty(self) -> SyncOutcome:
         """At start: fill an unused table; on one with leases only check that the stream exists.
 
-        Every worker may call it, at the same time: rows are created only where there are none.
-        A filling that stopped halfway (a throttled write, a crash) is finished by the next call,
-        of this worker, or of any while nobody has begun to read. Java leaves the rest to the audit,
-        minutes later: at LATEST, what arrives in between is skipped.
+        All workers may call it at the same time: only missing rows are created. An interrupted fill
+        (a throttled write, a crash) is completed by the next call, of this worker, or of any while
+        no worker has begun to read. Java leaves the rest to the audit, minutes later: at LATEST,
+        records that arrive in between are skipped.
 
         Raises:
             NotFound: the stream does not exist.
             MixedTable: the table has rows of another stream, perhaps created meanwhile by a worker
                 that started at the same time.
-            AwsError: the shards or the table could not be read or written; start again later.
-                Rows written before stay, and are a good beginning.
+            AwsError: the shards or the table could not be read or written; start again later. Rows
+                that were written stay, and remain valid.
         """
         await self._existence.learn()
         is_unused = self._is_filling or await self._table_is_unused()
@@ -262,7 +261,7 @@ class ShardSyncer:
         return SyncOutcome(performed=False, why="the table has leases")
 
     async def _look_at_stream(self) -> None:
-        """Raise NotFound for a missing stream; any other trouble is for the consumers to meet."""
+        """Raise NotFound for a missing stream; the consumers handle any other error."""
         try:
             async with asyncio.timeout(LOOK_S):
                 shards = await self._detector.list_shards()
@@ -275,7 +274,7 @@ class ShardSyncer:
             self._sync.warn_of_recreation((await self._sync.recent_rows()).leases, shards)
 
     async def sync(self) -> SyncOutcome:
-        """One whole sync by the algorithm that the table asks for; only the leader writes.
+        """One complete sync by the algorithm that the table requires; only the leader writes.
 
         Raises:
             NotFound: the stream does not exist.
@@ -330,7 +329,7 @@ class ShardSyncer:
     # -- audit -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Audit for ever."""
+        """Audit until cancelled."""
         await asyncio.sleep(self._config.audit_initial_delay_s)
         while True:
             try:
@@ -338,12 +337,13 @@ class ShardSyncer:
             except MldError as error:
                 log.warning("The audit of %s failed: %s", self._stream.name, error)
             except Exception:
-                # Reading goes on without audits; a worker that stops for one would not.
+                # Reading continues without audits; it would not if the worker stopped for a defect
+                # in one.
                 log.exception("The audit of %s failed unexpectedly", self._stream.name)
             await asyncio.sleep(self._config.audit_interval_s)
 
     async def audit(self) -> SyncOutcome:
-        """One look at the stream's leases, and a sync where they need one.
+        """One audit of the stream's leases, and a sync if they need one.
 
         Raises:
             AwsError: a read or the sync failed; the next audit tries again.
@@ -380,16 +380,16 @@ class ShardSyncer:
         return await self.sync()
 
     def expect(self, lease_key: str) -> None:
-        """The end of a shard waits for this lease: it is created if nobody does for long."""
+        """The end of a shard waits for this lease: it is created if no worker does so for long."""
         self._auditor.expect(lease_key)
 
     # -- without leading -------------------------------------------------------------------------
 
     async def _stand_in(self) -> SyncOutcome:
-        """Look at rows that were read anyway, and mend a hole that is there for far too long.
+        """Check rows that were read anyway, and repair a hole that exists for far too long.
 
-        Two workers may do so at once: a row is only created where there is none, and so soon after
-        the table was read that nobody can have created, finished and cleaned up that row since.
+        Two workers may do so at once: only missing rows are created, and so soon after the table
+        was read that no worker can have created, finished and cleaned up that row since.
         """
         rows = self._sync.known_rows(self._config.audit_interval_s)
         reason = self._auditor.watch(rows.leases)
@@ -416,5 +416,5 @@ class ShardSyncer:
 
 
 async def _always() -> bool:
-    """At start everybody writes: the table was just made usable, and nothing was read before."""
+    """At start every worker writes: the table was just set up, and no record was read before."""
     return True

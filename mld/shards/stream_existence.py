@@ -1,7 +1,7 @@
-"""Whether the stream is still the one that this worker began with, and what became of a shard.
+"""Whether the stream is still the one that this worker began with, and why a shard was not found.
 
-A shard that the service does not know has ended only if its stream lives on. So a missing shard, an
-expired iterator or a refused position is a reason to ask for the stream itself: by
+A shard that the service does not know has ended only if its stream still exists. So a missing
+shard, an expired iterator or a refused position makes the worker check the stream itself: by
 DescribeStreamSummary and its creation time, or, where the policy does not allow that call, by
 ListShards and the sequence numbers at which the shards begin.
 """
@@ -56,25 +56,28 @@ log = logging.getLogger("mld.shards")
 
 #: The start of the worker waits no longer than this for the stream's creation time.
 LEARN_S = 2.0
-#: What a shard that nobody has read yet has to offer is handed out no later than this, although it is
-#: not known whether the stream is still the same: an account whose other workers use up the calls
-#: must not keep its shards from being read.
+#: Longest delay in seconds of a shard's first records while it is unknown whether the stream is
+#: still the same: other workers of the account that use up the calls must not keep its shards from
+#: being read.
 CONFIRM_S = 30.0
-#: A look that began no longer ago than this answers :meth:`StreamExistence.confirm`: a stream cannot
-#: be deleted and be there again within it, as either takes the service seconds.
+#: A check that began within this many seconds answers :meth:`StreamExistence.confirm`: deleting and
+#: creating a stream takes the service longer.
 FRESH_S = 1.0
-#: A shard that was not listed so long ago is not listed now either: shards are never added below.
+#: A shard that a list of this age did not contain is not listed now either: shards are never added
+#: below.
 LISTED_FOR_S = 10.0
-#: A lease that does not fit the stream is reported no more often.
+#: Seconds between two reports of a lease that does not fit the stream.
 REPORT_S = 60.0
 
 
 class StreamExistence:
-    """One per stream and worker; asked before a shard or a lease is finished for being gone.
+    """One per stream and worker.
+
+    Asked before a shard or a lease counts as finished because it is gone.
 
     Args:
         conditions: for ``/readyz``; not set for one of many streams, which ends no worker.
-        created: ``StreamCreationTimestamp`` if it was just answered.
+        created: ``StreamCreationTimestamp`` if it was just read.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class StreamExistence:
     # -- for others ------------------------------------------------------------------------------
 
     async def learn(self) -> None:
-        """At start: remember which stream this is. A failure is made up for by :meth:`run`."""
+        """At start: remember which stream this is. After a failure, :meth:`run` does it."""
         if self._is_told:
             return
         try:
@@ -133,7 +136,7 @@ class StreamExistence:
 
     @property
     def mark(self) -> str | None:
-        """``account:region:name`` of the stream; None while its ARN is not known."""
+        """``account:region:name`` of the stream; None while its ARN is unknown."""
         try:
             return None if self._arn is None else StreamArn.parse(self._arn).mark
         except MalformedData:
@@ -141,12 +144,12 @@ class StreamExistence:
 
     @property
     def arn(self) -> str | None:
-        """Of the stream; None while it is not known."""
+        """ARN of the stream; None while it is unknown."""
         return self._arn
 
     @property
     def created_at_s(self) -> float | None:
-        """Epoch seconds at which the stream was created; None while that is not known."""
+        """Epoch seconds at which the stream was created; None while unknown."""
         created = self._created
         if isinstance(created, datetime):
             return created.timestamp()
@@ -154,33 +157,33 @@ class StreamExistence:
 
     @property
     def retention_s(self) -> float | None:
-        """Seconds for which the stream keeps records, as of the last look; None = not known."""
+        """Retention of the stream in seconds, as of the last check; None = unknown."""
         return self._retention_s
 
     @property
     def is_gone(self) -> bool:
-        """True while nothing should be read: it is another stream, or none."""
+        """True while nothing should be read: the stream is gone or is another one."""
         return self._watch.is_gone
 
     async def check(self) -> None:
-        """Return when the stream is the one that it was; see :meth:`ExistenceWatch.check`.
+        """Return when the stream is the one of the start; see :meth:`ExistenceWatch.check`.
 
         Raises:
             ResourceMissing: it was deleted, or deleted and created again.
-            AwsError: it is not known; ask again later.
+            AwsError: unknown; try again later.
         """
         await self._watch.check()
 
     async def confirm(self) -> bool:
-        """Whether what was just got without a sequence number is of the stream that it was.
+        """Whether an answer to a request without a sequence number is of the stream of the start.
 
-        The service takes "from the beginning", "from now" and "from that time" for a stream that
-        was created again a moment ago, too; sequence numbers of the earlier one it refuses. So this
-        is asked after the answer, and answered by a look that began at most :data:`FRESH_S` before
-        the call. Many shards that begin in the same second share a look, and wait for no other.
+        The service also accepts TRIM_HORIZON, LATEST and AT_TIMESTAMP for a stream that was created
+        again a moment ago; it refuses sequence numbers of the earlier one. So this is called after
+        the answer, and uses a check that began at most :data:`FRESH_S` before the call. Shards that
+        begin at the same time share a check, and wait for no other.
 
         Returns:
-            False when the stream is gone; True also when nobody knows for :data:`CONFIRM_S`.
+            False when the stream is gone; True also when this is unknown for :data:`CONFIRM_S`.
         """
         why: object = "no answer"
         try:
@@ -193,7 +196,7 @@ class StreamExistence:
                     except MldError as error:
                         why = error
                         if isinstance(error, Denied) and not isinstance(error, CredentialsRefused):
-                            break  # the next look, a second later, would get the same answer
+                            break  # the next check, a second later, would get the same answer
                     else:
                         return True
         except TimeoutError:
@@ -206,7 +209,7 @@ class StreamExistence:
         return True
 
     async def run(self) -> None:
-        """Look from time to time, until cancelled.
+        """Check periodically, until cancelled.
 
         Raises:
             ResourceMissing: the stream has been gone for ``existence_watch.GIVE_UP_S``.
@@ -214,20 +217,20 @@ class StreamExistence:
         await self._watch.run()
 
     def look_soon(self) -> None:
-        """Look soon: something says that the stream may be gone, whatever its shards answer."""
+        """Check soon, because the stream may be gone, whatever its shards answer."""
         self._check_wanted.wake()
 
     def check_shard(self, shard_id: str, sequence_number: str | None) -> None:
-        """Look soon: an iterator expired, or the service refused a position.
+        """Check soon, because an iterator expired or the service refused a position.
 
         Args:
-            sequence_number: of the last record that is known of it; None without one.
+            sequence_number: of the last known record of the shard; None without one.
         """
         self._suspects[shard_id] = sequence_number
         self._check_wanted.wake()
 
     async def is_trimmed(self, shard_id: str, sequence_number: str | None = None) -> bool:
-        """Whether a shard that was not found has ended: its stream lives on without it.
+        """Whether a shard that was not found has ended: its stream still exists without it.
 
         Two lists of the same stream must lack it: one could be of another stream, or incomplete.
 
@@ -235,11 +238,11 @@ class StreamExistence:
             sequence_number: as for :meth:`check_shard`.
 
         Returns:
-            False when the shard is listed nevertheless: ask for it again.
+            False when the shard is listed nevertheless: read it again.
 
         Raises:
-            ResourceMissing: the stream is gone, so nothing is known of the shard.
-            AwsError: it is not known; ask again later.
+            ResourceMissing: the stream is gone, so the state of the shard is unknown.
+            AwsError: unknown; try again later.
         """
         await self._watch.check()
         found = shard_existence(shard_id, sequence_number, await self._list_shards())
@@ -259,7 +262,7 @@ class StreamExistence:
         return bool(earlier) and all(shard.shard_id != shard_id for shard in earlier)
 
     def heirs(self, lease: Lease) -> tuple[ChildShard, ...]:
-        """Shards that go on with the keys of a shard that is past retention, by the last list."""
+        """Shards that continue the keys of a shard past retention, by the last list."""
         return heirs(lease, self._shards or self._earlier)
 
     # -- looking ---------------------------------------------------------------------------------
@@ -286,7 +289,8 @@ class StreamExistence:
             return why
         created = summary.get("StreamCreationTimestamp")
         if created is None or self._beginnings:
-            # Until now only the shards told, so they say whether this is the creation time to keep.
+            # Until now only the shards identified the stream; they show whether to keep this
+            # creation time.
             why = await self._look_at_shards()
         if why is None:
             self._created = created
@@ -326,7 +330,7 @@ class StreamExistence:
         return None
 
     async def _look_at_doubts(self) -> str | None:
-        """Shards that the service refused: do their leases belong to this stream?"""
+        """Check whether the leases of shards that the service refused belong to this stream."""
         if not self._suspects:
             return None
         self._shards = ()
@@ -343,7 +347,7 @@ class StreamExistence:
         return None
 
     def _report_row(self, shard_id: str, why: str) -> None:
-        """One lease does not fit the stream, others do: its shard alone can't be read."""
+        """One lease does not fit the stream, but others do: only its shard can't be read."""
         now = self._clock.monotonic()
         if now - self._reported_at.get(shard_id, -REPORT_S) >= REPORT_S:
             self._reported_at[shard_id] = now
@@ -362,10 +366,10 @@ class StreamExistence:
         )
 
     async def _list_shards(self, newer_than: float = -math.inf) -> tuple[Shard, ...]:
-        """The unfiltered list, not empty; an answer serves for a while.
+        """The unfiltered list, not empty; a list is cached for a while.
 
         Args:
-            newer_than: a list that was asked for then, or before, is none.
+            newer_than: a list that was requested at or before this time is not used.
         """
         async with self._listing:
             now = self._clock.monotonic()
@@ -381,12 +385,12 @@ class StreamExistence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource:
-    """One stream as its shards are looked for: what sync, audit and cleanup know of it.
+    """One stream, as sync, audit and cleanup of leases see it.
 
     Attributes:
         position: where shards without a lease begin.
-        children_of: asks a closed shard for its children; raises NotFound for one that is not known
-            any more, AwsError, or MalformedData.
+        children_of: returns the children of a closed shard; raises NotFound for an unknown shard,
+            AwsError, or MalformedData.
     """
 
     stream: Stream

@@ -1,9 +1,9 @@
-"""The leader's periodic look at a stream's leases: holes, missing ranges, recreated streams.
+"""The leader's periodic audit of a stream's leases: holes, missing ranges, recreated streams.
 
-Source of the rules: PeriodicShardSyncManager.java (KCL 3.5.1): 344-523. Different on purpose: a
-hole is what no lease covers (Java knows it by the leases around it), the upper bound is tested on
-the running maximum (Java looks at the last lease in sorted order and reports a hole in
-``[0..MAX] + [500..600]``), and a recreated stream is noticed.
+Source of the rules: PeriodicShardSyncManager.java (KCL 3.5.1): 344-523. Intended differences: a
+hole is a range that no lease covers (Java identifies it by the leases around it), the upper bound
+is tested on the running maximum (Java uses the last lease in sorted order and reports a hole in
+``[0..MAX] + [500..600]``), and a recreated stream is detected.
 """
 
 from __future__ import annotations
@@ -70,35 +70,36 @@ def fill_hash_ranges(
 class HoleTracker:
     """How often in a row the same hole was seen.
 
-    A reshard in flight shows holes for a moment, so a sync needs several equal looks. The count
-    goes on after a sync: an unhealed hole asks for one at every later look.
+    A reshard in progress shows holes for a moment, so a sync needs several audits with the same
+    result. The count continues after a sync: a hole that remains requests one at every later audit.
     """
 
     hole: HashRange | None = None
     count: int = 0
 
     def see(self, hole: HashRange | None) -> HoleTracker:
-        """The tracker after one more look."""
+        """The tracker after one more audit."""
         if hole is None:
             return HoleTracker()
         return HoleTracker(hole, self.count + 1 if hole == self.hole else 1)
 
 
-#: Everybody waits for the leader twice as long as the leader waits for a hole to close by itself.
+#: Other workers wait for the leader twice as long as the leader waits for a hole to close by
+#: itself.
 PATIENCE = 2
 
 
 def is_overdue(count: int, confidence: int) -> bool:
-    """Whether a worker that does not lead mends a hole itself.
+    """Whether a worker that does not lead repairs a hole itself.
 
-    A leader mends what it saw ``confidence`` times. That nobody did may have many reasons: elections
-    that name one another while leases go round, a leader that cannot list shards, a Java leader,
-    which never restores a lost child. Each worker tries once in so many looks, lest a hole that
-    cannot be mended costs a large fleet a list of shards per worker and look.
+    A leader repairs a hole that it saw ``confidence`` times. It may fail to do so for many reasons:
+    elections that name different workers while leases move, a leader that can't list shards, a Java
+    leader, which never restores a lost child. Each worker tries only once per several audits, so
+    that a permanent hole does not cost a large fleet one list of shards per worker and audit.
 
     Args:
-        count: looks in a row at which this worker saw the same hole; 1 or more.
-        confidence: looks that a leader wants.
+        count: audits in a row at which this worker saw the same hole; 1 or more.
+        confidence: audits that a leader requires.
     """
     return count % (PATIENCE * confidence) == 0
 
@@ -107,9 +108,9 @@ def signs_of_recreation(leases: Iterable[Lease], shards: Iterable[Shard]) -> tup
     """Sentences about leases that belong to an earlier stream of the same name; usually none.
 
     Lease keys of a single stream carry no generation and shard ids start again at 0, so rows of a
-    deleted stream hide the shards of its successor. A row cannot belong to the listed shard when
-    hash range or parents differ, when its checkpoint lies before the shard's first record, or when
-    it is finished while the shard is open.
+    deleted stream hide the shards of its successor. A row can't belong to the listed shard when
+    hash range or parents differ, when its checkpoint is before the shard's first record, or when it
+    is finished while the shard is open.
 
     Args:
         shards: the unfiltered list.
@@ -152,18 +153,17 @@ class Standstill:
 def abandoned(
     leases: Collection[Lease], seen: Mapping[str, Standstill], now: float, after_s: float
 ) -> tuple[tuple[Lease, ...], dict[str, Standstill]]:
-    """Finished leases that no living worker holds, so that nobody would ever clean them up.
+    """Finished leases that no live worker holds and that no worker would clean up.
 
-    Java forgets its cleanup queue at a restart and waits for some worker to be given the lease
-    again.
+    Java loses its cleanup queue at a restart, and such a lease waits until a worker gets it again.
 
     Args:
-        seen: the second result of the look before.
+        seen: the second result of the previous audit.
         now: reading of the monotonic clock.
-        after_s: a counter that stood still this long has no living owner; above the failover time.
+        after_s: a counter unchanged for this long has no live owner; above the failover time.
 
     Returns:
-        The abandoned leases, and what to hand in at the next look.
+        The abandoned leases, and the value of ``seen`` for the next audit.
     """
     standstills: dict[str, Standstill] = {}
     found = []

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:
-    """Whether a lease can only be of this stream: its checkpoint lies behind its shard's beginning.
+    """Whether a lease is certainly of this stream: its checkpoint is after its shard's start.
 
-    Sequence numbers grow with time, so those of an earlier stream of the name lie before all shards
-    of this one. Beside such a lease another one that does not fit is wrong by itself.
+    Sequence numbers grow with time, so those of an earlier stream of the name are before all shards
+    of this one. If there is such a lease, another one that does not fit is wrong by itself.
 
     Args:
         shards: the unfiltered list.

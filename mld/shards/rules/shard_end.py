@@ -1,8 +1,8 @@
-"""Rules at the end of a shard: the merge check, who waits for whom, and when its lease may be deleted.
+"""Rules at the end of a shard: the merge check, waiting for parents, and the deletion of its lease.
 
-Different from Java on purpose: a row is deleted only while it is at SHARD_END, and a row whose
-children the service never named waits for the leases of its listed children, so that no child
-is ever started at LATEST for lack of a parent.
+Intended differences from Java: a row is deleted only while it is at SHARD_END, and a row whose
+children the service never returned waits for the leases of its listed children, so that no child
+starts at LATEST for lack of a parent.
 
 Source: ShutdownTask.java:284-325, BlockOnParentShardTask.java:56-94 and
 LeaseCleanupManager.java:169-400 (KCL 3.5.1).
@@ -33,7 +33,7 @@ _NOT_STARTED = frozenset({Sentinel.TRIM_HORIZON, Sentinel.AT_TIMESTAMP})
 
 
 class MergeVerdict(Enum):
-    """What a shard end that has only one child may do."""
+    """The decision at the end of a shard with a single child."""
 
     GO_ON = "create the child"
     WAIT = "keep the lease, wait, repeat"
@@ -43,8 +43,7 @@ class MergeVerdict(Enum):
 def merge_parents(children: Sequence[ChildShard]) -> tuple[str, ...] | None:
     """Bare ids of the parents of a merge's only child; None when the shard was split.
 
-    A merge is recognized by its single child; anything but two ids contradicts that and the caller
-    refuses it.
+    A single child means a merge; the caller refuses any number of ids other than two.
     """
     return children[0].parent_shard_ids if len(children) == 1 else None
 
@@ -52,16 +51,16 @@ def merge_parents(children: Sequence[ChildShard]) -> tuple[str, ...] | None:
 def judge_merge(
     rng: random.Random, *, has_first: bool, has_second: bool, has_room: bool
 ) -> MergeVerdict:
-    """May the merge's child be created, given which of its two parents have rows?
+    """Whether to create the child of a merge, given which of its two parents have rows.
 
-    With both rows the child is created by whichever parent ends first; with neither nothing is left
-    to wait for. Exactly one row means that the other is about to be created (or was lost): creating
-    the child now could let it start before that parent was read.
+    With both rows the child is created by whichever parent ends first; with neither there is
+    nothing left to wait for. Exactly one row means that the other is about to be created (or was
+    lost): creating the child now could let it start before that parent was read.
 
-    Java gives up one in thirty times. The next owner of the lease then finds the same rows: its child
-    gets records again, and where leases go round among workers, so does the leadership that would
-    bring a lost row back. It helps only a fleet whose workers are full: they hold leases that wait
-    for one that nobody can take.
+    Java gives the lease up once in thirty times. The next owner then finds the same rows, its child
+    gets records again, and where leases move among workers, so does the leadership that would
+    restore a lost row. This helps only a fleet whose workers are full: their leases wait for one
+    that no worker can take.
 
     Args:
         has_room: this worker may hold more leases.
@@ -79,12 +78,12 @@ def child_without_parents(children: Sequence[ChildShard]) -> str | None:
 
 
 def heirs(lease: Lease, shards: Iterable[Shard]) -> tuple[ChildShard, ...]:
-    """The shards that go on with the keys of one that is past retention, in order of their ids.
+    """The shards that continue the keys of a shard past retention, in order of their ids.
 
-    Its children; where these are past retention, too, the oldest listed shards of its keys.
+    Its children; if these are past retention, too, the oldest listed shards of its keys.
 
     Args:
-        lease: of the shard that no list has any more.
+        lease: of the shard that no list contains any more.
         shards: the unfiltered list.
     """
     listed = {shard.shard_id: shard for shard in shards}
@@ -134,7 +133,7 @@ class CleanupTimes:
 
 @dataclass(frozen=True, slots=True)
 class CleanupOutcome:
-    """What a pass did.
+    """The result of a pass.
 
     Attributes:
         completed: keys of leases of finished shards that are gone now.

@@ -95,9 +95,9 @@ def lease_of_shard(stream: Stream, shard: Shard, checkpoint: ExtendedSequenceNum
 def lease_of_child(parent: Lease, child: ChildShard) -> Lease:
     """The row of a child's new lease at shard end of one of its parents.
 
-    The checkpoint is TRIM_HORIZON whatever the configured initial position: everything in a child
-    comes after what was just read. Source: HierarchicalShardSyncer.java:701-747. So nothing in it can
-    be older than what its parent is known to have been read to.
+    The checkpoint is TRIM_HORIZON, regardless of the configured initial position: everything in a
+    child comes after what was just read. Source: HierarchicalShardSyncer.java:701-747. So no record
+    in it is older than the time until which its parent was read.
     """
     until_s = parent.read_until_s
     return Lease(
@@ -112,9 +112,9 @@ def lease_of_child(parent: Lease, child: ChildShard) -> Lease:
 
 
 def never_read(lease: Lease) -> Lease:
-    """The row of a shard that others should have had a lease for: what expired of it was not read.
+    """The row of a shard that should have had a lease earlier: records that expired were not read.
 
-    Of a place that moves nothing is known.
+    Not if it starts at LATEST or at a time, for which this is unknown.
     """
     if lease.checkpoint != TRIM_HORIZON:
         return lease
@@ -122,7 +122,7 @@ def never_read(lease: Lease) -> Lease:
 
 
 def is_unused(lease: Lease, initial: ExtendedSequenceNumber) -> bool:
-    """True for a row as a first sync writes it: nobody has ever owned it or stored a position."""
+    """True for a row as a first sync writes it: it never had an owner or a stored position."""
     return lease.lease_owner is None and lease.lease_counter == 0 and lease.checkpoint == initial
 
 
@@ -201,7 +201,9 @@ class ShardGraph:
     def is_covered(self, shard_id: str) -> bool:
         """True when the shard or any listed ancestor has a lease."""
         known = self._covered
-        entered: set[str] = set()  # a list that names a shard its own ancestor must not hang us
+        entered: set[str] = (
+            set()
+        )  # a list that names a shard its own ancestor must not cause an endless loop
         stack = [shard_id]
         while stack:
             current = stack[-1]
