@@ -1,1 +1,1 @@
-"""Streams."""
+"""Which streams a worker reads: names, identity, existence, and former streams."""

@@ -1,10 +1,10 @@
-"""Watches over something that must not disappear while the worker runs: a stream, the lease table.
+"""Watches a resource that must not disappear while the worker runs: a stream, or the lease table.
 
-A look asks the service. When the resource is gone, that is an ERROR at once and ``/readyz`` answers
-503. It is looked for again every ``REPEAT_S``, and said each time; after ``GIVE_UP_S``
-:meth:`ExistenceWatch.run` raises, so that the worker drains and ends with exit code 4. A resource
-that is there again by then was never gone. One of many streams ends only the reading of itself:
-the code that runs the watch takes the error and reports it.
+A check is one request. When the resource is gone, an ERROR is logged at once and ``/readyz``
+answers 503. The check and the log line are repeated every ``REPEAT_S``. After ``GIVE_UP_S``
+:meth:`ExistenceWatch.run` raises, so that the worker drains and ends with exit code 4. If the
+resource is back by then, nothing changes. For one of many streams, only the reading of that stream
+ends: the code that runs the watch handles the error.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.streams")
 
-#: Mean time between two looks while nothing is wrong; half to one and a half times as long.
+#: Mean seconds between two checks while nothing is wrong; the actual time is 0.5 to 1.5 times that.
 LOOK_S = 60.0
-#: Least time between two looks that no caller waits for, however often a check is wanted.
+#: Least time between two checks that no caller waits for, however often a check is requested.
 WANTED_S = 10.0
-#: No two looks of a worker are nearer: DescribeStreamSummary allows 20 a second and account.
+#: Least time between any two checks: DescribeStreamSummary allows 20 calls a second and account.
 DISTANCE_S = 1.0
-#: Time between two looks, and between two lines of the log, while the resource is gone.
+#: Time between two checks, and between two log lines, while the resource is gone.
 REPEAT_S = 10.0
-#: A resource that is gone for so long ends the worker.
+#: A resource that is gone for this many seconds ends the worker.
 GIVE_UP_S = 30.0
 
 
 class ExistenceWatch:
-    """Knows whether one resource is there; a worker has one for each stream and one for its table.
+    """Checks whether one resource exists; a worker has one per stream and one for its table.
 
     Args:
-        look: asks the service once: a sentence that says what is gone and what to do, or None
-            when the resource is the one that it was. Raises AwsError or MalformedData when that
-            is not known.
-        check_wanted: set at a sign that it is gone; waited for by :meth:`run`.
+        look: checks once: returns a sentence that says what is gone and what to do, or None when
+            the resource is the one of the start. Raises AwsError or MalformedData when that is
+            unknown.
+        check_wanted: set when the resource may be gone; :meth:`run` waits for it.
         conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
-        every_s: mean time between two looks while nothing is wrong.
+        every_s: mean time between two checks while nothing is wrong.
         on_gone: called once with the sentence when the resource is found gone.
     """
 
@@ -81,25 +81,25 @@ class ExistenceWatch:
 
     @property
     def is_gone(self) -> bool:
-        """True when the last look that was answered did not find it."""
+        """True when the last answered check did not find it."""
         return self._why is not None
 
     async def check(self, fresh_s: float = 0.0) -> None:
-        """Return when the resource is there, by a look that began after this call.
+        """Return when the resource exists, by a check that began after this call.
 
-        Callers that come together share a look.
+        Concurrent callers share a check.
 
         Args:
-            fresh_s: an answer to a look that began so much earlier will do, too; in s, >= 0.
+            fresh_s: a check that began this many seconds before the call is accepted, too; >= 0.
 
         Raises:
             ResourceMissing: it is gone; the message says what and what to do.
-            AwsError: it is not known; ask again later.
+            AwsError: unknown; try again later.
             MalformedData: likewise.
         """
         asked_at = self._clock.monotonic()
         async with self._turn:
-            # A look without a result is repeated; otherwise the next call would not wait at all.
+            # A check without a result is repeated; otherwise the next call would not wait at all.
             since = asked_at if self._unknown is not None else asked_at - fresh_s
             if self._answered_at is None or self._answered_at <= since:
                 await self._look_once()
@@ -109,7 +109,7 @@ class ExistenceWatch:
             raise ResourceMissing(self._why)
 
     async def run(self) -> None:
-        """Look from time to time, at once when a check is wanted, until cancelled.
+        """Check periodically, and at once when a check is requested, until cancelled.
 
         Raises:
             ResourceMissing: it has been gone for ``GIVE_UP_S``.
@@ -125,7 +125,7 @@ class ExistenceWatch:
                 log.debug("The check for %s failed: %s", self._reason, error)
 
     async def _pause(self) -> None:
-        """Until the next look is due."""
+        """Wait until the next check is due."""
         if self._why is None:
             is_wanted = await self._check_wanted.wait(self._every_s * (0.5 + self._rng.random()))
             if self._why is None:
@@ -149,12 +149,12 @@ class ExistenceWatch:
             self._unknown, self._answered_at = error, began_at
             return
         except Exception as error:
-            # The worker reads on without a watch; it would not if it ended for a defect of one.
+            # The worker continues without a watch, rather than ending for a defect in one.
             log.exception("The check for %s failed unexpectedly", self._reason)
             what = f"the look failed: {type(error).__name__}: {error}"
             self._unknown, self._answered_at = MalformedData(what), began_at
             return
-        # Not before: a look that was cancelled has no result.
+        # Not before: a cancelled check has no result.
         self._unknown, self._answered_at = None, began_at
         if why is None:
             self._found()

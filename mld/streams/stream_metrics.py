@@ -1,4 +1,4 @@
-"""Metrics of one of several streams name it."""
+"""Adds the stream's name to its metrics if a worker reads several streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StreamMetrics(Metrics):
-    """Adds the dimension ``StreamId``; everything else goes through as it is."""
+    """Adds the dimension ``StreamId``; passes everything else on unchanged."""
 
     def __init__(self, metrics: Metrics, stream_id: str) -> None:
         self._metrics = metrics
@@ -26,7 +26,10 @@ class StreamMetrics(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`mld.signals.ports.Metrics`; another ``stream_id`` is kept."""
+        """Report one value; an explicit ``stream_id`` is kept.
+
+        See :class:`mld.signals.ports.Metrics`.
+        """
         self._metrics.add(metric, value, shard_id=shard_id, stream_id=stream_id or self._stream_id)
 
 

@@ -1,7 +1,8 @@
-"""Which streams a worker reads, and what Kinesis says of each.
+"""Which streams a worker reads, and their descriptions from Kinesis.
 
-The list is that of the file, or all streams of the account that meet a rule by names and tags. It
-does not say a stream's account and age, nor whether it is there: that is asked for each one.
+The list is the configured one, or all streams of the account that match a rule for names and tags.
+It does not contain a stream's account and age, nor whether it exists: a request per stream shows
+that.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.streams")
 
-#: Names of one answer.
+#: Names per answer.
 PAGE = 1000
 #: ListStreams and ListTagsForStream are limited to five calls a second and account,
 #: DescribeStreamSummary to 20; other workers ask, too, and a fleet that starts meets both limits.
 ATTEMPTS = 6
 _FIRST_S, _CAP_S = 0.5, 4.0
-#: Between two questions about tags.
+#: Seconds between two requests for tags.
 PAUSE_S = 0.25
-#: In these a stream has no shards to read.
+#: In these states, a stream has no shards to read.
 _NOT_READY = frozenset({"CREATING", DELETING})
 _OPERATION = "DescribeStreamSummary"
 
@@ -58,25 +59,25 @@ class StreamNames(Protocol):
 
 
 class StaticNames:
-    """The list of the file."""
+    """The configured list."""
 
     def __init__(self, streams: tuple[ListedStream, ...]) -> None:
         self._streams = streams
 
     async def names(self) -> tuple[ListedStream, ...]:
-        """See :class:`StreamNames`."""
+        """All configured streams; they never change."""
         return self._streams
 
 
 class DiscoveredNames:
-    """A source of streams, see ``StreamNames``: those of the file, and those that meet its rule.
+    """A source of streams, see ``StreamNames``: the configured ones, and those that match its rule.
 
-    A worker asks for the whole list at each look. Tags are remembered, and asked for again as
-    :func:`mld.streams.rules.stream_list.tags_to_ask` says.
+    A worker requests the whole list each time. Tags are cached, and requested again as
+    :func:`mld.streams.rules.stream_list.tags_to_ask` decides.
 
     Args:
-        fixed: always there; a stream that has the name of one of them is not added again.
-        interval_s: mean time between two looks.
+        fixed: always included; a stream that has the name of one of them is not added again.
+        interval_s: mean time between two lists.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class DiscoveredNames:
         return known is not None and self._selection.has_tags(known.tags)
 
     def _tell(self) -> None:
-        """Say what is unusual, once."""
+        """Log unusual results, once."""
         what = (self._found.too_many, self._found.ignored_empty, not self._found.seen)
         if what == self._told:
             return

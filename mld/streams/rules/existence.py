@@ -1,10 +1,10 @@
 """Whether a stream or a shard is still the one that this worker began with.
 
-Shard ids and lease keys start again at 0 in a stream that is created anew. Java takes "not found"
-for the end of a shard, so a deleted stream finishes all its leases. Here the stream itself is asked
-first.
+Shard ids and lease keys start again at 0 in a stream that is created again. Java treats "not found"
+as the end of a shard, so a deleted stream finishes all its leases. Here the stream itself is
+checked first.
 
-Pure: what a look found in, a sentence out.
+These functions are pure: they turn the result of a check into a sentence.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DELETING = "DELETING"
 
 
 class ShardExistence(Enum):
-    """What a shard that could not be read is."""
+    """The state of a shard that could not be read."""
 
-    #: The stream still lists it: ask for its records again.
+    #: The stream still lists it: request its records again.
     LISTED = auto()
-    #: Its records are past retention, and the stream lives on: it has ended.
+    #: Its records are past retention, and the stream still exists: it has ended.
     TRIMMED = auto()
     #: It never was a shard of this stream, so its lease belongs to an earlier one.
     FOREIGN = auto()
@@ -35,10 +35,10 @@ class ShardExistence(Enum):
 def shard_existence(
     shard_id: str, sequence_number: str | None, shards: Iterable[Shard]
 ) -> ShardExistence:
-    """Judge a shard that the service does not know, or whose position it refuses.
+    """Classify a shard that the service does not know, or whose position it refuses.
 
-    A stream numbers its shards upward and forgets the oldest first. So a shard above all that are
-    listed was never in this stream, and neither was a record from before its shard began.
+    A stream numbers its shards upward and forgets the oldest first. So a shard above all listed
+    ones was never in this stream, and neither was a record from before its shard began.
 
     Args:
         sequence_number: decimal text of a record that was read or checkpointed in it, or None.
@@ -86,11 +86,11 @@ def missing_stream(
     *,
     is_one_of_many: bool = False,
 ) -> str | None:
-    """What is wrong with a stream, for people; None = it is the one that the worker began with.
+    """What is wrong with a stream, as a sentence; None = it is the one of the worker's start.
 
     Args:
-        summary: ``StreamDescriptionSummary``; None = there is no such stream.
-        created: creation time that the worker remembers; None = it knows none.
+        summary: ``StreamDescriptionSummary``; None = the stream does not exist.
+        created: creation time that the worker remembers; None = unknown.
         is_one_of_many: its lease keys have its creation time.
     """
     if summary is None or summary.get("StreamStatus") == DELETING:
@@ -116,7 +116,7 @@ def recreated_stream(name: str, table: str, why: str, *, is_one_of_many: bool = 
     """The sentence about a stream that was deleted and created again.
 
     Args:
-        why: one clause, how that is known.
+        why: one clause, the evidence.
         is_one_of_many: its lease keys have its creation time.
     """
     if is_one_of_many:

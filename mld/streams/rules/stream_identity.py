@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
 _LEAST_MILLIS = 10**11
-#: Kinesis exists since November 2013: a lower epoch is no creation time, whatever it is.
+#: Kinesis exists since November 2013: a lower epoch is not a creation time.
 _FIRST_S = 1_383_264_000
 
 
@@ -92,7 +92,7 @@ def check_regions(streams: Iterable[ListedStream], region: str) -> None:
 
 
 def described_stream(listed: ListedStream, region: str) -> Stream:
-    """How DescribeStreamSummary names a stream of the list, as far as the list knows it."""
+    """The stream for DescribeStreamSummary, from what the list says about it."""
     if listed.arn is not None:
         return Stream(listed.name, arn=str(listed.arn))
     if listed.account is None:
@@ -136,31 +136,31 @@ def resolved_stream(
 
 
 def created_at_s(created: object) -> float | None:
-    """``StreamCreationTimestamp`` in epoch seconds, whatever form the client gave it."""
+    """``StreamCreationTimestamp`` in epoch seconds, in any form that a client returns."""
     if isinstance(created, datetime):
         return created.timestamp()
     return float(created) if isinstance(created, int | float) else None
 
 
 def is_of_earlier_stream(epoch: int, created: object) -> bool:
-    """Whether leases with that epoch belong to a stream that was there before this one.
+    """Whether leases with that epoch belong to an earlier stream of the name.
 
     Args:
         created: ``StreamCreationTimestamp`` of the stream of that name now.
 
     Returns:
         True when the epoch is a creation time, in seconds or milliseconds, and an earlier one.
-        Other numbers say nothing: the KCL takes whatever an application writes there.
+        Other numbers prove nothing: the KCL accepts any number that an application writes there.
     """
     created_s = created_at_s(created)
     return created_s is not None and _FIRST_S <= _epoch_s(epoch) <= created_s - 1
 
 
 def is_of_later_stream(epoch: int, known: int) -> bool:
-    """Whether leases with that epoch look like those of a stream created after the one we know.
+    """Whether leases with that epoch may belong to a stream created after the known one.
 
     Args:
-        known: of the stream of the same name that is read.
+        known: epoch of the stream of that name that is read.
     """
     return _epoch_s(epoch) >= _epoch_s(known) + 1
 

@@ -1,18 +1,17 @@
-"""Which streams are read, and what becomes of the leases of those that are not any more.
+"""Which streams are read, and which leases of former streams are deleted.
 
-A list of an account's streams that could not be read to its end never gets here: its error leaves
-everything as it is. A list without any stream is not believed where streams were found before: a
-stream that was really deleted is noticed when it is read.
+An incomplete list of an account's streams is never used: its error leaves everything as it is. An
+empty list is ignored if streams were found before: a deleted stream is detected when it is read.
 
-A worker that leads looks once a minute at streams that left the list, or that Kinesis has no more.
-By strategy it deletes the leases of a former stream when it has been one for a while. With any
-strategy those of a stream go that was in the list of this very worker, left it, and does not exist
-any more.
+Once a minute, the leader checks streams that left the list, or that Kinesis no longer has.
+Depending on the strategy, it deletes the leases of a stream that has been a former one for long
+enough. With any strategy, it deletes those of a stream that was in this worker's list, left it, and
+no longer exists.
 
 Source: Scheduler.checkAndSyncStreamShardsAndLeases (Scheduler.java:717-896) and
-FormerStreamsLeasesDeletionStrategy (KCL 3.5.1). Two things are stricter: a stream has to be absent
-for a minute, and nothing is deleted by a worker that finds no stream of its list, because it may be
-looking in the wrong place.
+FormerStreamsLeasesDeletionStrategy (KCL 3.5.1). Two rules are stricter: a stream has to be absent
+for a minute, and a worker that finds no stream of its list deletes nothing, because it may use the
+wrong account or region.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
 #: account, for all workers together (Kinesis API reference).
 TAGS_PER_S = 1.0
 
-#: Between two looks of the leader; also how long a stream has to be absent.
+#: Seconds between two checks of the leader; also how long a stream has to be absent.
 LOOK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class FoundStreams:
-    """What was found.
+    """The result of a list.
 
     Attributes:
-        seen: name -> when it was last there (monotonic seconds), of each stream that is to be read.
+        seen: name -> when it was last found (monotonic seconds), of each stream to read.
         too_many: names that are not read because of ``maxStreams``, sorted.
-        ignored_empty: True when an empty list was not believed.
+        ignored_empty: True when an empty list was ignored.
     """
 
     seen: Mapping[str, float]
@@ -62,12 +61,12 @@ def found(
     now: float,
     selection: StreamSelection,
 ) -> FoundStreams:
-    """Which streams are read from now on.
+    """Which streams to read from now on.
 
     Args:
-        before: ``FoundStreams.seen`` of the look before.
+        before: ``FoundStreams.seen`` of the previous list.
         listed: names of all streams of the account.
-        chosen: those of them that meet the rule.
+        chosen: those of them that match the rule.
         now: monotonic seconds.
     """
     if before and not listed:
@@ -77,7 +76,7 @@ def found(
     limit = selection.max_streams
     if not limit or len(seen) <= limit:
         return FoundStreams(seen)
-    # Those that are read stay; a new one must not push them out.
+    # Streams that are read stay; a new one must not replace them.
     ranked = sorted(seen, key=lambda name: (name not in before, name))
     return FoundStreams(
         {name: seen[name] for name in ranked[:limit]}, tuple(sorted(ranked[limit:]))
@@ -100,19 +99,19 @@ class KnownTags:
 def tags_to_ask(
     names: Iterable[str], known: Mapping[str, KnownTags], now: float, interval_s: float
 ) -> tuple[str, ...]:
-    """Streams whose tags are asked for in this look, in order.
+    """Streams whose tags are requested with this list, in order.
 
-    Streams without known tags come first, all of them; of the others those that were asked longest
-    ago, as many as :data:`TAGS_PER_S` allows in the time between two looks, at least one.
+    Streams without known tags come first, all of them. Of the others, those with the oldest tags
+    follow: as many as :data:`TAGS_PER_S` allows in the time between two lists, at least one.
 
     Args:
-        names: of streams that may be meant.
+        names: of streams that may match.
         now: monotonic seconds.
-        interval_s: mean time between two looks.
+        interval_s: mean time between two lists.
     """
     names = sorted(names)
     new = [name for name in names if name not in known]
-    # A look comes after half of the mean time at the earliest.
+    # The next list comes after half of the mean time at the earliest.
     old = [name for name in names if name in known and now - known[name].asked_at >= interval_s / 2]
     old.sort(key=lambda name: known[name].asked_at)
     return (*new, *old[: max(1, int(interval_s * TAGS_PER_S) - len(new))])
@@ -120,10 +119,10 @@ def tags_to_ask(
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a leader remembers from look to look; another leader begins anew.
+    """What a leader remembers between checks; another leader starts over.
 
     Attributes:
-        former: identifier -> since when the stream is waited for (monotonic seconds).
+        former: identifier -> since when it is a former stream (monotonic seconds).
         absent: identifier -> since when Kinesis does not know it.
     """
 
@@ -157,15 +156,15 @@ class SeenStreams:
 def judge_former(
     pending: Pending, streams: SeenStreams, strategy: FormerStrategy, wait_s: float
 ) -> tuple[Pending, tuple[str, ...]]:
-    """Judge the former streams.
+    """Decide which former streams lose their leases.
 
     Args:
-        pending: what the look before left.
+        pending: the result of the previous check.
         wait_s: how long a stream has to be a former one.
 
     Returns:
         What to remember, and the streams whose leases are deleted now, sorted. A stream whose
-        deletion fails is due again at the next look.
+        deletion fails is due again at the next check.
     """
     former = set(streams.leased) - set(streams.listed)
     waiting: Iterable[str]
