@@ -1,7 +1,7 @@
-"""The composition root: what is needed of the world, and a worker that is wired to it.
+"""The composition root: the ports of a worker, and the worker that is wired to them.
 
-:func:`build` turns a configuration and ports into a worker; the simulation runs the same function.
-:func:`real_ports` makes the ports of the real world.
+:func:`build` turns a configuration and ports into a worker; the simulation uses the same function.
+:func:`real_ports` creates the real ports.
 """
 
 from mld.app.ports import Ports, SchemaPorts

@@ -1,7 +1,7 @@
-"""Deletes the leases of streams that left the list, as the file says.
+"""Deletes the leases of streams that left the list, according to the configured strategy.
 
-Each worker has one; only the leader's does something. Workers that hold such leases notice it by
-their next renewal, and their children hear ``leaseLost``.
+Each worker has one; only the leader's is active. Workers that hold such leases notice it at their
+next renewal, and their children get ``leaseLost``.
 
 Source: Scheduler.java:717-971 (KCL 3.5.1).
 """
@@ -38,11 +38,11 @@ log = logging.getLogger("mld.streams")
 
 
 class FormerStreams:
-    """The leader's look at streams that have leases and are not in the list.
+    """The leader's check of streams that have leases and are not in the list.
 
     Args:
         parts: those of the tracker; its options have the policy.
-        read_named: the streams that the file names now for deletion.
+        read_named: the streams that the configuration currently names for deletion.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FormerStreams:
         self._list_reads, self._list_read_at = 0, float("-inf")
 
     async def run(self) -> None:
-        """Look once a minute, until cancelled."""
+        """Check once a minute, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -75,7 +75,7 @@ class FormerStreams:
                 log.warning("Could not clean up leases of former streams: %s", error)
 
     async def look_once(self) -> None:
-        """One look: nothing happens on a worker that does not lead.
+        """One check; does nothing on a worker that does not lead.
 
         Raises:
             AwsError: the lease table could not be read.
@@ -105,13 +105,16 @@ class FormerStreams:
         )
         deleted = 0
         for name in due:
-            # What was found above may be old by now: the list is looked at again.
+            # The result above may be out of date: the list is read again.
             if not self._tracker.may_be_listed(streams[name]):
                 deleted += await self._delete(name, rows[name], absent=name in seen.absent)
         self._report(deleted)
 
     def _list_read(self) -> float:
-        """When this look or one before first saw the list as it is now; -inf if it may be old."""
+        """When this or an earlier check first read the current list.
+
+        -inf if it may be out of date.
+        """
         if self._tracker.list_reads != self._list_reads:
             self._list_reads = self._tracker.list_reads
             self._list_read_at = self._clock.monotonic()
@@ -131,7 +134,7 @@ class FormerStreams:
             )
 
     async def _is_absent(self, stream: Stream) -> bool:
-        """Whether a stream of this worker does not exist any more; an error says nothing."""
+        """Whether a stream of this worker no longer exists; False after an error."""
         if not self._tracker.was_followed(str(stream.identifier)):
             return False
         arn = arn_of(str(stream.account), stream.name, self._parts.region)
@@ -170,7 +173,7 @@ class FormerStreams:
 
 
 def _parsed(identifier: str) -> Stream | None:
-    """The stream of a lease; None where nothing is known of it, so that nothing is done to it."""
+    """The stream of a lease; None if it can't be parsed, and then nothing is deleted."""
     try:
         return Stream.parse_identifier(identifier)
     except MalformedData:

@@ -1,4 +1,4 @@
-"""What follows the streams of a worker that reads many; others never import it."""
+"""Wires the tracking of streams for a worker that reads many; others never import this module."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def follow_streams(
 def _former_list(
     policy: FormerPolicy, ports: Ports
 ) -> Callable[[], Awaitable[tuple[ListedStream, ...]]]:
-    """Reads the streams that the properties file names now for the deletion of their leases."""
+    """Reads which streams the properties file currently names for the deletion of their leases."""
     read = ports.read_entries
 
     async def named() -> tuple[ListedStream, ...]:

@@ -1,4 +1,4 @@
-"""The world as one worker sees it."""
+"""The outside world as one worker uses it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def _keep_memory() -> None:
-    """Where no memory can be given back."""
+    """Default: no memory can be returned."""
 
 
 def _undated() -> float | None:
-    """Where no answer has a date."""
+    """Default: no answer has a date."""
     return None
 
 
 def _unmeasured(_pid: int) -> int | None:
-    """Where no process can be measured."""
+    """Default: no process can be measured."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPorts:
-    """What a schema registry needs of the world.
+    """What a schema registry needs from outside.
 
     Attributes:
         decoders: None = payloads are passed on as they are.
@@ -47,22 +47,22 @@ class SchemaPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The world as one worker sees it.
+    """The outside world as one worker uses it.
 
     Attributes:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
         schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
         letters: None without ``childFailurePolicy = deadletter``.
-        release_memory: gives free memory back to the system, if there is a way.
-        read_entries: the properties as the file has them now, with what is set outside it; None =
-            not known.
+        release_memory: returns free memory to the system, where possible.
+        read_entries: the current properties of the file, with overrides from outside it; None =
+            unknown.
         service_time: epoch seconds by the dates of Kinesis' answers; None where they have none.
-        dropped_messages: log messages since the start that nobody took.
-        find_load: finds what measures how busy this place is; None = nothing does.
-        resident_bytes: memory of a process by its id; None where it is not known.
+        dropped_messages: log messages dropped since the start.
+        find_load: finds the source of CPU figures; None = there is none.
+        resident_bytes: memory of a process by its id; None if unknown.
         metric_sender: None without ``otlpMetrics``.
-        patient_dynamodb: makes another ``dynamodb`` that waits longer for an answer than a renewal
-            may; None = there is none.
+        patient_dynamodb: creates another ``dynamodb`` that waits longer for an answer than a
+            renewal may; None = there is none.
     """
 
     dynamodb: DynamoDb

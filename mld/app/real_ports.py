@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RealWorld:
-    """Real ports, and what start-up asks about us.
+    """Real ports, and the identity that the start needs.
 
     Attributes:
         region: region of the Kinesis client.
-        account: asks STS who we are; called only where the file names a stream by ARN.
+        account: asks STS for the account; called only if the configuration names a stream by ARN.
     """
 
     ports: Ports
@@ -50,7 +50,7 @@ class RealWorld:
     kinesis_endpoint: str | None = None
 
     def effective(self, config: Config) -> Config:
-        """The configuration with what the environment decided."""
+        """The configuration with the values that the environment determines."""
         endpoint = self.kinesis_endpoint or config.aws.kinesis_endpoint
         found = replace(config.aws, kinesis_region=self.region, kinesis_endpoint=endpoint)
         return replace(config, aws=found)
@@ -152,7 +152,7 @@ class _Opened:
         config = self._config
         if not config.schemas.enabled:
             return None
-        # Only where the file asks for them, so that others start faster.
+        # Loaded only if configured, so that other workers start faster.
         from mld.retrieval.adapters.schema_decoders import Decoders  # noqa: PLC0415
         from mld.retrieval.adapters.schema_folder import SchemaFolder  # noqa: PLC0415
 
@@ -189,7 +189,7 @@ def real_ports(
         kinesis_port = BotocoreKinesis(kinesis, opened.control, retrieval, subscribing)
         dynamodb = opened.dynamodb(clients.dynamodb_settings(config))
         cloudwatch, schemas = opened.cloudwatch(), opened.schemas()
-        # What workers compare stands in the lease table, so that one's time counts.
+        # Workers compare values in the lease table, so the time of DynamoDB counts.
         clock, children = SystemClock(dynamodb.clock.now_s), opened.children()
 
         async def account() -> str:

@@ -1,11 +1,11 @@
 """The worker's main loop: start, keep one consumer per held lease, stop in order.
 
-The Scheduler decides nothing about leases or records. It compares what is held with what is being
-consumed, starts and informs consumers, and owns every task of the process: all of them live in one
+The Scheduler decides nothing about leases or records. It compares held leases with running
+consumers, starts and informs consumers, and owns every task of the process: all of them live in one
 TaskGroup, so that nothing outlives :meth:`Scheduler.run`.
 
-Source of the order at start and stop: Scheduler.java (KCL 3.5.1); leases are released as soon as
-their child is done (Java lets them expire), and nothing waits that serves nobody.
+Source of the order at start and stop: Scheduler.java (KCL 3.5.1). Leases are released as soon as
+their child has ended (Java lets them expire), and Java's pauses without a purpose are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger("mld.app")
 
 #: Upper bound between two comparisons of held leases and consumers; every change wakes it earlier.
 RECONCILE_S = 1.0
-#: Share of the grace of a stop in which the next owners have to be named.
+#: Share of a stop's grace period within which the next owners have to be named.
 NAMING_SHARE = 1 / 3
 
 
@@ -50,8 +50,8 @@ class StopOutcome:
     """How the worker ended.
 
     Attributes:
-        complete: every child was notified and every lease released within the grace.
-        leases_left: leases that still name us in the table.
+        complete: every child was notified and every lease released within the grace period.
+        leases_left: leases whose rows still name this worker.
         expired: leases that had not been renewed in time, and were not released.
         released: leases whose rows were left without an owner.
         handed_over: leases whose rows were left with another worker as the owner.
@@ -101,7 +101,7 @@ class Scheduler:
         self._clock = clock
         self._metrics = metrics
         self._consuming: dict[str, _Consuming] = {}
-        #: By the key of a lease without a consumer: it is released, or does what people ask for.
+        #: Tasks by lease key, for leases without a consumer: a release, or an operator's request.
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._finished: dict[str, str] = {}
         self._stop_requested = asyncio.Event()
@@ -110,7 +110,7 @@ class Scheduler:
         self._idle = asyncio.Event()
         self._idle.set()
         self._failure: BaseException | None = None
-        #: It fails by itself: nobody had asked it to stop. And the lease whose child failed.
+        #: The error that ends it without a request to stop, and the lease whose child failed.
         self._failed_itself = False
         self._failed_key: str | None = None
         self._state = "starting"
@@ -129,11 +129,14 @@ class Scheduler:
     # -- stopping ------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Ask for a graceful stop; :meth:`run` returns when it is done or its grace is over."""
+        """Request a graceful stop.
+
+        :meth:`run` returns when it is complete or its grace period is over.
+        """
         self._stop_requested.set()
 
     def stop_now(self) -> None:
-        """Stop without telling the children more than end of file."""
+        """Stop; the children only get end of file."""
         self._stop_now = True
         self._stop_requested.set()
         if self._grace is not None and not self._grace.expired():
@@ -151,14 +154,14 @@ class Scheduler:
     # -- running -------------------------------------------------------------------------------
 
     async def run(self) -> StopOutcome:
-        """Work until stopped.
+        """Run until stopped.
 
         Returns:
             How complete the stop was.
 
         Raises:
             ChildFailed: a child failed under ``childFailurePolicy=exit``; the others were drained.
-            UnservableFleet: the lease table is, or became, one that this version cannot serve.
+            UnservableFleet: the lease table is, or became, one that this version can't serve.
             ResourceMissing: stream or table do not exist after all attempts to start.
             MldError: initialization failed for another reason.
         """
@@ -199,7 +202,7 @@ class Scheduler:
         return outcome
 
     async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run a service loop; its failure drains the worker instead of tearing it down."""
+        """Run a service loop; its failure drains the worker instead of ending it at once."""
         try:
             await loop()
         except asyncio.CancelledError:
@@ -220,7 +223,7 @@ class Scheduler:
             await changed.wait(RECONCILE_S)
 
     async def _reconcile(self, group: asyncio.TaskGroup) -> None:
-        """Tell consumers of lost leases; start consumers of new ones; drop what nobody reads."""
+        """Inform consumers of lost leases, start consumers of new ones, drop what is no longer read."""
         held = {one.lease.lease_key: one for one in self._parts.coordinator.renewer.held()}
         for key in sorted(self._consuming):
             consuming = self._consuming[key]
@@ -243,7 +246,7 @@ class Scheduler:
                 await self._consume_or_steer(group, held[key])
 
     async def _consume_or_steer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
-        """Do what people ask for a lease; else start a consumer where there is none."""
+        """Carry out an operator's request for a lease; else start a missing consumer."""
         key, now_s = held.lease.lease_key, self._clock.corrected()
         consuming, request = self._consuming.get(key), due_request(held.lease, now_s)
         if consuming is not None:
@@ -256,7 +259,7 @@ class Scheduler:
             await self._start_consumer(group, held)
 
     def _give_up(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
-        """The lease's stream is read no longer: tell the child, release the lease."""
+        """The lease's stream is no longer read: notify the child, release the lease."""
         key = held.lease.lease_key
         if key in self._consuming:
             self._consuming[key].consumer.request_shutdown()
@@ -264,7 +267,10 @@ class Scheduler:
             self._release(group, held)
 
     def _hand_over(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
-        """A leader gave the lease to another worker: its consumer ends first, if it has one."""
+        """A leader gave the lease to another worker.
+
+        End its consumer, if any, then hand it over.
+        """
         consuming = self._consuming.get(held.lease.lease_key)
         if consuming is None:
             self._release(group, held)
@@ -278,7 +284,7 @@ class Scheduler:
     def _write(
         self, group: asyncio.TaskGroup, key: str, write: Callable[[], Coroutine[Any, Any, object]]
     ) -> None:
-        """Write to a lease beside the round: a slow table holds up no other lease."""
+        """Write to a lease in a separate task, so that a slow table does not delay other leases."""
         task = group.create_task(self._written(key, write))
         self._writing[key] = task
         task.add_done_callback(lambda _: self._writing_ended(key))
@@ -315,14 +321,16 @@ class Scheduler:
         self._parts.coordinator.renewer.changed.wake()
 
     async def _consume(self, held: HeldLease, consumer: ShardConsumer) -> None:
-        """Run one consumer to its end and take the consequences."""
+        """Run one consumer to its end and handle the result."""
         renewer = self._parts.coordinator.renewer
         key, token = held.lease.lease_key, held.token
         try:
             reason = await consumer.run()
             if reason is ShutdownReason.SHARD_END:
                 self._finished[key] = token
-                if not held.lease.is_finished:  # else its children were there before we had it
+                if (
+                    not held.lease.is_finished
+                ):  # else the leases of its children existed before we had it
                     self._children_may_start()
             elif (now_held := renewer.get(key)) is not None and now_held.token == token:
                 await renewer.drop(key, token)
@@ -330,7 +338,7 @@ class Scheduler:
             if not self._stop_now:
                 raise
         except ChildFailed as error:
-            # Why it failed is said by the consumer, at once.
+            # The consumer logs at once why it failed.
             shard_id = error.shard_id
             text = "%s: its child failed, so the worker stops"
             log.warning(text, shard_id, extra={"shard_id": shard_id})
@@ -340,7 +348,7 @@ class Scheduler:
             self._fail(error, key)
 
     def _children_may_start(self) -> None:
-        """A parent is done: look for its children's leases now, and wake those that wait."""
+        """A parent has finished: take its children's leases now, and wake waiting ones."""
         self._parts.coordinator.leases_created()
         for consumer in self.consumers():
             consumer.parents_changed()
@@ -348,7 +356,7 @@ class Scheduler:
     # -- draining ------------------------------------------------------------------------------
 
     async def _drain(self) -> StopOutcome:
-        """Stop taking, finish and tell every child, release every lease, within the grace."""
+        """Stop taking, notify and end every child, release every lease, within the grace period."""
         coordinator = self._parts.coordinator
         coordinator.stop_taking(self._failure if self._failed_itself else None, self._failed_key)
         if not self._stop_now and self._config.shutdown_grace_s > 0:
@@ -384,7 +392,10 @@ class Scheduler:
         )
 
     async def _end_consumers(self) -> None:
-        """Ask all to finish; what has a next owner is read until that one is likely to know it."""
+        """Request all to finish.
+
+        A lease with a next owner is read until that one is likely to know it.
+        """
         grace_s, named = self._config.shutdown_grace_s, frozenset[str]()
         try:
             async with asyncio.timeout(grace_s * NAMING_SHARE):
@@ -400,7 +411,7 @@ class Scheduler:
                 consumer.request_shutdown()
 
     async def _release_held(self) -> None:
-        """Release leases that have no consumer any more, e.g. of finished shards."""
+        """Release leases that no longer have a consumer, e.g. of finished shards."""
         renewer = self._parts.coordinator.renewer
         async with asyncio.TaskGroup() as group:
             for held in renewer.held():

@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.streams")
 
-#: Streams that are looked for, or get their leases, at the same time.
+#: Streams that are resolved, or get their leases, at the same time.
 AT_ONCE = 4
 _ABOUT_STREAM = frozenset({"DescribeStreamSummary", "ListShards"})
 
 
 class OrphanStreams:
-    """What becomes of leases whose stream is not followed: they are read, or left alone.
+    """Decides whether leases of streams that are not followed are read or left alone.
 
     Source: Scheduler.java:1250-1264 (KCL 3.5.1), which reads them all, also those whose stream is
     gone or is another one by now.
 
     Args:
-        successor: what is followed of that account and name, if anything is.
+        successor: the followed stream of that account and name, if any.
     """
 
     def __init__(
@@ -77,19 +77,19 @@ class OrphanStreams:
     # -- called by the tracker -------------------------------------------------------------------
 
     def saw(self, identifier: str) -> bool:
-        """A lease of a stream that is not read was seen; True when that is news."""
+        """Note a lease of a stream that is not read; True when the stream is new."""
         if identifier in self._unread or identifier in self._new:
             return False
         self._new.add(identifier)
         return True
 
     def left(self, context: StreamContext) -> None:
-        """A stream left the list: its leases are read on."""
+        """A stream left the list: its leases are still read."""
         self._read[context.identifier] = context
         self._loops.add(context, audits=False)
 
     def gone(self, context: StreamContext, why: str) -> None:
-        """A stream is not read any more, followed or not."""
+        """A stream is no longer read, followed or not."""
         self._read.pop(context.identifier, None)
         self._gone[context.identifier] = context
         self._unread[context.identifier] = why
@@ -99,7 +99,7 @@ class OrphanStreams:
 
         Raises:
             ResourceMissing: it is another stream, or none.
-            AwsError: it is not known.
+            AwsError: unknown.
         """
         context = self._gone.get(str(stream.identifier))
         if context is not None:
@@ -107,7 +107,7 @@ class OrphanStreams:
         return context
 
     def followed(self, stream: Stream) -> None:
-        """A stream came into the list: it is no orphan, and others of its name are not read."""
+        """A stream was added to the list: it is no orphan, and others of its name are not read."""
         identifier = str(stream.identifier)
         self._unread.pop(identifier, None)
         self._gone.pop(identifier, None)
@@ -122,7 +122,7 @@ class OrphanStreams:
     # -- looking -------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Find out what those are that were seen since, and whether others are there again."""
+        """Resolve newly seen streams, and check whether others exist again."""
         for identifier in sorted(self._new):
             try:
                 await self._adopt(identifier)
@@ -132,7 +132,7 @@ class OrphanStreams:
                 self._new.discard(identifier)
 
     async def look_again(self) -> None:
-        """Streams that were left alone may be there again, or have no lease any more."""
+        """Streams that were left alone may exist again, or have no leases any more."""
         scan = self._parts.store.last_scan
         leased = {lease.stream_identifier for lease in scan.leases} if scan is not None else set()
         for identifier in tuple(self._read):
@@ -153,11 +153,11 @@ class OrphanStreams:
                 log.debug("Leases of %s are still left alone: %s", identifier, error)
 
     async def _adopt(self, identifier: str) -> None:
-        """Read an orphan's leases, or know why not.
+        """Read an orphan's leases, or record why not.
 
         Raises:
             ResourceMissing: they belong to a later stream; ours of that name is gone.
-            AwsError: the stream could not be asked for.
+            AwsError: the stream could not be described.
         """
         try:
             stream, created = await self._found(identifier)
@@ -169,7 +169,7 @@ class OrphanStreams:
             return
         successor = self._successor(stream)
         if identifier in self._loops:
-            return  # it came into the list while this look was under way
+            return  # it was added to the list meanwhile
         if successor is not None:
             self._leave_alone(identifier, _earlier(successor.stream))
         elif is_of_earlier_stream(stream.epoch or 0, created):
@@ -186,7 +186,7 @@ class OrphanStreams:
         successor = self._successor(stream)
         if successor is not None:
             if is_of_later_stream(stream.epoch or 0, successor.stream.epoch or 0):
-                # Another worker may have met the new stream before our watch looked.
+                # Another worker may have found the new stream before our check.
                 await successor.existence.check()
             return stream, None
         return stream, await self._parts.resolver.created(stream)
@@ -226,9 +226,9 @@ class StreamTracker:
         self._loops = ContextLoops(parts.registry, self._gone)
         self._orphans = OrphanStreams(parts, self._loops, self._follower)
         self._followed: dict[ListedStream, StreamContext] = {}
-        #: The last list that was known.
+        #: The last known list.
         self._listed: tuple[ListedStream, ...] = ()
-        #: How often the list was read, and whether its last reading went well.
+        #: How often the list was read, and whether the last read succeeded.
         self.list_reads, self.list_is_current = 0, False
         #: Identifiers of all streams that were followed since the start.
         self._ever_followed: set[str] = set()
@@ -268,9 +268,9 @@ class StreamTracker:
         return False
 
     def may_be_listed(self, stream: Stream) -> bool:
-        """Whether a stream with leases is in the list, or an item of it may mean this stream.
+        """Whether a stream with leases is in the list, or an item of the list may mean this stream.
 
-        An item that was not found yet may mean any stream of its name.
+        An item that was not resolved yet may mean any stream of its name.
         """
         if stream.identifier in {one.identifier for one in self.followed()}:
             return True
@@ -321,7 +321,7 @@ class StreamTracker:
     # -- while the worker runs -----------------------------------------------------------------
 
     async def run(self) -> None:
-        """Watch over the streams and refresh the list, until cancelled."""
+        """Watch the streams and refresh the list, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._loops.begin(group)
             while True:
@@ -330,11 +330,15 @@ class StreamTracker:
                 try:
                     await self.refresh()
                 except Exception:
-                    # Streams that are followed are read on without; a worker that ends reads none.
+                    # Followed streams are read without refreshes; a worker that ended would read
+                    # none.
                     log.exception("Looking for streams failed unexpectedly; it will be tried again")
 
     async def refresh(self) -> None:
-        """Compare the list with what is followed; a failure is said, and tried again next time."""
+        """Compare the list with the followed streams.
+
+        A failure is logged, and retried at the next refresh.
+        """
         await self._refresh_list()
         await self._orphans.look()
         await self._orphans.look_again()
@@ -373,7 +377,7 @@ class StreamTracker:
             self._said.pop(one, None)
 
     async def _follow(self, one: ListedStream) -> None:
-        """Read a stream of the list: find it, wire it, give it leases. May be repeated."""
+        """Follow a stream of the list: resolve it, wire it, create its leases. May be repeated."""
         context = self._followed.get(one)
         if context is None:
             context = await self._found(one)
@@ -408,14 +412,14 @@ class StreamTracker:
         log.info("Stream %s left the list; its leases are still read, no new ones are created", one)
 
     def _follower(self, stream: Stream) -> StreamContext | None:
-        """What is followed of that account and name."""
+        """The followed stream of that account and name."""
         followed = self._followed.values()
         return next((one for one in followed if one.stream.has_name_of(stream)), None)
 
     # -- streams that are gone -----------------------------------------------------------------
 
     def _gone(self, context: StreamContext, why: str) -> None:
-        """End its children, give its leases up, and look for another stream of its name."""
+        """End its children, release its leases, and search for another stream of its name."""
         for one, followed in tuple(self._followed.items()):
             if followed is context:
                 del self._followed[one]
@@ -430,7 +434,7 @@ class StreamTracker:
         log.warning("Stream %s is no longer read; the others are", context.stream.name)
 
     def _clear(self, name: str) -> None:
-        """A stream of that name is there, or need not be."""
+        """Clear the report of a stream's absence: it exists, or is no longer needed."""
         for identifier in [one for one, gone in self._reported.items() if gone == name]:
             del self._reported[identifier]
             self._parts.conditions.clear(Reason.STREAM_DELETED, identifier)

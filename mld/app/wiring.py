@@ -1,4 +1,4 @@
-"""A configuration and ports become a worker: the only module that knows every service."""
+"""Builds a worker from a configuration and ports: the only module that knows every service."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def build(
 
     Args:
         config: the effective configuration.
-        ports: the world.
+        ports: the outside world.
         stream: as ``stream_to_read`` resolved it; None = those of ``config.streams``.
-        keeps_metrics: somebody may ask for :meth:`Worker.readings`.
+        keeps_metrics: :meth:`Worker.readings` will be called.
     """
     return WorkerWiring(config, ports, stream, keeps_metrics=keeps_metrics).worker()
 
@@ -70,7 +70,7 @@ class WorkerWiring:
     def __init__(
         self, config: Config, ports: Ports, stream: Stream | None, *, keeps_metrics: bool
     ) -> None:
-        """Make what all of them share; the arguments are those of :func:`build`."""
+        """Create what all services share; the arguments are those of :func:`build`."""
         self._config = config
         self._conditions = Conditions()
         self._ports = self._repeating(ports)
@@ -196,7 +196,7 @@ class WorkerWiring:
         return self._streams.is_read(lease)
 
     def _follow_streams(self) -> None:
-        # Its modules are a tenth of the start of those who read one stream.
+        # Its modules take a tenth of the start time of a worker with one stream.
         from mld.app.many_streams import follow_streams  # noqa: PLC0415
 
         self._streams, self._stream_loops = follow_streams(
@@ -223,7 +223,7 @@ class WorkerWiring:
         argv: tuple[str, ...] | None,
         created: object,
     ) -> StreamContext:
-        """Wire what one stream has of its own; see ``ContextFactory``."""
+        """Wire the parts that each stream has of its own; see ``ContextFactory``."""
         config, ports = self._config, self._ports
         own = replace(self._runtime, metrics=metrics_of(stream, self._metrics))
         source = self._source(stream, positions[0], created)
@@ -280,7 +280,7 @@ class WorkerWiring:
         )
 
     def _publishers(self, parts: PublisherParts) -> PublisherFactory:
-        """The factory of a stream, as its configuration says."""
+        """The factory of a stream, according to its configuration."""
         config, runtime = parts.config, parts.runtime
         if config.mode is RetrievalMode.POLLING:
             return partial(PollingPublisher, parts=parts, in_time=self._renewer.in_time.wait)

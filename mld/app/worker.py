@@ -1,4 +1,4 @@
-"""A worker that is ready to run, and what others may ask of it."""
+"""A worker that is ready to run, and its status."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Worker:
     """A worker that is ready to run.
 
     Attributes:
-        coordinator: what it holds.
+        coordinator: its leases.
         cloudwatch: None with ``metricsLevel=NONE``.
-        store: what Prometheus and OTLP are shown; None where nobody asks for it.
+        store: metrics for Prometheus and OTLP; None if neither is used.
         push: None without ``otlpMetrics``.
     """
 
@@ -53,7 +53,7 @@ class Worker:
     ports: Ports
 
     def snapshot(self) -> WorkerSnapshot:
-        """This worker as it is now, for who judges it."""
+        """This worker as it is now, for health checks."""
         scan = self.coordinator.store.last_scan
         return WorkerSnapshot(
             state=self.scheduler.state,
@@ -69,12 +69,12 @@ class Worker:
         """What ``/readyz`` answers; see :func:`mld.observe.rules.readiness.readiness`.
 
         Args:
-            max_age_s: None = that of the file.
+            max_age_s: None = the configured value.
         """
         return readiness(self.snapshot(), max_age_s)
 
     def readings(self) -> list[FamilyValues]:
-        """All metrics now; none of those that are counted where nobody asked for them."""
+        """All metrics now; without counted ones if metrics are not kept."""
         snapshot, by_shard = self.snapshot(), self.config.metrics.by_shard
         facts = WorkerFacts(
             snapshot=snapshot,
@@ -94,10 +94,10 @@ class Worker:
         return [*observed(facts, by_shard=by_shard), *counted]
 
     async def close_metrics(self, timeout_s: float) -> None:
-        """Send what was counted, after the scheduler has ended.
+        """Send the remaining metrics, after the scheduler has ended.
 
         Args:
-            timeout_s: for each service; what can't be sent within it is lost.
+            timeout_s: for each service; metrics that can't be sent within it are lost.
         """
         if self.cloudwatch is not None:
             await self.cloudwatch.close(timeout_s)
@@ -105,15 +105,15 @@ class Worker:
             await self.push.close(timeout_s)
 
     def unreadable(self) -> tuple[tuple[str, str], ...]:
-        """(lease key, why) of the rows that the last scan of the lease table could not read."""
+        """(lease key, reason) of the rows that the last scan of the lease table could not read."""
         scan = self.coordinator.store.last_scan
         return () if scan is None else scan.broken
 
     def left_free(self) -> tuple[str, ...]:
         """Keys of leases that get no owner, because no worker may hold more.
 
-        Of the last scan of the lease table; none where that is long ago: of a fleet of 3.x the
-        leader scans it all the time.
+        By the last scan of the lease table; none if that is too old. In a 3.x fleet, only the
+        leader scans regularly.
         """
         scan, leases = self.coordinator.store.last_scan, self.config.leases
         oldest_s = TABLE_SILENT_INTERVALS * leases.taker_interval_s
@@ -129,7 +129,7 @@ class Worker:
         return None if ahead_s is None else round(ahead_s, 1)
 
     def _waiting_workers(self) -> list[dict[str, Any]]:
-        """Newcomers that get no leases yet; only the leader knows them."""
+        """Newcomers that get no leases yet; known to the leader only."""
         waiting = self.coordinator.member.waiting()
         return [{"worker_id": one, "wait_s": wait_s} for one, wait_s in waiting.items()]
 

@@ -1,13 +1,13 @@
 """The start of a worker: table, fleet check, first shard sync, own leases.
 
-It is tried as often as configured, and a stop ends it at once. It never starts a consumer or a
-service loop, and it never releases what it adopted: that is the Scheduler's.
+It is attempted as often as configured, and a stop ends it at once. It never starts a consumer or a
+service loop, and never releases leases that it adopted: the Scheduler does.
 
-A call that is throttled is repeated by itself (:class:`StartCalls`): a start has a dozen of them,
-and begun anew for each it would not end where 40 % are throttled.
+Throttled calls are retried individually (:class:`StartCalls`): a start makes a dozen of them, and
+if each failure began a new start, it would never complete where 40 % are throttled.
 
-Source: Scheduler.initialize (KCL 3.5.1), without its pauses that wait for nobody; Java's calls are
-repeated by the AWS SDK.
+Source: Scheduler.initialize (KCL 3.5.1), without its pauses that have no purpose; the AWS SDK
+retries Java's calls.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ log = logging.getLogger("mld.app")
 #: What the start asks of Kinesis; a missing table is reported by operations of DynamoDB.
 _STREAM_OPERATIONS = frozenset({"DescribeStreamSummary", "ListShards"})
 
-#: A start that is throttled for longer gives up, so that a supervisor sees it.
+#: A start that is throttled for longer fails, so that a supervisor sees it.
 THROTTLED_S = 120.0
 _FIRST_PAUSE_S = 0.2
 _LAST_PAUSE_S = 5.0
 _SAID_EVERY_S = 10.0
-#: The call was not done and may be done a moment later.
+#: The call was not carried out and may succeed a moment later.
 _THROTTLED = (Throttled, LimitExceeded)
-#: Some callers repeat these themselves, each start attempt anew; here is the end of it.
+#: Some callers retry these themselves at each attempt to start; this is their limit.
 _LASTING = (Unreachable, UnknownOutcome, CredentialsRefused)
 _LATE = frozenset({"ConnectTimeoutError", "ReadTimeoutError", "SlowAnswer"})
 
@@ -73,12 +73,12 @@ P = TypeVar("P")
 
 
 class StartCalls:
-    """Repeats throttled calls of a start and scans, and bounds how long a start's call may fail.
+    """Retries throttled calls of a start and scans, and limits how long a start's call may fail.
 
     Args:
-        config: how long a start is tried that is refused; the time of a call on the lease table.
-        is_starting: afterwards only reads of whole tables are repeated, and only thrice.
-        conditions: for ``/readyz``, of calls that are being repeated.
+        config: how long a refused start is retried; the time limit of a call on the lease table.
+        is_starting: afterwards only reads of whole tables are retried, and only three times.
+        conditions: for ``/readyz``, of calls that are being retried.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class StartCalls:
         self._failing_since: dict[str, float] = {}
 
     def of(self, port: P, patient: Callable[[], P] | None = None) -> P:
-        """A port whose calls are repeated during the start.
+        """A port whose calls are retried during the start.
 
         Args:
             port: of DynamoDB or Kinesis.
-            patient: makes one with more time for an answer, for when a call's time runs out.
+            patient: creates one with a longer time limit, for when a call times out.
         """
         return cast("P", _StartPort(self, port, patient))
 
