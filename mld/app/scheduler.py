@@ -223,7 +223,7 @@ class Scheduler:
             await changed.wait(RECONCILE_S)
 
     async def _reconcile(self, group: asyncio.TaskGroup) -> None:
-        """Inform consumers of lost leases, start consumers of new ones, drop what is no longer read."""
+        """Inform consumers of lost leases, start new ones, drop what is no longer read."""
         held = {one.lease.lease_key: one for one in self._parts.coordinator.renewer.held()}
         for key in sorted(self._consuming):
             consuming = self._consuming[key]

@@ -1,20 +1,20 @@
-"""One budget of bytes for all shards of the process, reserved before anything may come.
+"""One budget of bytes for all shards of the process, reserved before records are received.
 
-Java buffers up to 28 MB a shard, whatever the number of shards. Here the bytes of answers on their
-way, of answers waiting for delivery and of lines being written share one limit. What comes cannot
-be sized before it is there: a publisher holds a :class:`BudgetShare`, which it fills before it lets
-anything come and spends on what came.
+Java buffers up to 28 MB per shard, whatever the number of shards. Here, answers in transit, answers
+that wait for delivery, and lines being written share one limit. The size of an answer is unknown
+before it arrives. So a publisher holds a :class:`BudgetShare`, which it fills before it receives
+anything, and from which it takes the size of each answer.
 
-Order: whose child waits for data comes before those who read ahead, and each of them in the order
-of asking. What does not fit is passed by what does, for ``PATIENCE_S`` at most: then everybody
-waits for it.
+Order: shards whose child waits for data come before shards that read ahead, each in the order of
+their requests. A request that does not fit may be overtaken by smaller ones, for ``PATIENCE_S`` at
+most: then all others wait for it.
 
-Slow and stuck children: where one has taken nothing for ``SLOW_S`` its shard's read-ahead is taken
-back as soon as others need the room, and fetched again when the child goes on. The line in a pipe
-that nobody reads cannot be taken back: after ``STUCK_S`` it does not count any more for shards whose
-child waits for data. So the process holds at most the limit (or one answer) and a line for each
-child that has stopped reading; to let the others wait would not make those lines smaller. Reading
-ahead is never granted beyond the limit.
+Slow and stuck children: if a child has taken nothing for ``SLOW_S``, its shard's read-ahead is
+dropped as soon as others need the room, and fetched again when the child continues. The line in a
+pipe that is not read can't be dropped: after ``STUCK_S`` it no longer counts for shards whose child
+waits for data. So the process holds at most the limit (or one answer) plus one line for each child
+that has stopped reading; making the others wait would not make those lines smaller. Read-ahead is
+never granted beyond the limit.
 """
 
 from __future__ import annotations
@@ -34,38 +34,39 @@ if TYPE_CHECKING:
 
     from mld.kernel.ports import Clock
 
-#: How often it is asked whether the burst is over.
+#: Seconds between two checks whether the burst is over.
 TRIM_LOOK_S = 30.0
-#: What must have been in use at once for the heap to be worth trimming, and what is little again.
+#: Bytes that must have been in use at once for the heap to be worth trimming, and bytes that count
+#: as little again.
 BURST_BYTES = 4 * 2**20
 log = logging.getLogger("mld.retrieval")
-#: A child that has taken nothing for so long is slow enough for its shard not to read ahead where
-#: memory is short.
+#: If a child has taken nothing for this many seconds, its shard does not read ahead while memory is
+#: short.
 SLOW_S = 2.0
-#: A child that has taken nothing for so long has probably stopped reading.
+#: A child that has taken nothing for this many seconds has probably stopped reading.
 STUCK_S = 5.0
-#: So long what does not fit is passed by what came later and does.
+#: Seconds for which a request that does not fit may be overtaken by later ones that do.
 PATIENCE_S = 2.0
-#: After this long without any reservation granted or given back a shard whose child waits for data
-#: is let in whatever is reserved: a share may be held by publishers to whom nothing is pushed.
+#: After this many seconds without any reservation granted or returned, a shard whose child waits
+#: for data is admitted in any case: publishers that receive nothing may hold the shares.
 STALL_S = 5.0
-#: How often it is looked whether children got stuck while somebody waits.
+#: Seconds between two checks for stuck children while a request waits.
 LOOK_S = 1.0
-#: So often children that are slow or stuck are looked for while there are none: a look is at every
+#: Seconds between two checks for slow or stuck children while there are none: a check visits every
 #: shard, and many shards may wait.
 LOOK_FOR_SLOW_S = 0.1
-#: One warning about stuck children in so many seconds.
+#: Seconds between two warnings about stuck children.
 _WARN_EVERY_S = 60.0
-#: So many answers of the process make the expectation for shards that had none yet.
+#: Number of the process's answers from which the size of a shard's first answer is estimated.
 _REMEMBERED = 8
 
 
 class BudgetShare:
-    """What one publisher may receive before it asks again, and what it holds of what it received.
+    """What one publisher may receive before it refills, and the reservations made of it.
 
-    A publisher that asks for records refills before each request, spends what the answer takes,
-    and gives back the rest. One whose records are pushed refills, spends on each event as it comes,
-    and refills before it lets more come.
+    A publisher that polls refills before each request, spends the size of the answer, and returns
+    the rest. One whose records are pushed refills, spends on each event as it arrives, and refills
+    before it receives more.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class BudgetShare:
         drop_read_ahead: Callable[[], None],
         now: float,
     ) -> None:
-        """Made by :meth:`ByteBudget.share` only; empty."""
+        """Create an empty share; called by :meth:`ByteBudget.share` only."""
         self._budget = budget
         self.is_awaited = is_awaited
         self.drop_read_ahead = drop_read_ahead
@@ -85,15 +86,15 @@ class BudgetShare:
 
     @property
     def held_bytes(self) -> int:
-        """What is unspent, and all reservations made of it."""
+        """The unspent bytes, and all reservations made of the share."""
         return self._held
 
     async def refill(self, size_bytes: int) -> None:
-        """Wait until there is a share of so many bytes, and keep no more than that.
+        """Wait until the share has this many bytes, and keep no more than that.
 
-        What an event leaves of a large share is left to others: a publisher to whom little is
-        pushed would hold it for ever. While it waits it holds none, so that publishers with a
-        little each never wait for each other.
+        What an event leaves of a large share is returned: a publisher that receives little would
+        hold it forever. While it waits it holds none, so that publishers with small shares never
+        wait for each other.
 
         Args:
             size_bytes: > 0; more than the limit is granted when nothing else is reserved.
@@ -109,11 +110,11 @@ class BudgetShare:
             self.hold(-excess)
 
     def spend(self, size_bytes: int) -> Reservation:
-        """Turn some of it into the reservation of what came; never waits.
+        """Turn a part of the share into the reservation of received bytes; never waits.
 
         Args:
-            size_bytes: > 0; what exceeds the share is accounted for beyond it, and beyond the
-                limit, because it is there already.
+            size_bytes: > 0; bytes beyond the share, and beyond the limit, are counted, too, because
+                they have already been received.
         """
         covered = min(self._unspent, size_bytes)
         self._unspent -= covered
@@ -122,13 +123,13 @@ class BudgetShare:
         return Reservation(self, size_bytes)
 
     def give_back(self) -> None:
-        """Return what was not spent; may be called again."""
+        """Return the unspent bytes; may be called again."""
         unspent, self._unspent = self._unspent, 0
         if unspent:
             self.hold(-unspent)
 
     def served(self) -> None:
-        """The consumer took a batch, or waited for one: its child goes on."""
+        """The consumer took a batch, or waited for one: its child makes progress."""
         self._served_at = self._budget.now()
 
     def hold(self, change_bytes: int) -> None:
@@ -137,7 +138,7 @@ class BudgetShare:
         self._budget.move(self, change_bytes)
 
     def is_unserved(self, since_s: float) -> bool:
-        """Whether its consumer has not come for anything for so many seconds."""
+        """Whether its consumer has not asked for a batch for so many seconds."""
         return self._budget.now() - self._served_at >= since_s and not self.is_awaited()
 
 
@@ -145,17 +146,17 @@ class Reservation:
     """Bytes taken from a budget; give them back with :meth:`release`."""
 
     def __init__(self, share: BudgetShare, size_bytes: int) -> None:
-        """Made by :meth:`BudgetShare.spend` only."""
+        """Create a reservation; called by :meth:`BudgetShare.spend` only."""
         self._share = share
         self.size_bytes = size_bytes
 
     def resize(self, size_bytes: int) -> None:
-        """Correct the size to what it really is; never waits, may exceed the limit."""
+        """Correct the size to the actual one; never waits, may exceed the limit."""
         change, self.size_bytes = size_bytes - self.size_bytes, size_bytes
         self._share.hold(change)
 
     def release(self) -> None:
-        """Give everything back; may be called again."""
+        """Return everything; may be called again."""
         self.resize(0)
 
 
@@ -170,7 +171,7 @@ class _Request:
 
 
 class ByteBudget:
-    """The limit, what each share holds, and the shares that wait.
+    """The limit, the size of each share, and the waiting shares.
 
     Args:
         limit_bytes: > 0.
@@ -183,7 +184,7 @@ class ByteBudget:
         self._peak = 0
         self._holders: dict[BudgetShare, None] = {}
         self._waiting: deque[_Request] = deque()
-        #: No request that waits is smaller.
+        #: Size of the smallest waiting request, or less.
         self._least = 0
         self._looks_for_slow_at = -math.inf
         self._is_looking = False
@@ -203,7 +204,7 @@ class ByteBudget:
         return peak
 
     def expected_bytes(self) -> int:
-        """What an answer for a shard without history is expected to take."""
+        """Expected size of an answer for a shard without history."""
         return max(self._recent, default=LARGEST_ANSWER_BYTES)
 
     def remember(self, size_bytes: int) -> None:
@@ -222,21 +223,21 @@ class ByteBudget:
         is_awaited: Callable[[], bool],
         drop_read_ahead: Callable[[], None] = lambda: None,
     ) -> BudgetShare:
-        """The share of one publisher, empty.
+        """An empty share for one publisher.
 
         Args:
-            is_awaited: whether its consumer has nothing and waits; otherwise the publisher only
-                reads ahead, and nobody misses yet what it gets.
-            drop_read_ahead: called when the memory is needed by others and the consumer has taken
-                nothing for ``SLOW_S``: release what was not handed out, get it again when the
-                consumer waits for it. May be called again and again.
+            is_awaited: whether its consumer has no data and waits; otherwise the publisher only
+                reads ahead.
+            drop_read_ahead: called when others need the memory and the consumer has taken nothing
+                for ``SLOW_S``: release batches that were not handed out, and fetch them again when
+                the consumer waits for them. May be called repeatedly.
         """
         return BudgetShare(self, is_awaited, drop_read_ahead, self.now())
 
     async def admit(self, share: BudgetShare, size_bytes: int) -> None:
         """Wait for room and take it; called by shares.
 
-        Cancellation: nothing is taken.
+        Cancellation: no bytes are taken.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         request = _Request(share, size_bytes, self.now(), turn)
@@ -255,7 +256,7 @@ class ByteBudget:
             raise
 
     def move(self, share: BudgetShare, change_bytes: int) -> None:
-        """Account for a change and admit waiting shares that fit now; called by shares."""
+        """Count a change and admit waiting shares that fit now; called by shares."""
         if share.held_bytes:
             self._holders[share] = None
         else:
@@ -269,7 +270,7 @@ class ByteBudget:
         """Admit waiting shares that fit now; call it when one of them has become urgent."""
         if self._is_looking or not self._waiting or not self._may_any_fit():
             return
-        self._is_looking = True  # what is granted or taken back moves bytes, too
+        self._is_looking = True  # granting and returning moves bytes, too
         try:
             self._let_in_all()
         finally:
@@ -278,7 +279,7 @@ class ByteBudget:
     # -- who is let in -------------------------------------------------------------------------
 
     def _in_turn(self) -> Iterator[_Request]:
-        """Those whose child waits, then those who read ahead, in the order of asking."""
+        """Requests whose child waits, then those that read ahead, each in the order of arrival."""
         asked = tuple(self._waiting)
         for is_urgent in (True, False):
             for request in asked:
@@ -286,7 +287,7 @@ class ByteBudget:
                     yield request
 
     def _may_any_fit(self) -> bool:
-        """Whether a look may find one; hundreds may wait, and look whenever something moves."""
+        """Whether a request may fit; a cheap check, as hundreds may wait for every change."""
         has_room = self._used == 0 or self._used + self._least <= self._limit
         return has_room or self.now() >= self._looks_for_slow_at
 
@@ -325,7 +326,7 @@ class ByteBudget:
         return [share for share in self._holders if share.is_unserved(since_s)]
 
     def _reclaim(self, size_bytes: int) -> bool:
-        """Take read-ahead back where children are slow; whether it makes enough room."""
+        """Drop read-ahead of slow children; returns whether that makes enough room."""
         for share in self._unserved(SLOW_S):
             share.drop_read_ahead()
             if self._used + size_bytes <= self._limit:
@@ -340,7 +341,7 @@ class ByteBudget:
     # -- the time that passes ------------------------------------------------------------------
 
     def _look_later(self) -> None:
-        """While somebody waits, children may get stuck without any other event."""
+        """While requests wait, children may get stuck without any other event."""
         if self._timer is None and self._waiting:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(LOOK_S, self._on_timer)
@@ -349,7 +350,8 @@ class ByteBudget:
         self._timer = None
         self.look_again()
         if self.now() - self._moved_at >= STALL_S:
-            # Perhaps nobody: who is being cancelled waits no more, and is taken out a moment later.
+            # Perhaps none: a request that is being cancelled no longer waits, and is removed a
+            # moment later.
             for request in itertools.islice(self._in_turn(), 1):
                 if request.share.is_awaited():
                     self._warn()
@@ -374,10 +376,10 @@ class ByteBudget:
 
 
 class MemoryReturn:
-    """Watches the byte budget; trims the heap once a burst has passed.
+    """Watches the byte budget; trims the heap after a burst.
 
     Args:
-        release: gives free memory to the system; takes milliseconds.
+        release: returns free memory to the system; takes milliseconds.
     """
 
     def __init__(self, budget: ByteBudget, release: Callable[[], object]) -> None:
@@ -386,7 +388,7 @@ class MemoryReturn:
         self._had_burst = False
 
     def look(self) -> bool:
-        """Note a burst, or trim after one; True when memory was given back."""
+        """Note a burst, or trim after one; True when memory was returned."""
         peak = self._budget.pop_peak_bytes()
         self._had_burst = self._had_burst or peak >= BURST_BYTES
         if not self._had_burst or self._budget.used_bytes >= BURST_BYTES:
@@ -397,7 +399,7 @@ class MemoryReturn:
         return True
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await asyncio.sleep(TRIM_LOOK_S)
             self.look()

@@ -1,9 +1,9 @@
 """The registered consumer of a stream: found, or registered, once for all its shards.
 
-It is asked for by the publishers when they subscribe, so nothing else waits for it. All workers of
-an application share the consumer, so nobody deregisters it, as in Java.
+The publishers request it when they subscribe, so nothing else waits for it. All workers of an
+application share the consumer, so no worker deregisters it, as in Java.
 
-Source: FanOutConsumerRegistration (KCL 3.5.1), with pauses that grow and are spread.
+Source: FanOutConsumerRegistration (KCL 3.5.1), with growing, randomized pauses.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.retrieval")
 
-#: A consumer that is being created or deleted is looked at so often,
+#: A consumer that is being created or deleted is checked at this interval in seconds,
 POLL_S = 1.0
-#: and so many times before that is a failure.
+#: and this many times before it counts as a failure.
 POLLS = 10
 _LONGEST_PAUSE_S = 30.0
 _PERMISSIONS = (
@@ -81,11 +81,12 @@ class ConsumerRegistration:
         return self._arn is not None
 
     async def arn(self) -> str:
-        """ARN of the active consumer, waiting for it as long as it takes.
+        """ARN of the active consumer; waits for it without limit.
 
-        Of many callers one works and the others wait. A failure is logged and tried again.
+        One of several callers makes the requests and the others wait. A failure is logged and
+        retried.
 
-        Cancellation: the next caller in the queue goes on.
+        Cancellation: the next waiting caller continues.
         """
         try:
             async with self._lock:
@@ -97,7 +98,7 @@ class ConsumerRegistration:
                         await self._pause(self._failures - 1)
                 return self._arn
         except asyncio.CancelledError:
-            self._clear_failure()  # perhaps nobody needs it any more; who does says it again
+            self._clear_failure()  # perhaps no longer needed; callers request it again
             raise
 
     def accepted(self) -> None:
@@ -111,7 +112,7 @@ class ConsumerRegistration:
         self.failing_since = self.failure = None
 
     def not_found(self, arn: str) -> None:
-        """The service did not find it, although the shard is there: look again."""
+        """The service did not find it, although the shard exists: search for it again."""
         if self._config.consumer_arn is not None:
             where = "fanoutConfig.consumerArn"
             self._tell(NotFound("SubscribeToShard", "ResourceNotFoundException", f"check {where}"))
@@ -169,7 +170,7 @@ class ConsumerRegistration:
             try:
                 return await register(**request)
             except LimitExceeded as error:
-                # Calls a second, or consumers of the stream: then only people can help.
+                # Call limit, or limit of consumers per stream: then only an operator can help.
                 self._tell(error)
                 raise
 
@@ -188,7 +189,7 @@ class ConsumerRegistration:
     async def _patiently(
         self, attempts: int, call: Callable[..., Awaitable[dict[str, Any]]], **request: str
     ) -> dict[str, Any]:
-        """Answer of a call that is repeated while it is throttled."""
+        """The answer of a call that is retried while it is throttled."""
         attempt = 0
         while True:
             try:

@@ -91,7 +91,8 @@ class FanOutPublisher(RecordsPublisher):
     def _drop_read_ahead(self) -> None:
         """Others need the memory, and the consumer takes nothing: subscribe again when it does.
 
-        A subscription of which nothing is kept stays: what the service pushes waits in the kernel.
+        A subscription of which nothing is buffered stays: what the service pushes waits in the
+        kernel.
         """
         self._may_read_ahead = False
         self._share.give_back()
@@ -109,7 +110,7 @@ class FanOutPublisher(RecordsPublisher):
         while True:
             await self._gate()
             if self._existence.is_gone:
-                await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
+                await asyncio.sleep(ABSENT_PAUSE_S)  # the watch reports it, and ends the worker
                 continue
             error = await self._subscribe_once()
             await asyncio.sleep(self._pause_s(error))
@@ -133,7 +134,8 @@ class FanOutPublisher(RecordsPublisher):
         rewinds = self._rewinds
         error: MldError | None = None
         try:
-            # A shard that was not found is asked for again only when it is known to be the same.
+            # A shard that was not found is requested again only if its stream is known to be the
+            # same.
             if self._not_found is None:
                 await self._receive(rewinds)
         except NotFound as not_found:
@@ -158,7 +160,7 @@ class FanOutPublisher(RecordsPublisher):
         return error
 
     def _last_known(self) -> str | None:
-        """Sequence number of the last record that this shard is known to have had."""
+        """Sequence number of the last known record of this shard."""
         return self._last_record or self._stored_number()
 
     # -- one subscription ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a shard's fetching tells: its metrics, and each failure in the log with Java's levels."""
+"""Reports on a shard's fetching: its metrics, and each failure in the log with Java's levels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CallReport:
         self.failure: FailedCall | None = None  #: the last; None while calls succeed
 
     def succeeded(self) -> None:
-        """An answer came: the trouble is over."""
+        """A call succeeded: the series of failures is over."""
         self.failures = 0
         self.failing_since = self.failure = None
 
@@ -63,7 +63,7 @@ class CallReport:
 
 
 class FetchReport(CallReport):
-    """Of a shard that is polled."""
+    """The report of a shard that is polled."""
 
     def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
         super().__init__(shard_id, clock)
@@ -108,7 +108,7 @@ class FetchReport(CallReport):
 
 
 class SubscriptionReport(CallReport):
-    """Of a shard whose records are pushed; Java has no metrics of that."""
+    """The report of a shard whose records are pushed; Java has no metrics for it."""
 
     def failed(self, error: MldError) -> None:
         """Log why a subscription was refused or ended."""

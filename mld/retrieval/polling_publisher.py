@@ -44,7 +44,7 @@ log = logging.getLogger("mld.retrieval")
 
 
 async def _at_once() -> None:
-    """Nothing comes before reading."""
+    """Default: reads don't wait for renewals."""
 
 
 class PollingPublisher(RecordsPublisher):
@@ -75,11 +75,11 @@ class PollingPublisher(RecordsPublisher):
         self._iterator = None
 
     def _drop_read_ahead(self) -> None:
-        """Others need the memory, and the consumer takes nothing: get it again when it does.
+        """Others need the memory, and the consumer takes nothing: fetch again when it does.
 
-        The iterator that got the first batch gets it again, to the record; once it has expired, the
-        position takes its place. A first iterator that is being asked for is kept: a later one at
-        LATEST would skip what came in between.
+        The iterator of the first batch fetches it again, to the record; once it has expired, the
+        position replaces it. A first iterator that is being requested is kept: a later one at
+        LATEST would skip records in between.
         """
         self._may_read_ahead = False
         if self._queue:
@@ -100,10 +100,10 @@ class PollingPublisher(RecordsPublisher):
             if not self._is_first_call:
                 await asyncio.sleep(self._pause())
                 if not self._may_come(self._config.max_pending):
-                    continue  # somebody thought better of it meanwhile
+                    continue  # it was rewound meanwhile
             self._is_first_call = False
             if self._existence.is_gone:
-                await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
+                await asyncio.sleep(ABSENT_PAUSE_S)  # the watch reports it, and ends the worker
                 continue
             await self._in_time()
             self._success_at = self._behind_s = None
@@ -121,7 +121,7 @@ class PollingPublisher(RecordsPublisher):
     # -- one call ------------------------------------------------------------------------------
 
     async def _fetch_once(self) -> None:
-        """Ask once; whatever goes wrong is logged, counted and tried again after the pause."""
+        """Make one call; any failure is logged, counted and retried after the pause."""
         rewinds = self._rewinds
         try:
             # A shard that was not found is asked for again only when it is known to be the same:
@@ -150,7 +150,7 @@ class PollingPublisher(RecordsPublisher):
             await self._get_records(self._iterator, rewinds)
 
     def _last_known(self) -> str | None:
-        """Sequence number of the last record that this shard is known to have had."""
+        """Sequence number of the last known record of this shard."""
         position = self._position
         return None if position is None else position.last_received or self._stored_number()
 
@@ -208,7 +208,10 @@ class PollingPublisher(RecordsPublisher):
                 reservation.release()
 
     async def _is_ours(self, batch: Batch, rewinds: int) -> bool:
-        """Whether an answer is of the stream that it was; asked for the first that says anything."""
+        """Whether an answer is of the stream of the start.
+
+        Checked for the first answer with information.
+        """
         if self._is_confirmed or (batch.is_empty and not batch.is_shard_end):
             return True
         is_ours = await self._existence.confirm()

@@ -1,4 +1,4 @@
-"""Reads a few records behind a checkpoint, for people; the checkpoint stays where it is."""
+"""Reads a few records after a checkpoint for display; the checkpoint is not changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mld.leases.model.containment import PositionRange
     from mld.streams.model.shard import HashRange
 
-#: Kinesis answers without records where a shard has few: it looked at a part of it only.
+#: Kinesis may answer without records although there are some: it read only a part of the shard.
 MOST_READS = 10
 #: A shard has five reads a second for all who read it; this takes one of them.
 _PAUSE_S = 1.0
@@ -30,13 +30,7 @@ _MOST_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peek:
-    """What was found.
-
-    Attributes:
-        reads: calls of GetRecords.
-        behind_s: how far behind the tip the last of them was; None = the service did not say.
-        is_end: the shard ends there.
-    """
+    """The records that were read."""
 
     records: tuple[PeekedRecord, ...]
     reads: int

@@ -1,8 +1,8 @@
-"""Were records lost? What the distance between a position and the next record says of it.
+"""Whether records were lost, by the gap between a position and the next record.
 
-A record that expired unread leaves no trace: a shard from which ten records expired answers as a
-quiet one whose checkpointed record expired. So three cases are told apart by what was known before:
-some were lost, some may be, none can be.
+A record that expired unread leaves no trace: a shard from which ten records expired answers like a
+quiet one whose checkpointed record expired. Earlier knowledge distinguishes three cases: some were
+lost, some may be, none can be.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mld.signals.model.metrics import PassCause
 if TYPE_CHECKING:
     from mld.kernel.model.sequence import ExtendedSequenceNumber
 
-#: No stream keeps records for less.
+#: The shortest retention of any stream.
 LEAST_RETENTION_S = 24 * 3600.0
 #: The first record that is left is next to those that have just expired: there were some before it.
 EDGE_S = 60.0
@@ -31,7 +31,7 @@ MOST_MARKS = 128
 
 
 class LossVerdict(Enum):
-    """What is said of a gap."""
+    """The classification of a gap."""
 
     LOST = "records were lost"
     MAY_BE_LOST = "records may be lost"
@@ -114,13 +114,13 @@ def judge_vanished(
 def risk(
     checkpoint_s: float | None, reading_s: float | None, retention_s: float | None
 ) -> str | None:
-    """What is said of a shard whose records are about to expire; None = nothing.
+    """A sentence on a shard whose records are about to expire; None = they are not.
 
     Args:
-        checkpoint_s: age of the time until which all is checkpointed; None = not known.
-        reading_s: the same of the position of reading, behind which a record waits; None = none is
-            known to wait.
-        retention_s: of the stream; None = not known, and nothing is said.
+        checkpoint_s: age of the time until which all is checkpointed; None = unknown.
+        reading_s: the same of the read position, after which a record waits; None = none is known
+            to wait.
+        retention_s: of the stream; None = unknown, and the result is None.
     """
     if retention_s is None:
         return None
@@ -139,7 +139,7 @@ def risk(
 
 
 def sentence(note: LossNote) -> str:
-    """What people read of a loss, without shard and full stop."""
+    """A sentence on a loss, without shard and full stop."""
     lost = "were LOST" if note.is_certain else "MAY BE LOST"
     since = _utc(note.first_s, "read until ")
     until = "no record is left" if note.last is None else f"{note.last} ({_utc(note.last_s)})"
@@ -157,7 +157,7 @@ def sentence(note: LossNote) -> str:
 
 
 def _utc(epoch_s: float | None, before: str = "") -> str:
-    """The time, whatever a row says."""
+    """The time as text, for any value in a row."""
     if epoch_s is None or not 0 <= epoch_s < END_OF_TIME_S:
         return "not known when"
     return before + datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
@@ -170,7 +170,7 @@ def loss_note(
     at_s: float,
     first: tuple[str | None, float | None],
 ) -> LossNote:
-    """What the row keeps of a loss.
+    """The note of a loss for the row.
 
     Args:
         at_s: epoch seconds at which it was found.
