@@ -61,14 +61,14 @@ def test_every_error_of_a_spark_child_is_a_row_with_its_exit_code():
 def test_every_exit_code_of_the_daemon_is_a_row():
     found = inspect.getmembers(mld.errors, inspect.isclass)
     codes = {str(one.exit_code) for _, one in found if issubclass(one, mld.errors.MldError)}
-    running = (ROOT / "docs/running.md").read_text("utf-8")
-    rows = re.findall(r"^\| ([\d, ]+) \| [^|]+ \| [^|]+ \|$", running, re.MULTILINE)
+    text = (ROOT / "docs/supervising.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([\d, ]+) \| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
     assert codes
     assert codes <= set(rows)
 
 
 def test_every_reason_of_readyz_and_every_field_of_leases_is_a_row():
-    named = set(page("docs/running.md").inline_code)
+    named = set(page("docs/probes.md").inline_code)
     assert {reason.value for reason in Reason} <= named
     assert {field.name for field in dataclasses.fields(ConsumerStatus)} <= named
 

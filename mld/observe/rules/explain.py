@@ -158,7 +158,7 @@ def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
                 verdict=Verdict.NOT_READY,
                 severity=VerdictSeverity.WARNING,
                 cause="it says: " + "; ".join(text.rstrip(".") for text in said),
-                todo="mend what it names: docs/operations.md has the cures, docs/running.md#probes the reasons",
+                todo="mend what it names: docs/operations.md has the cures, docs/probes.md the reasons",
             )
 
 

@@ -137,7 +137,7 @@ def test_a_logger_of_java_may_be_several_of_ours(tmp_path):
 
 
 def test_each_logger_of_the_product_is_one_of_the_names_that_the_page_lists():
-    page = (ROOT / "docs" / "running.md").read_text("utf-8")
+    page = (ROOT / "docs" / "logs.md").read_text("utf-8")
     used = {
         name
         for path in (ROOT / "mld").rglob("*.py")
