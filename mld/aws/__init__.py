@@ -1,1 +1,9 @@
-"""Aws."""
+"""Calls to AWS: interfaces without botocore in ``ports``, and what makes the calls.
+
+For others: ``ports``, ``whole_answers``. ``clients`` and what it uses are for programs.
+
+Decisions, in ``docs/decisions/``:
+
+* aws.md: Timeouts, retries and pauses are ours
+* aws.md: An answer must be complete within four timeouts
+"""

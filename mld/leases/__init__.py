@@ -1,1 +1,11 @@
-"""Leases: the table, how workers get, renew and release them, and requests to lease holders."""
+"""The lease table: its rows, who takes a lease, and until when a worker counts it as its own.
+
+For others: ``model``, ``rules``, ``lease_store`` (each conditional write), ``lease_scan``.
+``mld.fleet`` wires the other services.
+
+Decisions, in ``docs/decisions/``:
+
+* leases.md: A worker counts a lease as its own for 98 % of the failover time, from the request on
+* leases.md: A write without an answer is read back, then repeated
+* leases.md: Conditions name both owners of a lease beside its counter
+"""
