@@ -1,6 +1,7 @@
 """What README and docs/ show is what the code says, and is fit to read."""
 
 import dataclasses
+import importlib
 import importlib.util
 import inspect
 import re
@@ -32,6 +33,7 @@ DIFFERENCES = (ROOT / "docs/differences.md").read_text("utf-8")
 LINES_OF_README = 150
 #: Code of the way of a lease and of a record that the page of the architecture names.
 LINES_OF_AN_HOUR = 1500
+LINES_OF_A_ROOM = 10
 WIDTH = 100
 LINES_OF_A_PARAGRAPH = 6
 
@@ -131,6 +133,16 @@ def test_the_order_of_rooms_on_the_page_is_that_of_the_imports():
 def test_the_table_of_rooms_has_each_room_in_that_order():
     cells = re.findall(r"^\| (`[^|]+) \|", rooms_section(), re.MULTILINE)
     assert tuple(re.findall(r"`(\w+)`", " ".join(cells))) == rooms.ORDER
+
+
+@pytest.mark.parametrize("room", [room for room in rooms.ORDER if room not in {"errors", "app"}])
+def test_the_docstring_of_a_room_is_short_and_names_decisions_that_exist(room):
+    lines = inspect.getdoc(importlib.import_module(f"mld.{room}")).splitlines()
+    assert len(lines) <= LINES_OF_A_ROOM
+    decisions = [line.removeprefix("* ").split(": ", 1) for line in lines if line.startswith("* ")]
+    assert decisions
+    for name, heading in decisions:
+        assert heading.replace("``", "`") in page(f"docs/decisions/{name}").headings
 
 
 def test_what_a_newcomer_is_to_read_is_read_in_an_hour():
