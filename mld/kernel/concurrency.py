@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Wakeup:
-    """Wakes one waiting loop; calls that come while it is busy are remembered as one.
+    """Wakes one waiting loop; calls made while it is busy are remembered as one.
 
-    For a single waiter: two loops that wait on the same signal would steal each other's calls.
+    For a single waiter: two loops that wait on the same signal would take each other's calls.
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class Wakeup:
         """Wait for a call, then forget it.
 
         Args:
-            timeout_s: longest wait; None = for ever; zero or less only looks.
+            timeout_s: longest wait; None = no limit; zero or less only checks.
 
         Returns:
-            True when called, False when the time is up.
+            True when called, False after the timeout.
         """
         if timeout_s is not None and timeout_s <= 0:
-            # Give others a turn: a loop that only looks must not starve the event loop.
+            # Let other tasks run: a loop that only checks must not starve the event loop.
             await asyncio.sleep(0)
         elif not self._is_called:
             await self._sleep(timeout_s)
@@ -46,7 +46,7 @@ class Wakeup:
         return called
 
     async def _sleep(self, timeout_s: float | None) -> None:
-        """Until a call comes or the time is up; less work than ``asyncio.timeout`` of an event."""
+        """Wait for a call or the timeout; cheaper than ``asyncio.timeout`` with an event."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = None if timeout_s is None else loop.call_later(timeout_s, _end, waiter)

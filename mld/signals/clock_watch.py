@@ -1,8 +1,8 @@
-"""Reports a clock of this machine that is wrong; corrects nothing.
+"""Reports if this machine's clock is wrong; corrects nothing.
 
-Requests are corrected where AWS refuses them, by the adapters, and times where others compare them,
-by :class:`mld.kernel.ports.Clock`. What is left goes by the clock of the machine: when credentials
-expire, and whether a certificate is valid.
+Adapters correct requests that AWS refuses, and :class:`mld.kernel.ports.Clock` corrects times that
+others compare. The rest uses the clock of the machine: the expiry of credentials, and the validity
+of certificates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mld.signals")
 
 LOOK_S = 10.0
-#: It is said again as often, and when the offset has changed by a minute.
+#: Seconds between two reports; also reported when the offset has changed by a minute.
 REPEAT_S = 3600.0
 
 
@@ -32,7 +32,7 @@ class ClockWatch:
         self._told_at = 0.0
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             self._look()
             await asyncio.sleep(LOOK_S)

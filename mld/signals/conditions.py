@@ -1,9 +1,9 @@
-"""What services know that keeps this worker from doing its job, for ``/readyz``.
+"""Conditions that prevent this worker from doing its job, for ``/readyz``.
 
-A service reports a condition when it meets it and takes it back when it is over, and says so in the
-log by itself. What is called again and again reports to a :class:`FailingCondition`, which does both:
-of a 3.x fleet, leases are renewed and read on meanwhile, so without it nobody would see that no
-lease finds a new owner any more. Of the leases themselves, nobody would see that none is held.
+A service reports a condition when it occurs, clears it when it is over, and logs both itself. Code
+that runs repeatedly reports to a :class:`FailingCondition`, which does all of that. Without it,
+some failures would stay unnoticed: that leases in a 3.x fleet get no new owners while others are
+still renewed and read, or that no lease is held.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.signals")
 
-#: The worker is not ready when a failure has lasted for so long: a retry and a heartbeat may fail.
+#: The worker is not ready when a failure has lasted this many seconds: a retry and a heartbeat may
+#: fail.
 LASTING_S = 30.0
-#: It is said again as often.
+#: Seconds between two log lines about it.
 REPEAT_S = 60.0
 
 
@@ -41,22 +42,22 @@ class Conditions:
         self._current[reason, subject] = Condition(reason, message)
 
     def clear(self, reason: Reason, subject: str = "") -> None:
-        """It is over; nothing if it was not reported."""
+        """The condition is over; does nothing if it was not reported."""
         self._current.pop((reason, subject), None)
 
     def current(self) -> tuple[Condition, ...]:
-        """What holds now, in the order in which it was first reported."""
+        """Current conditions, in the order in which they were first reported."""
         return tuple(self._current.values())
 
 
 class FailingCondition:
-    """What keeps failing: said at once, then each minute, and on ``/readyz``.
+    """A repeated failure: logged at once, then each minute, and shown on ``/readyz``.
 
     Args:
-        subject: tells two of one reason apart.
-        lasting_s: the worker is not ready when it has lasted for so long.
-        calm_s: it is resolved only when it did not fail for so long, so that what comes and goes counts
-            as lasting.
+        subject: distinguishes two conditions of one reason.
+        lasting_s: the worker is not ready when the failure has lasted this long.
+        calm_s: it is resolved only after this long without a failure, so that intermittent failures
+            count as lasting.
         is_logged: False where the caller logs it.
     """
 
@@ -83,10 +84,10 @@ class FailingCondition:
         self._what = ""
 
     def failed(self, what: str, error: Exception | None = None) -> None:
-        """It failed, again or for the first time.
+        """Report a failure, the first one or a repetition.
 
         Args:
-            what: a clause that says what fails, where, and what follows from it.
+            what: a clause that says what fails, where, and the consequence.
         """
         now = self._clock.monotonic()
         self._what = what
@@ -100,12 +101,12 @@ class FailingCondition:
             self._said_at = now
             log.log(level, "Failing for %.0f s now: %s", now - self._since, text)
         if now - self._since >= self._lasting_s:
-            # Pages are seen by more people than the log.
+            # More people see the pages than the log.
             shown = what if error is None else f"{what}: {shown_error(error)}{table_remedy(error)}"
             self._conditions.report(self._reason, shown, self._subject)
 
     def resolved(self) -> None:
-        """It works; nothing if it always has."""
+        """It succeeded; does nothing if it always has."""
         now = self._clock.monotonic()
         if self._since is not None:
             if now - self._failed_at < self._calm_s:
@@ -114,6 +115,6 @@ class FailingCondition:
         self.forget()
 
     def forget(self) -> None:
-        """Nobody tries any more, so nothing is known."""
+        """There are no more attempts, so the state is unknown."""
         self._since = None
         self._conditions.clear(self._reason, self._subject)

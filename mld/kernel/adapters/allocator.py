@@ -50,9 +50,9 @@ def keep_large_blocks() -> bool:
 
 
 def return_free_memory() -> bool:
-    """Give what is free back to the system: some 30 MiB after large batches; takes milliseconds.
+    """Return free memory to the system: some 30 MiB after large batches; takes milliseconds.
 
-    For the moment when the shards have run dry; returned memory must be faulted in again.
+    Call it when the shards have no more records; returned memory must be faulted in again.
 
     Returns: whether anything was returned; False where there is no glibc.
     """

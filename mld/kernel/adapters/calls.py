@@ -1,4 +1,4 @@
-"""The only door to threads: blocking work runs in named daemon threads, most of it in small pools.
+"""All threads start here: blocking work runs in named daemon threads, most of it in small pools.
 
 Each pool is a bulkhead: a pool whose calls all hang delays nothing outside of it. The standard
 library's executor is not used because it joins its threads when the interpreter exits, so that one
@@ -27,25 +27,25 @@ R = TypeVar("R")
 #: untouched pages cost nothing, and musl's default of 128 KiB is too small.
 STACK_BYTES = 1 << 20
 
-#: An outcome that the loop takes so soon shows that there is processor time for everything.
+#: A result that the loop receives this soon shows that there is enough processor time.
 PROMPT_S = 0.02
-#: What is known of that is forgotten after so long without another outcome.
+#: A measured delay is forgotten after this time without another result.
 RECENT_S = 2.0
-#: So many calls are made at a time however little processor time there is.
+#: Minimum number of concurrent calls, however little processor time there is.
 FEWEST_CALLS = 2
 
 _starting = threading.Lock()
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:
-    """Run something in a daemon thread of its own, which nobody waits for.
+    """Run something in a daemon thread of its own; nothing waits for it.
 
     Args:
         work: raises nothing.
         name: shown in thread names and in /proc.
 
     Raises:
-        ThreadRefused: there can be no more.
+        ThreadRefused: the system allows no more threads.
     """
     thread = threading.Thread(target=work, name=name, daemon=True)
     with _starting:  # the stack size is a setting of the whole process
@@ -59,11 +59,11 @@ def start_thread(work: Callable[[], None], name: str) -> None:
 
 
 def calls_at_once(threads: int, delay_s: float) -> int:
-    """How many calls a pool makes at a time while outcomes of a more urgent one are late.
+    """How many calls a pool makes at the same time while results of a more urgent one are late.
 
     Args:
-        threads: of the pool; so many while nothing is late.
-        delay_s: how late they are.
+        threads: of the pool; the result while nothing is late.
+        delay_s: how late the results are.
     """
     if delay_s <= PROMPT_S:
         return threads
@@ -71,11 +71,11 @@ def calls_at_once(threads: int, delay_s: float) -> int:
 
 
 class PoolClosed(RuntimeError):
-    """Work was handed to a pool after its end; nothing of it was started."""
+    """Work was submitted to a pool after its end; it was not started."""
 
 
 class _Outcomes:
-    """Outcomes on their way to one loop, which is woken once for all that wait."""
+    """Results on their way to one loop, which is woken once for all that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -86,16 +86,16 @@ class _Outcomes:
 
     @property
     def delay_s(self) -> float:
-        """The longest recent wait of an outcome for the loop, halved with each later outcome."""
+        """The longest recent delay of a result before the loop, halved with each later result."""
         is_recent = time.monotonic() - self._taken_at < RECENT_S
         return self._delay_s if is_recent else 0.0
 
     def tell(self, job: _Job, result: object, error: BaseException | None) -> None:
-        """From any thread: let the loop know how a job ended."""
+        """From any thread: pass the result of a job to the loop."""
         self._ready.append((job, result, error))
         if not self._is_woken:
             self._is_woken, self._woken_at = True, time.monotonic()
-            # The loop may be gone by then, and the result with it: nobody's loss.
+            # The loop may be closed by then; the result is then no longer needed.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._hand_out)
 
@@ -128,7 +128,7 @@ class _Job:
         self.kwargs = kwargs
 
     def execute(self) -> tuple[object, BaseException | None]:
-        """Do it, unless nobody waits any more; returns the result or the error."""
+        """Run it unless its caller was cancelled; returns the result or the error."""
         if self.future.cancelled():
             return None, None
         try:
@@ -137,7 +137,7 @@ class _Job:
             return None, error
 
     def settle(self, result: object, error: BaseException | None) -> None:
-        """In the loop: give the outcome to the awaiting task."""
+        """In the loop: pass the result to the awaiting task."""
         if self.future.done():
             return
         if error is None:
@@ -224,18 +224,18 @@ class CallPool:
 
     @property
     def delay_s(self) -> float:
-        """How long outcomes recently waited for the loop."""
+        """How long results recently waited for the loop."""
         return 0.0 if self._outcomes is None else self._outcomes.delay_s
 
     def close(self) -> None:
-        """Refuse further work; queued work is still done, calls under way are not waited for."""
+        """Refuse further work; queued work is still done, running calls are not awaited."""
         with self._lock:
             self._closed = True
             while self._idle:
                 self._idle.pop().give(None)
 
     def _hand_to_threads(self) -> None:
-        """Wake or start threads for what waits, as many as may be at work."""
+        """Wake or start threads for queued work, up to the current limit."""
         while self._jobs and self._started - len(self._idle) < self._most_at_work():
             if self._idle:
                 self._idle.pop().give(self._jobs.popleft())
@@ -247,7 +247,7 @@ class CallPool:
         return calls_at_once(self.threads, delay_s)
 
     def _start_thread(self) -> bool:
-        """Have another thread do what waits longest; False when those that there are must."""
+        """Start another thread for the oldest job; False when only existing threads can run it."""
         job = self._jobs.popleft()
         worker = _Worker(job)
         try:
@@ -263,7 +263,7 @@ class CallPool:
     def _serve(self, worker: _Worker) -> None:
         while (job := worker.take()) is not None:
             result, error = job.execute()
-            # First, so that who hears of the result finds this thread idle.
+            # First, so that the receiver of the result finds this thread idle.
             with self._lock:
                 if self._jobs and self._started - len(self._idle) <= self._most_at_work():
                     worker.give(self._jobs.popleft())

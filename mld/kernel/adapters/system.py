@@ -1,4 +1,4 @@
-"""The system's clocks, random ids, and texts for it and of it."""
+"""The system's clocks, random ids, and text conversion for the system."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from mld.kernel.ports import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Counts while the machine is suspended, where there is such a clock: a lease must not be believed
-#: after a night's sleep because CLOCK_MONOTONIC stood still.
+#: Also counts while the machine is suspended, where there is such a clock: a lease must not count
+#: as held after a suspension because CLOCK_MONOTONIC stood still.
 _AGES = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: The dates of answers have whole seconds: an offset up to this is none.
 ROUNDED_S = 2.0
 
 
 def boot_time() -> float:
-    """Seconds that never step and go on during suspension; not the event loop's zero."""
+    """Seconds that never step and continue during suspension; not the event loop's zero."""
     return time.clock_gettime(_AGES)
 
 
 def _undated() -> float | None:
-    """Where no answer has a date."""
+    """Default: no answer has a date."""
     return None
 
 
@@ -34,14 +34,14 @@ class SystemClock(Clock):
     """Both clocks of this machine.
 
     Args:
-        service_s: epoch seconds by the dates of AWS's answers; None = not known.
+        service_s: epoch seconds by the dates of AWS's answers; None = unknown.
     """
 
     def __init__(self, service_s: Callable[[], float | None] = _undated) -> None:
         self._service_s = service_s
 
     def monotonic(self) -> float:
-        """See :func:`boot_time`."""
+        """Monotonic seconds; see :func:`boot_time`."""
         return boot_time()
 
     def wall(self) -> float:
@@ -49,7 +49,7 @@ class SystemClock(Clock):
         return time.time()
 
     def ahead_s(self) -> float | None:
-        """See the port; right to about two seconds."""
+        """Seconds by which this machine's clock is ahead of AWS, precise to about two seconds."""
         service_s = self._service_s()
         if service_s is None:
             return None
@@ -66,11 +66,11 @@ class RandomIds:
 
 
 def system_text(text: str) -> str:
-    """The text in a form that the system can be given, in whatever locale this process runs.
+    """The text in a form that the system accepts, in any locale of this process.
 
-    What comes from a properties file may have letters that the locale has not (of ``C``, all that
-    are not ASCII): such a text is meant in UTF-8, as names of files and the texts of programs are
-    today. Never fails; a text that the locale can write is given back as it is.
+    A properties file may have characters that the locale lacks (``C`` has only ASCII): such a text
+    is encoded in UTF-8, as names of files and the texts of programs are today. Never fails; a text
+    that the locale can encode is returned unchanged.
     """
     try:
         os.fsencode(text)

@@ -1,4 +1,4 @@
-"""Tells systemd how the worker is: ``Type=notify`` and ``WatchdogSec=`` of a unit.
+"""Reports the worker's state to systemd: ``Type=notify`` and ``WatchdogSec=`` of a unit.
 
 Source of the protocol: sd_notify(3) and sd_watchdog_enabled(3).
 """
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mld.kernel")
 
 _SOCKET, _USEC, _PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
-#: How often the state of the worker is looked at.
+#: Seconds between two checks of the worker's state.
 _LOOK_S = 0.2
 
 
 class SystemdNotify:
-    """Nothing is sent, and nothing fails, where no supervisor listens."""
+    """Sends notifications to systemd; does nothing without a supervisor."""
 
     def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
-        """Take the variables out of the environment: children have nothing to say.
+        """Remove the variables from the environment, because children must not notify.
 
         Args:
             environ: ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` and ``WATCHDOG_PID``; malformed ones count
@@ -35,7 +35,7 @@ class SystemdNotify:
         usec, of = environ.pop(_USEC, ""), environ.pop(_PID, "")
         self._address = address if address[:1] in {"/", "@"} else ""
         is_ours = not of or of == str(pid)
-        #: Longest time between two signs of life that systemd accepts; None = as long as one likes.
+        #: Longest time between two watchdog messages that systemd accepts; None = no limit.
         self.watchdog_s = int(usec) / 1e6 if is_ours and usec.isdecimal() and int(usec) else None
 
     def send(self, text: str) -> None:
@@ -56,7 +56,7 @@ class SystemdNotify:
 
         Args:
             state: of the worker: ``starting``, ``running``, ``stopping`` or ``stopped``.
-            is_alive: without it there is no sign of life.
+            is_alive: without it, no watchdog message is sent.
         """
         if not self._address:
             return

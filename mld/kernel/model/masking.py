@@ -1,7 +1,7 @@
-"""Keep secrets, and whatever confuses a terminal, out of what is printed or logged.
+"""Keeps secrets and control characters out of what is printed or logged.
 
-A ``.properties`` file should hold none, but people paste access keys, tokens and URLs with
-passwords into it. Masking errs on the side of hiding too much.
+A ``.properties`` file should hold no secrets, but access keys, tokens and URLs with passwords do
+get pasted into it. When in doubt, masking hides a text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MASK = "****"
-#: More than this of one text is of use to nobody.
+#: Longest part of one text that is shown.
 _MOST_CHARACTERS = 2000
 _BRIEF_CHARACTERS = 40
 

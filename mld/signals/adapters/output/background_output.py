@@ -1,7 +1,7 @@
 """Standard error and output that never block the writer: a thread of their own writes.
 
-A pipe that nobody reads, a terminal after Ctrl-S or a blocked log driver stops every write, and
-with it the event loop: leases would be lost and no signal heard. Therefore the daemon's
+A pipe without a reader, a terminal after Ctrl-S or a blocked log driver blocks every write, and
+with it the event loop: leases would be lost and signals not handled. Therefore the daemon's
 ``sys.stderr`` and ``sys.stdout`` are replaced while it runs, which covers logging, ``print``,
 warnings and tracebacks alike. Handlers of the operator's own logging configuration, which may wait
 for a socket or a disk, get a thread each.
@@ -9,8 +9,8 @@ for a socket or a disk, get a thread each.
 A stream's thread writes to the descriptor itself: a buffered stream has a lock, and the interpreter
 would wait for it at its end.
 
-Each thread works off a bounded queue. What finds no room there is dropped, counted, and told as soon
-as there is room again.
+Each thread processes a bounded queue. Messages that do not fit are dropped and counted, and the
+count is reported as soon as there is room again.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _log = logging.getLogger("mld.signals")
 
 T = TypeVar("T")
 
-#: What may wait. A log line of our own has some 200 bytes, one of a child up to 8 KiB.
+#: Limit of the queue. A log line of our own has some 200 bytes, one of a child up to 8 KiB.
 MAX_BYTES = 4 * 2**20
 MAX_ITEMS = 20_000
-#: Most that is worked off at once.
+#: Limit of one batch.
 _CHUNK_BYTES = 2**16
-#: Losses are reported once no more than this part of the room is taken.
+#: Losses are reported once at most this share of the queue is in use.
 _ROOM_AGAIN = 0.5
 
-#: At the end, so long may what waits take.
+#: Seconds for writing the rest of the queue at the end.
 DRAIN_S = 2.0
-#: A line that is longer than this does not wait for its end.
+#: A line that is longer than this is written in parts.
 _LONGEST_LINE = 2**16
 _DROPPED = "%d log messages were dropped in the last %.0f s: %s did not take them in time"
 
 
 class BackgroundQueue(Generic[T]):
-    """Items wait here for a daemon thread; safe in all threads.
+    """A queue of items for a daemon thread; safe in all threads.
 
     Args:
         name: of the thread, which starts with the first item.
         work: called in the thread with the next items; an error counts them as dropped.
         tell: called in the thread with the number of dropped items and for how many seconds.
-        max_bytes: bound of what waits; one larger item is taken when nothing else waits.
-        chunk_bytes: most that is worked off at once; 0 = one item at a time.
+        max_bytes: limit of the queue; one larger item is accepted when the queue is empty.
+        chunk_bytes: limit of one batch; 0 = one item at a time.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BackgroundQueue(Generic[T]):
         self.dropped = 0  #: since the start
 
     def put(self, item: T, size: int) -> None:
-        """Take an item, or drop it; returns at once.
+        """Add an item, or drop it; returns at once.
 
         Args:
             item: ignored after :meth:`end`.
@@ -109,10 +109,10 @@ class BackgroundQueue(Generic[T]):
             self._changed.notify_all()
 
     def end(self, timeout_s: float) -> bool:
-        """Wait until all is worked off, but no longer than this; the thread ends afterwards.
+        """Wait until all items are processed or the timeout is over; the thread ends afterwards.
 
         Returns:
-            False when something is left, which is lost if the process ends now.
+            False when items are left, which are lost if the process ends now.
         """
         with self._changed:
             is_refused = self._thread is None
@@ -253,10 +253,10 @@ class BackgroundOutput(io.TextIOBase):
                 self._put(text)
 
     def end(self, timeout_s: float = DRAIN_S) -> bool:
-        """Wait until all is written, but no longer than this; later messages are ignored.
+        """Wait until all is written or the timeout is over; later messages are ignored.
 
         Returns:
-            False when something is left, which is lost if the process ends now.
+            False when messages are left, which are lost if the process ends now.
         """
         self.flush()
         return self._queue.end(timeout_s)
@@ -294,7 +294,7 @@ def _write_all(number: int, data: bytes) -> None:
 
 
 class BackgroundHandler(logging.handlers.QueueHandler):
-    """Stands before a handler that may have to wait.
+    """Wraps a handler that may block.
 
     Args:
         target: called in a thread of its own, in the order of the records.
