@@ -1,4 +1,4 @@
-"""Carries out a plan of :mod:`mld.ops.rules.lease_migration` on a lease table that nobody uses."""
+"""Carries out a plan of :mod:`mld.ops.rules.lease_migration` on a lease table that no worker uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from mld.leases.model.attributes import Item
     from mld.ops.rules.lease_migration import RowWrite
 
-#: Tries of one request; the pauses between them add up to about 40 s, enough for a throttled table.
+#: Attempts for one request; the pauses between them add up to about 40 s, enough for a throttled
+#: table.
 TRIES = 12
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 8.0
 #: How many signs of life an error names.
@@ -35,10 +36,10 @@ _NAMED = 5
 
 
 class LeaseMigration:
-    """Reads the whole table, looks whether workers live, and writes one row after the other.
+    """Reads the whole table, checks whether workers are alive, and writes the rows one by one.
 
-    It may be ended at any moment: every write is conditional, and a plan made from the rows that
-    are then there goes on.
+    It may be interrupted at any moment: every write is conditional, and a plan made from the rows
+    as they are then continues.
     """
 
     def __init__(self, dynamodb: DynamoDb, table_name: str, rng: random.Random) -> None:
@@ -67,10 +68,11 @@ class LeaseMigration:
 
         Args:
             wait_s: between two scans; a live worker renews each of its leases in the failover time.
-            on_wait: called with the seconds that are left, at least every five seconds.
+            on_wait: called with the remaining seconds, at least every five seconds.
 
         Raises:
-            WorkersAlive: something changed between the scans; the message says what, and by whom.
+            WorkersAlive: something changed between the scans; the message names what, and the
+                writer.
             AwsError: the table could not be read.
         """
         before = await self.scan()
@@ -152,7 +154,7 @@ class LeaseMigration:
         return _or_none(answer.get("Item"))
 
     async def _patiently(self, call: Any, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer of a read, repeated while that may help."""
+        """The answer of a read, retried while that may help."""
         for attempt in range(TRIES):
             try:
                 answer: dict[str, Any] = await call(**request)

@@ -1,4 +1,7 @@
-"""Changes leases for people: writes rows that nobody renews, asks holders for the others."""
+"""Changes leases for operators.
+
+Writes rows that no worker renews, sends requests to other holders.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,20 @@ if TYPE_CHECKING:
     from mld.leases.model.lease_request import LeaseRequest
     from mld.ops.rules.steering import SteerStep
 
-#: Between two looks at a row whose holder was asked.
+#: Seconds between two reads of a row whose holder was asked.
 LOOK_S = 0.5
-#: Sends of a write that gets no answer.
+#: Requests for a write that gets no answer.
 TRIES = 3
-#: A command that ends early has so long to take back what it asked.
+#: Seconds in which a command that ends early withdraws its requests.
 SHIELD_S = 3.0
 _INTERRUPTED = "the command was interrupted before"
 
 
 class LeaseSteering:
-    """The writes of one command; each is conditional, so that it may be ended at any moment.
+    """The writes of one command; each is conditional, so that it may be interrupted at any moment.
 
-    Whatever ends it early (:meth:`interrupt`, a cancellation, an error), what was asked of a holder
-    is taken back; :attr:`asked` has what could not be.
+    However it ends early (:meth:`interrupt`, a cancellation, an error), its pending requests to
+    holders are withdrawn; :attr:`asked` holds those that could not be.
     """
 
     def __init__(self, dynamodb: DynamoDb, store: LeaseStore, clock: Clock) -> None:
@@ -48,22 +51,22 @@ class LeaseSteering:
         self._store = store
         self._clock = clock
         self._interrupted = asyncio.Event()
-        #: By lease key, what a holder may still be asked.
+        #: By lease key, requests that a holder may still carry out.
         self.asked: dict[str, LeaseRequest] = {}
 
     def interrupt(self) -> None:
-        """Begin nothing more, and take back what holders have not done yet."""
+        """Start nothing more, and withdraw requests that holders have not carried out yet."""
         self._interrupted.set()
 
     async def carry_out(
         self, step: SteerStep, request: LeaseRequest, timeout_s: float
     ) -> str | None:
-        """Do what is planned for one lease.
+        """Carry out the planned step for one lease.
 
         Args:
-            step: to be written, or to be asked for.
+            step: a write, or a request to the holder.
             request: with a holder where one is to be asked.
-            timeout_s: after it a holder that has not answered is asked no longer.
+            timeout_s: after it, a request that was not carried out is withdrawn.
 
         Returns:
             Why it was not done; None = it was.
@@ -84,11 +87,11 @@ class LeaseSteering:
     async def carry_out_together(
         self, steps: Sequence[tuple[SteerStep, LeaseRequest]], existing: Container[str], token: str
     ) -> str | None:
-        """Write rows that nobody renews, all or none; returns and raises as :meth:`carry_out`.
+        """Write rows that no worker renews, all or none; returns and raises as :meth:`carry_out`.
 
         Args:
             steps: with one reset each, at most 100.
-            existing: keys of the rows that are there.
+            existing: keys of the rows that exist.
             token: new for each transaction.
         """
         if self._interrupted.is_set():
@@ -179,7 +182,10 @@ class LeaseSteering:
     async def _take_back(
         self, lease: Lease, request: LeaseRequest, sending: asyncio.Task[Any]
     ) -> None:
-        """After an error or a cancellation; a request that is on its way comes first."""
+        """After an error or a cancellation.
+
+        Withdraw, once a request that is being sent has arrived.
+        """
         with suppress(TimeoutError, AwsError):
             async with asyncio.timeout(SHIELD_S):
                 with suppress(AwsError):
@@ -188,7 +194,7 @@ class LeaseSteering:
                 del self.asked[lease.lease_key]
 
     async def _remove_request(self, lease: Lease) -> str | None:
-        """Withdraw for a command that is gone; only the request that was read."""
+        """Withdraw the request of a command that is gone; only the request that was read."""
         request = lease.request
         if request is None:
             return None

@@ -1,4 +1,4 @@
-"""What may be said of a shard and of a fleet, and how much it matters."""
+"""Verdicts on a shard and on a fleet, and their severities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class VerdictSeverity(IntEnum):
-    """How much a verdict matters, in order; from WARNING on it needs a person."""
+    """The severity of a verdict, in order; from WARNING on an operator has to act."""
 
     OK = 0
     INFO = 1
@@ -93,7 +93,7 @@ class Conclusion:
 
     @property
     def lag_s(self) -> float | None:
-        """By the tip of the shard, else as the owner says."""
+        """By the tip of the shard, else as reported by the owner."""
         return self.reported_lag_s if self.behind_s is None else self.behind_s
 
     @property
@@ -104,13 +104,13 @@ class Conclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What is to be said of a fleet.
+    """The explanation of a fleet.
 
     Attributes:
-        looks: how many there were.
+        looks: number of snapshots.
         span_s: from the first to the last.
-        facts: sentences about the fleet: generation, leader, what a longer look would show.
-        fleet: what is not well, of no shard alone; the worst first.
+        facts: sentences about the fleet: generation, leader, what a longer observation would show.
+        fleet: problems of no single shard; the worst first.
         shards: one for each, the worst first.
     """
 
@@ -129,5 +129,5 @@ class Explanation:
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether somebody has to do something."""
+        """Whether an operator has to act."""
         return self.severity >= VerdictSeverity.WARNING

@@ -1,4 +1,4 @@
-"""What a worker of kcl-mld says of itself on ``/leases``: one answer, read by commands that watch a fleet."""
+"""A worker's status on ``/leases``: one answer, read by commands that watch a fleet."""
 
 from __future__ import annotations
 

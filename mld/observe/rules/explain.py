@@ -1,7 +1,7 @@
-"""From several snapshots of a fleet to a verdict for each shard and for the fleet.
+"""From several snapshots of a fleet, a verdict for each shard and for the fleet.
 
-Pure, and without memory: its arguments are all that it knows. A verdict is true of a moment between
-the first snapshot and the last; what snapshots can't show it says.
+Pure, and without memory: the arguments are its only input. A verdict holds for a moment between the
+first snapshot and the last; it states what snapshots can't show.
 
 Sources of the rules: status by a window of snapshots as in Burrow; the failover time is KCL's own.
 """
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
 
     from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
 
-#: So many processes that failed are named.
+#: Number of failed processes that are named.
 _NAMED = 3
 
 
 def explain(snapshots: Iterable[FleetSnapshot], rules: ExplainRules) -> Explanation:
-    """Judge what was seen.
+    """Evaluate the snapshots.
 
     Args:
-        snapshots: in the order of time, at least one. A span of ``rules.window_s`` or more says most.
+        snapshots: in order of time, at least one. A span of ``rules.window_s`` or more gives the
+            most reliable verdicts.
     """
     watch = Snapshots(tuple(snapshots))
     shards = _Shards(watch, rules).judged()
@@ -92,7 +93,7 @@ class _Shards:
         return [*self._found.values(), *gaps]
 
     def _known(self, key: str) -> Conclusion | None:
-        """What is said of a row; None = there is none, or rows name each other as parents."""
+        """The conclusion on a row; None = there is none, or rows name each other as parents."""
         lease = self._watch.last.leases.get(key)
         if key not in self._found and lease is not None and key not in self._open:
             self._open.add(key)
@@ -112,7 +113,7 @@ class _Shards:
 
 
 def _streams(watch: Snapshots) -> Iterator[Conclusion]:
-    """What is to be said of streams, and of what is not known of them."""
+    """Conclusions on streams, and on unknown facts about them."""
     read = {lease.stream_identifier for lease in watch.last.leases.values()}
     for stream in watch.last.streams:
         if stream.unknown is not None:
@@ -134,7 +135,7 @@ def _streams(watch: Snapshots) -> Iterator[Conclusion]:
 
 
 def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
-    """What workers say of themselves; that they start or stop is no fault."""
+    """Conclusions from workers' own reports; starting or stopping is not a problem."""
     doubled = {
         page.worker: text
         for page in watch.last.pages
@@ -163,7 +164,7 @@ def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
 
 
 def _clocks(watch: Snapshots) -> Iterator[Conclusion]:
-    """Workers whose clocks are wrong: by what they say, or by the time of their metrics."""
+    """Workers whose clocks are wrong, by their reports or by the time of their metrics."""
     ahead_s: dict[str, float | None] = {}
     for one in () if watch.last.items is None else watch.last.items.metrics:
         # That of a Java worker may be ahead of it, and shows no more.
@@ -187,7 +188,7 @@ def _clocks(watch: Snapshots) -> Iterator[Conclusion]:
 
 
 def _fleet(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclusion]:
-    """What is to be said of a fleet beside its leases."""
+    """Conclusions on a fleet beside its leases."""
     if watch.last.moving:
         yield Conclusion(
             subject="fleet",
@@ -311,7 +312,7 @@ def _leader(watch: Snapshots, rules: ExplainRules, items: FleetItems) -> Iterato
 def _without_metrics(
     watch: Snapshots, rules: ExplainRules, items: FleetItems
 ) -> Iterator[Conclusion]:
-    """Living owners that the leader gives nothing: it can't see them."""
+    """Live owners that get no leases because the leader does not see them."""
     if len(watch.snapshots) == 1:
         return
     written = items.written_at_s
@@ -367,14 +368,11 @@ class Awaited(StrEnum):
 
 
 def missing(explained: Explanation, awaited: Awaited, within_s: float) -> Explanation | None:
-    """What is still to come.
+    """What is still awaited.
 
     Args:
         explained: by snapshots in the order of time.
-        within_s: a checkpoint that is so far behind is caught up.
-
-    Returns:
-        The same with those shards alone that are not yet as they should be; None = all are.
+        within_s: a checkpoint that is at most this far behind counts as caught up.
     """
     if not explained.shards:
         return explained

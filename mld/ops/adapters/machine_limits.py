@@ -1,4 +1,4 @@
-"""What this process may have at most: by its own limits, and by those of its control groups.
+"""The resource limits of this process: its own, and those of its control groups.
 
 Source: getrlimit(2); "Control Group v2" of the kernel's documentation.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _GROUPS = Path("/sys/fs/cgroup")
-#: cgroup v1 says "no limit" by a number that no machine has.
+#: cgroup v1 stores "no limit" as a number that no machine has.
 _NO_LIMIT = 2**60
 
 

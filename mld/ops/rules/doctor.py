@@ -1,7 +1,6 @@
-"""What ``kcl-mld doctor`` says of the facts that it collected. Pure.
+"""The checks of ``kcl-mld doctor`` on the collected facts. Pure.
 
-Each function judges one kind of facts and gives its checks: what is so, how much it matters, and
-what to do.
+Each function checks one kind of facts. A check states the finding, its severity, and what to do.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ class Check:
     """One line of the report.
 
     Attributes:
-        subject: what was looked at, one or two words.
-        text: what is so, a clause without a full stop.
-        todo: what a person does; "" = nothing.
+        subject: what was checked, one or two words.
+        text: the finding, a clause without a full stop.
+        todo: what the operator does; "" = nothing.
     """
 
     subject: str
@@ -67,12 +66,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whose credentials one property gives.
+    """The credentials that one property gives.
 
     Attributes:
-        provider: botocore's name of what has them; None = nothing has any.
-        arn: by STS; None = STS did not say.
-        why: why there are none, or why STS did not say.
+        provider: botocore's name of their source; None = there are none.
+        arn: by STS; None = STS did not return it.
+        why: why there are none, or why STS did not return it.
     """
 
     key: str
@@ -114,12 +113,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """What Kinesis says of one stream.
+    """What Kinesis returns for one stream.
 
     Attributes:
-        summary: ``StreamDescriptionSummary``; None = not known.
+        summary: ``StreamDescriptionSummary``; None = unknown.
         consumer: status of the consumer of enhanced fan-out; "" = there is none yet, None = none is
-            needed, or it was not asked for.
+            needed, or it was not requested.
     """
 
     name: str
@@ -130,10 +129,10 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What DynamoDB says of the lease table.
+    """What DynamoDB returns for the lease table.
 
     Attributes:
-        table: as DescribeTable shows it; None = not known.
+        table: as in DescribeTable; None = unknown.
         is_assigned: a leader assigns the leases, so workers find theirs by the index.
     """
 
@@ -175,7 +174,7 @@ class ChildTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsFacts:
-    """What was found out by calls.
+    """The results of the calls.
 
     Attributes:
         ahead_s: how far the clock here is ahead of the service; None = no answer had a date.
@@ -300,7 +299,7 @@ def _index(status: str | None) -> Check:
 
 
 def _failed(subject: str, error: MldError | None, what: str, absent: str) -> Check:
-    """A call that says what there is was not answered as it should."""
+    """A call that should show what exists failed."""
     if isinstance(error, NotFound):
         return Check(subject, ERROR, f"{what} does not exist ({error})", absent)
     if isinstance(error, CredentialsRefused):

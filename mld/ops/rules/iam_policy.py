@@ -28,10 +28,10 @@ _ANY = "*"
 
 
 class Role(StrEnum):
-    """Who acts.
+    """Who uses the policy.
 
-    WORKER: the daemon. VIEWER: commands that read. OPERATOR: besides, commands that change the
-    lease table.
+    WORKER: the daemon. VIEWER: commands that read. OPERATOR: also commands that change the lease
+    table.
     """
 
     WORKER = "worker"
@@ -41,12 +41,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyScope:
-    """What the file does not say.
+    """Facts that the configuration does not contain.
 
     Attributes:
-        region: of clients whose region the file does not set.
-        account: of the tables, and of streams without an account; ``*`` = not known.
-        kms_keys: ARNs of the keys with which streams are encrypted, but for the one of AWS.
+        region: of clients whose region the configuration does not set.
+        account: of the tables, and of streams without an account; ``*`` = unknown.
+        kms_keys: ARNs of the keys with which streams are encrypted, except the AWS-managed one.
         has_old_tables: KCL 3.0 to 3.4 began the fleet, which has two more tables.
     """
 
@@ -211,7 +211,7 @@ class _Tables:
         return found
 
     def _see_old_tables(self) -> PolicyStatement:
-        """Whether there is a coordinator table says which kind of fleet this is."""
+        """Whether the coordinator table exists shows which kind of fleet this is."""
         actions = _dynamodb("DescribeTable", "GetItem")
         return PolicyStatement("SeeOldTables", actions, (self._coordinator,))
 
@@ -261,5 +261,5 @@ def _services(config: Config) -> Iterator[PolicyStatement]:
         namespace = {"cloudwatch:namespace": config.application_name}
         yield PolicyStatement("Metrics", ("cloudwatch:PutMetricData",), (_ANY,), namespace)
     if config.schemas.enabled:
-        # A schema is asked for by the id of its version, which says nothing of its registry.
+        # A schema is requested by the id of its version, which does not name its registry.
         yield PolicyStatement("Schemas", ("glue:GetSchemaVersion",), (_ANY,))

@@ -216,10 +216,10 @@ def _checked(item: Item) -> RowName:
 
 
 def signs_of_life(before: Iterable[Item], after: Iterable[Item]) -> tuple[str, ...]:
-    """What changed between two scans, a sentence each: somebody writes to the table.
+    """What changed between two scans, a sentence each: a worker writes to the table.
 
-    Workers renew each of their leases within the failover time, take those of the dead, and, from
-    KCL 3.x on, renew the leader's lock and write their metrics.
+    Workers renew each of their leases within the failover time, take those of dead workers, and,
+    from KCL 3.x on, renew the leader's lock and write their metrics.
     """
     old = {item_key(item): comparable(item) for item in before}
     new = {item_key(item): comparable(item) for item in after}
