@@ -1,4 +1,4 @@
-"""Carries out a plan of :mod:`mld.ops.rules.lease_migration` on a lease table that no worker uses."""
+"""Carries out a plan of :mod:`mld.ops.rules.lease_migration` on an unused lease table."""
 
 from __future__ import annotations
 
