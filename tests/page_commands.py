@@ -9,6 +9,7 @@ the page right before a block, ``<!-- test: … -->``, say more:
 * ``until: TEXT``: Ctrl-C is typed when this was printed; several lines mean all of their texts.
 * ``prints: TEXT``: the same for a command that ends by itself.
 * ``before:`` and commands: what a reader has done by then, such as files of his own.
+* ``script: NAME``: the same, in a file of ``tests/pages``, where they are long.
 * ``file: NAME``: the block, in whatever language, is the text of a file that a reader has.
 
 In a block ``console`` commands begin with ``$``, and the other lines are what they print.
@@ -24,7 +25,8 @@ from tests.markdown_pages import PAGES, ROOT, page
 
 RUNS_ALL = os.environ.get("KCL_MLD_PAGES") == "all"
 _MARK = "test: "
-_KINDS = ("not run", "slow", "in a checkout", "until", "prints", "before", "file")
+SCRIPTS = ROOT / "tests" / "pages"
+_KINDS = ("not run", "slow", "in a checkout", "until", "prints", "before", "script", "file")
 #: Targets that a landing runs by themselves.
 GATES = re.findall(r"^make ([\w-]+)", (ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
 
@@ -84,6 +86,9 @@ def _block(place, fence):
             assert kind in _KINDS, f"{place}: {note}"
             assert bool(text.strip()) == (kind not in {"slow", "in a checkout"}), f"{place}: {note}"
             marks[kind] = text.strip()
+    if "script" in marks:
+        assert "before" not in marks, f"{place}: before and script"
+        marks["before"] = (SCRIPTS / marks.pop("script")).read_text("utf-8").strip()
     commands, printed = fence.text, ""
     if "file" in marks:
         commands = f"cat > {marks['file']} <<'END OF FILE'\n{fence.text}END OF FILE\n"

@@ -25,7 +25,7 @@ from mld.spark.batch_context import BatchContext
 from tests import rooms
 from tests.generated_docs import SECTIONS, section
 from tests.markdown_pages import PAGES, ROOT, page, without_targets
-from tests.page_commands import GATES, blocks_of
+from tests.page_commands import GATES, SCRIPTS, blocks_of
 
 README = (ROOT / "README.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text("utf-8")
@@ -299,6 +299,12 @@ def test_every_block_of_commands_is_run_or_says_why_not(name):
             "test: file" in n for n in fence.notes
         )
         assert is_typed or not command.search(fence.text), f"{name}: {fence.text}"
+
+
+def test_every_hidden_script_belongs_to_a_page():
+    text = "".join(page(name).text for name in PAGES)
+    named = {SCRIPTS / one for one in re.findall(r"<!-- test: script: (\S+) -->", text)}
+    assert named == set(SCRIPTS.glob("*/*.sh"))
 
 
 def test_every_target_with_a_help_is_part_of_a_landing_or_says_why_not():
