@@ -52,6 +52,8 @@ class Worker:
             confirm_place=confirm_place,
             scanned=lambda: None,
             may_lead=lambda: True,
+            on_call=lambda: None,
+            on_news=lambda: None,
             conditions=Conditions(),
         )
         self.reporter = WorkerMetricsReporter(self.items, config, name, runtime)
