@@ -20,7 +20,7 @@ _LOST = (
     "Received incorrect server side session identifier",
     *("Channel closed", "closed channel"),  # by another job, which found the session lost first
 )
-#: What pyspark 4.0 raises in the place of the last answer.
+#: What some versions of pyspark raise in the place of the last answer.
 _RETRIES_EXCEEDED = "RETRIES_EXCEEDED"
 _OWN_SESSION = "CONNECT_URL_NOT_SET"
 _MOST_CHARACTERS = 600

@@ -269,14 +269,9 @@ def _client(session: SparkSession) -> Any:
     return session.client
 
 
-#: What a client has the interpreter call at its end: since pyspark 4.1, and in 4.0.
-_AT_EXIT = ("_on_exit", "_cleanup_ml")
-
-
 def _forbid_calls_at_exit(client: Any) -> None:
     """Let the interpreter end without a last call to the server, which may hang."""
-    found = (getattr(client, name, None) for name in _AT_EXIT)
-    if (handler := next(filter(None, found), None)) is None:
+    if (handler := getattr(client, "_on_exit", None)) is None:
         _log.warning(
             "this version of pyspark has another handler at exit: a server that is gone may hold "
             "up the end of this process"

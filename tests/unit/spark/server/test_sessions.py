@@ -92,6 +92,6 @@ def test_a_pyspark_with_another_name_for_its_exit_handler_is_told_of(caplog, mon
 
 def test_this_pyspark_has_the_handler_and_what_hangs_up():
     """A release that renames one of them is told here, and warned of at start."""
-    assert any(callable(getattr(SparkConnectClient, name, None)) for name in sessions._AT_EXIT)
+    assert callable(SparkConnectClient._on_exit)
     names = SparkConnectClient.__init__.__code__.co_names
     assert {"_channel", "_closed"} <= set(names)
