@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 FAST = {"failoverTimeMillis": "4000", "workerMetricsReporterFreqInMillis": "1000"}
+OLD = {"clientVersionConfig": "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"}
 
 
 def refuse(app: Application, **more: Any) -> None:
@@ -162,3 +163,36 @@ def steered(app: Application, clocks: Clocks, *words: str) -> dict[str, Any]:
     assert done.returncode == 0, (done.stderr, done.stdout)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+@pytest.mark.parametrize("generation", ["2.x", "3.x"])
+@pytest.mark.parametrize("ahead_s", [120.0, -120.0])
+@pytest.mark.proof
+def test_a_fleet_and_its_commands_whose_clocks_are_all_off_alike_work_as_any_other(
+    new_app: Callable[..., Application], ahead_s: float, generation: str
+) -> None:
+    """As on hosts that follow one wrong server of the time: nothing but AWS shows it."""
+    app = new_app(4, **FAST, **(OLD if generation == "2.x" else {}))
+    put = app.put(20)
+    clocks = Clocks(app, w1=ahead_s, w2=ahead_s, command=ahead_s)
+    runs = {name: clocks.start(app, name) for name in ("w1", "w2")}
+    wait_until(
+        lambda: sorted(app.owners().values(), key=str) == ["w1", "w1", "w2", "w2"], "halves each"
+    )
+    held = [key for key, owner in app.owners().items() if owner == "w2"]
+    runs["w1"].kill()
+    wait_until(lambda: set(app.owners().values()) == {"w2"}, "the other one has all")
+    put += app.put(20)
+    wait_until(
+        lambda: len({one["data"] for run in runs.values() for one in run.records()}) == len(put),
+        "all records were read",
+    )
+    answer = steered(app, clocks, "pause", held[0], "--for", "PT10M", "--execute")
+    assert [one["done"] for one in answer["leases"]] == [True]
+    until_s = app.items()[held[0]]["kclMldPausedUntil"] - time.time()
+    assert 400 < until_s < 800
+    steered(app, clocks, "resume", held[0], "--execute")
+    if generation == "3.x":
+        assert "w1" not in app.everything()
+    assert runs["w2"].stop() == 0, runs["w2"].output
+    assert set(app.owners().values()) == {None}
