@@ -66,7 +66,7 @@ def reported(
             await child.wait()
         await launcher.reported()
 
-    with caplog.at_level(logging.INFO, kclpy_report.__name__):
+    with caplog.at_level(logging.INFO, "mld.children"):
         asyncio.run(asyncio.wait_for(start(), 120))
     messages = [record.getMessage() for record in caplog.records]
     return [text.partition("amazon_kclpy for children of ")[2] for text in messages]

@@ -39,6 +39,8 @@ class Reports(logging.Handler):
         self.found: list[tuple[str, bool, int, int]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.module != "loss_watch":
+            return
         said = _REPORT.match(record.getMessage())
         assert said is not None, record.getMessage()
         after = said["after"] if said["after"].isdigit() else "-1"
