@@ -338,7 +338,7 @@ class LeaseStore:
                 rows.refused(key, known)
             raise
         if rows is not None:
-            rows.answered(key, write.after.lease_counter)
+            rows.answered(write.after)
         return answer
 
     # -- taking -----------------------------------------------------------------------------------

@@ -62,13 +62,16 @@ class OwnRows:
             known: what :meth:`sent` returned.
         """
         if known is None:
-            del self._counters[lease_key]
+            self._counters.pop(lease_key, None)  # a scan may have shown another owner meanwhile
         else:
             self._counters[lease_key] = known
 
-    def answered(self, lease_key: str, counter: int) -> None:
-        """It was done, and made this the counter."""
-        self._counters[lease_key] = counter
+    def answered(self, lease: Lease) -> None:
+        """It was done, and left the row so."""
+        if self._is_own(lease):
+            self._counters[lease.lease_key] = lease.lease_counter
+        else:
+            self._counters.pop(lease.lease_key, None)
 
     def looked(self, leases: Iterable[Lease], now: float) -> None:
         """After a scan of the whole table, which may be older than the last writes.
@@ -88,7 +91,7 @@ class OwnRows:
             now: reading of the monotonic clock.
         """
         key, counter = lease.lease_key, lease.lease_counter
-        if lease.lease_owner != self._worker_id or lease.checkpoint_owner is not None:
+        if not self._is_own(lease):
             self._counters.pop(key, None)
             return
         known = self._counters.setdefault(key, counter)
@@ -110,6 +113,9 @@ class OwnRows:
         if self._is_over(now) or self._moves < ENOUGH_MOVES or lasted_s < self._failover_s:
             return None
         return self._last_key
+
+    def _is_own(self, lease: Lease) -> bool:
+        return lease.lease_owner == self._worker_id and lease.checkpoint_owner is None
 
     def _is_over(self, now: float) -> bool:
         return now - self._last_at > GONE_FAILOVERS * self._failover_s

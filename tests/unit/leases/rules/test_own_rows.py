@@ -15,7 +15,7 @@ def holding(counter=7):
     """After a write that was answered."""
     rows = OwnRows("me", FAILOVER_S)
     rows.sent(KEY)
-    rows.answered(KEY, counter)
+    rows.answered(row(counter))
     return rows
 
 
@@ -75,7 +75,7 @@ def test_once_a_write_is_answered_rows_are_looked_at_again():
     rows.sent(KEY)
     rows.looked([row(8)], 0.0)
     rows.sent(KEY)
-    rows.answered(KEY, 9)
+    rows.answered(row(9))
     moved(rows, (10.0, 10), (20.0, 11), (30.0, 12))
     assert rows.moved_by_others(30.0) == KEY
 
@@ -93,7 +93,7 @@ def test_what_refused_a_write_is_a_move_if_those_before_were_answered():
         counter = 8 + 2 * turn
         rows.found(row(counter), 10.0 * turn)
         rows.sent(KEY)
-        rows.answered(KEY, counter + 1)
+        rows.answered(row(counter + 1))
     assert rows.moved_by_others(20.0) == KEY
 
 
@@ -106,7 +106,7 @@ def test_what_refused_a_write_after_one_without_an_answer_is_none():
         counter = 8 + 2 * turn
         rows.found(row(counter), 10.0 * turn)
         rows.sent(KEY)
-        rows.answered(KEY, counter + 1)
+        rows.answered(row(counter + 1))
     assert rows.moved_by_others(90.0) is None
 
 
@@ -119,3 +119,23 @@ def test_rows_of_others_say_nothing_nor_do_such_that_are_handed_over_or_gone():
     rows.looked([], 100.0)
     rows.looked([row(99)], 105.0)
     assert rows.moved_by_others(105.0) is None
+
+
+def test_a_write_that_is_refused_after_a_scan_showed_the_next_owner_is_no_error():
+    """A renewal without an answer, then another one, during which a scan shows who has the lease."""
+    rows = holding()
+    rows.sent(KEY)  # no answer comes
+    known = rows.sent(KEY)
+    rows.looked([row(9, lease_owner="other")], 1.0)
+    rows.refused(KEY, known)
+    moved(rows, (10.0, 20), (20.0, 21))
+    assert rows.moved_by_others(20.0) is None
+
+
+def test_a_lease_that_was_given_up_is_forgotten():
+    rows = holding()
+    for given_up in ({"lease_owner": None}, {"checkpoint_owner": "me"}):
+        rows.sent(KEY)
+        rows.answered(row(8, **given_up))
+        assert rows.sent(KEY) is None
+        rows.answered(row(9))
