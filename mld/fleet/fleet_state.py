@@ -338,7 +338,11 @@ class FleetState:
 
 
 class FleetWatch:
-    """Watches for rows of the other stream mode and for other generations."""
+    """Watches for rows of the other stream mode and for other generations.
+
+    Args:
+        is_led: whether a leader of kcl-mld leads this worker.
+    """
 
     def __init__(
         self,
@@ -346,17 +350,17 @@ class FleetWatch:
         state: FleetState,
         clock: Clock,
         conditions: Conditions,
+        is_led: Callable[[], bool],
     ) -> None:
         self._store = store
         self._state = state
+        self._is_led = is_led
         self._clock = clock
         self._conditions = conditions
         self._conflict: str | None = None
         self._reported_at = 0.0
         self._items_due_at = 0.0
         self._has_joined = False
-        #: A leader of ours leads this worker.
-        self.is_led: Callable[[], bool] = bool
 
     async def check(self) -> None:
         """Check once, at a start; with a new scan unless there is one.
@@ -401,7 +405,7 @@ class FleetWatch:
                     self._items_due_at = 0.0
             now = self._clock.monotonic()
             if now >= self._items_due_at:
-                self._items_due_at = now + (LED_LOOK_S if self.is_led() else LOOK_S)
+                self._items_due_at = now + (LED_LOOK_S if self._is_led() else LOOK_S)
                 scan = self._store.last_scan
                 is_recent = scan is not None and now - scan.started_at < LOOK_S
                 try:

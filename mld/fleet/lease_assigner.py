@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import AwsError, LeaseLost
-from mld.fleet.model.worker_metrics import metrics_in
 from mld.fleet.pause_watch import PauseWatch
 from mld.fleet.rules.assignment.leaving import plan_leaving
 from mld.fleet.rules.assignment.looks import (
@@ -28,12 +27,10 @@ from mld.fleet.rules.assignment.looks import (
     observe,
 )
 from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.fleet.rules.leader_lock import follow_pause_s, is_standby
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.kernel.model.text import counted
 from mld.leases.heartbeat import retry_pause_s
 from mld.leases.lease_scan import every
-from mld.leases.rules.discovery import Informed, is_small
 from mld.signals.conditions import Conditions
 from mld.signals.model.metrics import (
     ASSIGNMENT,
@@ -48,8 +45,6 @@ from mld.signals.rules.remedies import table_remedy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mld.config.fleet import FleetConfig
-    from mld.fleet.coordinator_state import CoordinatorStateStore
     from mld.fleet.leader_lock import LeaderLock
     from mld.fleet.model.worker_life import FailedLife
     from mld.fleet.model.worker_metrics import WorkerMetrics
@@ -73,8 +68,6 @@ _DELETE_TRIES = 2
 #: A worker that gave up the lead after failures is not ready for this many seconds, unless it leads
 #: again and succeeds.
 COMPLAINT_S = 60.0
-#: A follower reuses a scan of another purpose that is no older than this many pauses.
-RECENT = 1.5
 #: A leader needs no counter for a lease that no worker renews.
 _UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
 
@@ -480,87 +473,3 @@ def _last_of(lives: Sequence[FailedLife]) -> str:
     return (
         f"; the last of them was {lives[-1].worker_id} after {lives[-1].lived_s} s: {lives[-1].why}"
     )
-
-
-class StandbyLeader:
-    """Looks at the leases while another worker leads, so as to lead with a memory.
-
-    Only a worker that saw a counter stand still for the failover time knows that its lease is free. A
-    leader that begins without having looked needs that time once more, so a few followers look as
-    often as the leader shows that it lives; at a table that is not small only while the leader does
-    not show it. There are few, whatever the size of the fleet: each knows from the table whether it
-    is one.
-
-    Args:
-        lock: whether this worker leads.
-        assigner: is shown each scan.
-        config: section ``fleet``.
-    """
-
-    def __init__(
-        self,
-        store: LeaseStore,
-        items: CoordinatorStateStore,
-        lock: LeaderLock,
-        assigner: LeaseAssigner,
-        worker_id: str,
-        config: FleetConfig,
-        runtime: Runtime,
-    ) -> None:
-        self._store = store
-        self._items = items
-        self._lock = lock
-        self._assigner = assigner
-        self._worker_id = worker_id
-        self._every_s = config.lock_heartbeat_s
-        self._idle_s = config.report_s
-        self._clock = runtime.clock
-        self._rng = runtime.rng
-
-    async def run(self) -> None:
-        """Scan while following and among the first; check periodically whether that is so."""
-        while True:
-            pause_s = self._every_s
-            if self._is_spared():
-                pause_s = self._idle_s
-            elif not await self._lock.is_leader():
-                try:
-                    scan = self._recent() or await self._store.scan()
-                except AwsError as error:
-                    log.debug("Could not look at the leases: %s", error)
-                else:
-                    self._assigner.observe(scan)
-                    if not await self._is_standby(scan):
-                        pause_s = self._idle_s
-            await self._lock.suspected.wait(pause_s * (1 - self._rng.random() / 10))
-
-    def _is_spared(self) -> bool:
-        """While the lock shows that the leader lives, a scan is made of a small table only."""
-        scan = self._store.last_scan
-        is_announced = self._lock.informed is Informed.ANNOUNCED
-        return (
-            is_announced
-            and not self._lock.is_suspect
-            and scan is not None
-            and not is_small(scan.items)
-        )
-
-    def _recent(self) -> TableScan | None:
-        """A scan that was made for another purpose, if recent enough."""
-        scan = self._store.last_scan
-        recent_s = self._every_s * RECENT
-        if self._lock.informed is Informed.ANNOUNCED and not self._lock.is_suspect:
-            recent_s = follow_pause_s(self._every_s) * RECENT
-        if scan is None or self._clock.monotonic() - scan.started_at > recent_s:
-            return None
-        return scan
-
-    async def _is_standby(self, scan: TableScan) -> bool:
-        metrics, _ = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
-        if self._items.layout.metrics != self._items.layout.leases:
-            try:
-                metrics += (await self._items.legacy_metrics())[0]
-            except AwsError as error:
-                log.debug("Could not read the metrics of the fleet: %s", error)
-                return True
-        return is_standby(self._worker_id, metrics, self._clock.earliest())

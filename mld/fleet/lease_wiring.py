@@ -89,8 +89,7 @@ class LeaseWiring:
         strategies = {Mode.TAKES: self._taker, Mode.ASSIGNED: self._discoverer}
         self._switch = AcquisitionSwitch(strategies, Mode.TAKES)
         self._made_lock: LeaderLock | None = None
-        self._watch = FleetWatch(self._store, self._state, clock, conditions)
-        self._watch.is_led = self._is_led
+        self._watch = FleetWatch(self._store, self._state, clock, conditions, self._is_led)
 
     def coordinator(self) -> LeaseCoordinator:
         """The coordinator.
@@ -147,7 +146,7 @@ class LeaseWiring:
 
     def _discoverer(self) -> LeaseDiscoverer:
         config, runtime = self._config, self._runtime
-        discoverer = LeaseDiscoverer(
+        return LeaseDiscoverer(
             self._store,
             self._renewer,
             config.leases,
@@ -156,9 +155,8 @@ class LeaseWiring:
             runtime.metrics,
             self._is_read,
             failing=self._taking,
+            find_informed=self._informed,
         )
-        discoverer.find_informed = self._informed
-        return discoverer
 
     def _informed(self) -> Informed:
         """Whether this worker knows without a look that a lease was assigned to it."""
@@ -189,7 +187,7 @@ class LeaseWiring:
             MigrationReadyMonitor,
             TableMigrator,
         )
-        from mld.fleet.lease_assigner import StandbyLeader  # noqa: PLC0415
+        from mld.fleet.standby_leader import StandbyLeader  # noqa: PLC0415
         from mld.fleet.worker_metrics import WorkerMetricsReader  # noqa: PLC0415
 
         fleet, worker, runtime = self._config.fleet, self._config.worker_id, self._runtime
@@ -287,7 +285,8 @@ class LeaseWiring:
         )
 
     def _lock(self, assigner: LeaseAssigner, twins: TwinWatch) -> LeaderLock:
-        from mld.fleet.leader_lock import LeaderLock, LockStore  # noqa: PLC0415
+        from mld.fleet.leader_lock import LeaderLock  # noqa: PLC0415
+        from mld.fleet.lock_store import LockStore  # noqa: PLC0415
         from mld.fleet.rules.leader_lock import LockTiming  # noqa: PLC0415
 
         fleet, store, items = self._config.fleet, self._store, self._items

@@ -66,11 +66,6 @@ class DiscoveryOutcome:
         return f"Took over {gained}, waiting for {len(self.coming)}"
 
 
-def _uninformed() -> Informed:
-    """Nobody says when leases are assigned."""
-    return Informed.NO
-
-
 class LeaseDiscoverer(LeaseAcquisition):
     """The :class:`~mld.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
 
@@ -83,9 +78,10 @@ class LeaseDiscoverer(LeaseAcquisition):
         config: section ``leases``.
         metrics: gets Java's ``LeaseDiscovery`` data.
         is_read: leases for which it is False are ignored: their streams are no longer read.
+        find_informed: how this worker learns, other than by its scans, that it got a lease.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds it
         self,
         store: LeaseStore,
         renewer: LeaseRenewer,
@@ -96,10 +92,10 @@ class LeaseDiscoverer(LeaseAcquisition):
         is_read: Callable[[Lease], bool] = every,
         *,
         failing: FailingCondition | None = None,
+        find_informed: Callable[[], Informed],
     ) -> None:
         super().__init__(store, renewer, failing)
-        #: Whether this worker knows otherwise that a lease was assigned to it.
-        self.find_informed: Callable[[], Informed] = _uninformed
+        self._find_informed = find_informed
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
@@ -203,7 +199,7 @@ class LeaseDiscoverer(LeaseAcquisition):
 
     def _may_ask_index(self, scan: TableScan) -> bool:
         """Whether the index costs less than a scan, by what the last scan showed."""
-        is_announced = self.find_informed() is Informed.ANNOUNCED
+        is_announced = self._find_informed() is Informed.ANNOUNCED
         return may_ask_index(len(scan.leases)) or (is_announced and not is_small(scan.items))
 
     async def _look_after(self, missing: Iterable[HeldLease]) -> None:
@@ -286,7 +282,7 @@ class LeaseDiscoverer(LeaseAcquisition):
 
     def _pause_s(self) -> float:
         now, failover_s = self._clock.monotonic(), self._config.failover_s
-        informed, scan = self.find_informed(), self._store.last_scan
+        informed, scan = self._find_informed(), self._store.last_scan
         quiet_s = now - self._changed_at
         pause_s = look_pause_s(quiet_s, failover_s, by_index=self._by_index, informed=informed)
         if not watches(0 if scan is None else scan.items, informed):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mld.errors import Denied, MldError, NotFound
 from mld.fleet.coordinator_state import CoordinatorStateStore
-from mld.fleet.leader_lock import LockStore
+from mld.fleet.lock_store import LockStore
 from mld.fleet.model.worker_life import failed_lives_in
 from mld.fleet.rules.table_migration import COMPLETE, INIT
 from mld.leases.model.lease_item import is_moving

@@ -229,7 +229,7 @@ class World:
             renewer,
             switch,
             elector,
-            FleetWatch(store, state, self.clock, self.conditions),
+            FleetWatch(store, state, self.clock, self.conditions, lambda: False),
             watch_table(store, renewer, self.conditions, self.clock, rng),
             FleetMember(state, switch, elector, _no_services),
         )

@@ -67,7 +67,7 @@ class CrashLoop:
         return SOON_S + self.wait_s(failover_s)
 
     def died(
-        self, instances: Collection[str], now: float, lives: Iterable[FailedLife] = ()
+        self, instances: Collection[str], now: float, lives: Iterable[FailedLife]
     ) -> CrashLoop:
         """Workers stopped renewing soon after they began.
 

@@ -138,7 +138,7 @@ class WorkerSightings:
         now: float,
         failover_s: float,
         expiry_s: float,
-        wall_s: float = 0.0,
+        wall_s: float,
     ) -> WorkerSightings:
         """Who is dead, and whether workers die soon after they began.
 

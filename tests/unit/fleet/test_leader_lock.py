@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
-from mld.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
+from mld.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
+from mld.fleet.lock_store import LockStore
 from mld.fleet.model.table_layout import Layout
 from mld.fleet.rules.leader_lock import REST_S, LockTiming, Phase
 from mld.leases.rules.discovery import Informed

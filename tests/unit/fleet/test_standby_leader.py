@@ -3,8 +3,8 @@
 import asyncio
 
 from mld.config.fleet import FleetConfig
-from mld.fleet.lease_assigner import StandbyLeader
 from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.fleet.standby_leader import StandbyLeader
 from mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease

@@ -8,7 +8,8 @@ import pytest
 from mld.config.fleet import FleetConfig
 from mld.errors import TransactionCanceled
 from mld.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
-from mld.fleet.leader_lock import LeaderLock, LockStore
+from mld.fleet.leader_lock import LeaderLock
+from mld.fleet.lock_store import LockStore
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.leader_lock import LockTiming
 from mld.fleet.rules.table_migration import TableStep

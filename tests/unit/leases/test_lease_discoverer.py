@@ -33,8 +33,16 @@ class Finder:
         worker = world.worker(name)
         self.world = world
         self.store, self.renewer = worker.store, worker.renewer
+        self.informed = Informed.NO
         self.discoverer = LeaseDiscoverer(
-            self.store, self.renewer, world.config, name, world.clock, world.metrics, **parts
+            self.store,
+            self.renewer,
+            world.config,
+            name,
+            world.clock,
+            world.metrics,
+            **parts,
+            find_informed=lambda: self.informed,
         )
 
     def keys(self):
@@ -432,7 +440,7 @@ def test_who_hears_of_assignments_asks_the_index_of_a_large_table_and_looks_when
     async def test(world, finder):
         world.put(*(lease(number, lease_owner="other") for number in range(30)))
         world.create_index()
-        finder.discoverer.find_informed = lambda: Informed.ANNOUNCED
+        finder.informed = Informed.ANNOUNCED
         async with finder.running():
             await asyncio.sleep(LIVELY_S + 10)
             scans, queries = finder.count("Scan"), finder.count("Query")
@@ -451,7 +459,7 @@ def test_who_hears_of_assignments_asks_the_index_of_a_large_table_and_looks_when
 def test_a_leader_looks_at_its_own_scans_only():
     async def test(world, finder):
         world.put(*(lease(number, lease_owner="other") for number in range(8)))
-        finder.discoverer.find_informed = lambda: Informed.LEADS
+        finder.informed = Informed.LEADS
 
         async def lead():
             while True:

@@ -83,7 +83,7 @@ def test_one_lease_at_which_all_fail_is_named_and_nobody_waits():
 
 def test_a_worker_that_left_nothing_speaks_against_the_lease_as_the_cause():
     lives = [life(1, lease="s1"), life(2, lease="s1")]
-    loop = after((1.0, lives)).died(["x"], 2.0)
+    loop = after((1.0, lives)).died(["x"], 2.0, ())
     assert loop.poisoned() is None
     assert loop.wait_s(FAILOVER_S) == 20.0
 
@@ -93,11 +93,11 @@ def test_lives_of_which_no_lease_is_known_are_no_lease():
 
 
 def test_a_death_counts_once_whoever_notes_it():
-    loop = CrashLoop().died(["i1", "i2"], 1.0)
+    loop = CrashLoop().died(["i1", "i2"], 1.0, ())
     assert loop.crashes == 1
-    assert loop.died(["i1"], 2.0) == loop
+    assert loop.died(["i1"], 2.0, ()) == loop
     assert after((3.0, [life(1)]), loop=loop).crashes == 1
-    assert after((3.0, [life(1)]), loop=CrashLoop()).died(["i1"], 4.0).crashes == 1
+    assert after((3.0, [life(1)]), loop=CrashLoop()).died(["i1"], 4.0, ()).crashes == 1
 
 
 def test_after_a_quiet_while_newcomers_are_trusted_and_the_items_go():
@@ -158,7 +158,7 @@ def test_one_process_of_those_that_died_together_is_noted_until_it_is_in_the_tab
 
 def test_who_left_an_item_or_has_no_id_of_its_own_is_not_noted():
     assert after((1.0, [life(1)])).unnoted(()) == ()
-    assert CrashLoop().died(["w 1.0"], 1.0).unnoted(()) == ()
+    assert CrashLoop().died(["w 1.0"], 1.0, ()).unnoted(()) == ()
     assert after((1.0, [killed(1)])).died(["i1"], 2.0, [killed(1)]).lives == (killed(1),)
 
 

@@ -49,7 +49,7 @@ def looks(*looked, seen=None):
     """Sightings after looks: (now, items, expired_at by worker)."""
     seen = seen or WorkerSightings()
     for now, items, expired_at in looked:
-        seen = seen.seen(items, now).judged(expired_at, now, FAILOVER_S, EXPIRY_S)
+        seen = seen.seen(items, now).judged(expired_at, now, FAILOVER_S, EXPIRY_S, 1000.0)
     return seen
 
 
