@@ -289,15 +289,28 @@ async def pause_with_progress(pause_s: float, leases: int, left_s: float) -> Non
 
 
 def observe(
-    config: Config, *, once: bool = False, tip: bool = False, urls: tuple[str, ...] = ()
+    config: Config,
+    *,
+    once: bool = False,
+    finished: bool = False,
+    tip: bool = False,
+    urls: tuple[str, ...] = (),
 ) -> tuple[list[FleetSnapshot], Explanation]:
-    """Read the fleet until every owner was seen to live, or for the failover time; what that shows."""
-    snapshots = asyncio.run(_snapshots(config, once=once, tip=tip, urls=urls))
+    """Read the fleet until every owner was seen to live, or for the failover time; what that shows.
+
+    Args:
+        config: of the application.
+        once: one look is enough.
+        finished: the owners of finished leases have to be seen too, as those rows will be written.
+        tip: also where the shards end.
+        urls: of workers to ask.
+    """
+    snapshots = asyncio.run(_snapshots(config, once=once, finished=finished, tip=tip, urls=urls))
     return snapshots, explained(snapshots, rules_of(config))
 
 
 async def _snapshots(
-    config: Config, *, once: bool, tip: bool, urls: tuple[str, ...]
+    config: Config, *, once: bool, finished: bool, tip: bool, urls: tuple[str, ...]
 ) -> list[FleetSnapshot]:
     failover_s = config.leases.failover_s
     loop = asyncio.get_running_loop()
@@ -307,7 +320,7 @@ async def _snapshots(
         still = {
             key: lease.lease_counter
             for key, lease in snapshots[0].leases.items()
-            if lease.actual_owner is not None and not lease.is_finished
+            if lease.actual_owner is not None and (finished or not lease.is_finished)
         }
         # Reading may take long; the last one has to begin when the time is over.
         while not once and still and snapshots[-1].began_at < ends_at:

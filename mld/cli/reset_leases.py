@@ -171,7 +171,7 @@ def reset(
         raise click.UsageError("A sequence number is of one shard: name that one")
     config = read_config(file)
     copy = _copy(config, target)
-    snapshots, _explanation = observe(config)
+    snapshots, _explanation = observe(config, finished=True)
     watch = Snapshots(tuple(snapshots))
     meant = chosen_leases(watch, names, is_all=is_all, missing=missing_rows(watch))
     steerer = LeaseSteerer(file, config, SteerVerb.RESET, reason)

@@ -7,6 +7,8 @@ import pytest
 
 import mld.cli.fleet_access
 from mld.cli import dispatch
+from mld.cli.fleet_access import observe
+from mld.cli.loading import read_config
 from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.model.worker_metrics import WorkerMetrics
@@ -90,6 +92,16 @@ def test_it_ends_when_all_owners_were_seen_to_live_and_waits_for_the_others(open
     assert looks.fresh == [True]
     assert (row["state"], row["verdict"], row["still_s"]) == ("handed over", "HANDING_OVER", None)
     assert "unknown" in printed("list", "--once")
+
+
+def test_owners_of_finished_leases_are_waited_for_where_those_rows_are_written(opened, properties):
+    config = read_config(properties)
+    looks = opened((PARENT, HANDED), living=("red-1",))
+    observe(config)
+    assert len(looks.fresh) == 2
+    looks = opened((PARENT, HANDED), living=("red-1",))
+    observe(config, finished=True)
+    assert len(looks.fresh) > 2
 
 
 def test_looks_that_take_long_see_a_silent_owner_all_the_same(opened, printed):
