@@ -13,7 +13,7 @@ from mld.aws import clients
 from mld.aws.clients import BotocoreCloudWatch, BotocoreGlue
 from mld.aws.credentials import AwsSessions, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.kinesis_port import open_kinesis
 from mld.aws.regions import resolve_region
 from mld.children.adapters.child_process import ProcessLauncher, resident_bytes
 from mld.children.adapters.guardian import Guardian
@@ -182,11 +182,7 @@ def real_ports(
     with ExitStack() as closing:
         opened = _Opened(config, region, closing)
         retrieval = opened.pool("retrieval", clients.RETRIEVAL_THREADS, yields_to=opened.leases)
-        kinesis = opened.client(clients.kinesis_settings(config))
-        subscribing = None
-        if config.may_fan_out:
-            subscribing = opened.client(clients.subscription_settings(config))
-        kinesis_port = BotocoreKinesis(kinesis, opened.control, retrieval, subscribing)
+        source = open_kinesis(config, opened.client, opened.control, retrieval, subscribes=True)
         dynamodb = opened.dynamodb(clients.dynamodb_settings(config))
         cloudwatch, schemas = opened.cloudwatch(), opened.schemas()
         # Workers compare values in the lease table, so the time of DynamoDB counts.
@@ -203,7 +199,7 @@ def real_ports(
 
         ports = Ports(
             dynamodb=dynamodb,
-            kinesis=kinesis_port,
+            kinesis=source,
             cloudwatch=cloudwatch,
             children=children,
             clock=clock,
@@ -215,11 +211,11 @@ def real_ports(
             letters=opened.letters(region),
             release_memory=return_free_memory,
             read_entries=read_entries,
-            service_time=kinesis_port.clock.now_s,
+            service_time=source.clock.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
             resident_bytes=resident_bytes,
             metric_sender=opened.metric_sender(),
             patient_dynamodb=lambda: opened.dynamodb(clients.patient_dynamodb_settings(config)),
         )
-        yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))
+        yield RealWorld(ports, region, account, source.endpoint_url)

@@ -325,6 +325,8 @@ class BotocoreKinesis:
     ) -> None:
         #: Its time.
         self.clock = service_clock_of(client)
+        #: Where requests go.
+        self.endpoint_url = str(client.meta.endpoint_url)
         client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
         self._control = Caller(client, control)
         self._retrieval = Caller(client, retrieval, ("get_records", "get_shard_iterator"))

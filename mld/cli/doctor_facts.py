@@ -7,13 +7,14 @@ import os
 import random
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mld.aws import clients
 from mld.aws.credentials import AwsSessions, new_session, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.kinesis_port import open_kinesis
 from mld.children.adapters.child_process import ProcessLauncher
 from mld.children.adapters.guardian import Guardian
 from mld.children.record_processor import RecordProcessor
@@ -43,6 +44,7 @@ from mld.streams.rules.stream_identity import described_stream
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from mld.aws.kinesis import BotocoreKinesis
     from mld.config.config import Config
     from mld.config.credentials import CredentialChain
     from mld.config.stream import Stream
@@ -129,8 +131,7 @@ class AwsExamination:
     async def ask(self) -> AwsFacts:
         """What streams and tables there are, and what may be read."""
         config = self._config
-        kinesis_client = self._client(None, clients.kinesis_settings(config))
-        kinesis = BotocoreKinesis(kinesis_client, self._pool, self._pool)
+        kinesis = open_kinesis(config, partial(self._client, None), self._pool, self._pool)
         settings = clients.patient_dynamodb_settings(config)
         dynamodb = BotocoreDynamoDb(
             self._client(config.aws.dynamodb_credentials, settings), self._pool

@@ -7,6 +7,7 @@ import random
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,7 +16,7 @@ import click
 from mld.aws import clients
 from mld.aws.credentials import AwsSessions, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.kinesis_port import open_kinesis
 from mld.aws.regions import resolve_region
 from mld.cli.arguments import DAY_S, Finite
 from mld.errors import NotFound, ResourceMissing
@@ -36,6 +37,7 @@ from mld.streams.stream_names import DiscoveredNames, StaticNames
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from mld.aws.kinesis import BotocoreKinesis
     from mld.config.config import Config
     from mld.config.credentials import CredentialChain
     from mld.config.stream import Stream
@@ -174,10 +176,8 @@ def open_access(config: Config) -> Iterator[FleetAccess]:
         settings = clients.patient_dynamodb_settings(config)
         dynamodb = BotocoreDynamoDb(client(chain, key, settings), leases)
         clock = SystemClock(dynamodb.clock.now_s)
-        kinesis = BotocoreKinesis(
-            client(None, "AwsCredentialsProvider", clients.kinesis_settings(config)),
-            streams,
-            streams,
+        kinesis = open_kinesis(
+            config, partial(client, None, "AwsCredentialsProvider"), streams, streams
         )
         single, names = find_streams(config, region, kinesis, clock, rng)
 

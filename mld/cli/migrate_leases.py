@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ import click
 from mld.aws import clients
 from mld.aws.credentials import make_session, require_credentials
 from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis import BotocoreKinesis
+from mld.aws.kinesis_port import open_kinesis
 from mld.aws.regions import resolve_region
 from mld.cli.arguments import WholeNumber
 from mld.cli.fleet_access import table_region
@@ -303,11 +304,11 @@ def _identifier_of_table(asked: AskedStream, known: tuple[str, ...]) -> str | No
 
 async def _described(config: Config, asked: AskedStream, known: Iterable[str]) -> AskedStream:
     """Account and creation epoch as Kinesis says."""
-    settings = clients.kinesis_settings(config)
-    session = make_session(config.aws.kinesis_credentials, resolve_region(settings.region))
+    region = resolve_region(clients.kinesis_settings(config).region)
+    session = make_session(config.aws.kinesis_credentials, region)
     request = {"StreamName": asked.name} | ({"StreamARN": asked.arn} if asked.arn else {})
     with closing(CallPool("control", 1)) as pool:
-        kinesis = BotocoreKinesis(clients.make_client(session, settings), pool, pool)
+        kinesis = open_kinesis(config, partial(clients.make_client, session), pool, pool)
         try:
             answer = await kinesis.describe_stream_summary(**request)
         except NotFound:

@@ -94,7 +94,7 @@ class Aws:
 def aws(monkeypatch):
     aws = Aws()
     monkeypatch.setattr(command, "BotocoreDynamoDb", aws.dynamodb)
-    monkeypatch.setattr(command, "BotocoreKinesis", FakeKinesis)
+    monkeypatch.setattr(command, "open_kinesis", lambda *_: FakeKinesis())
     monkeypatch.setattr(command.clients, "make_client", lambda *_: None)  # 0.1 s each
     return aws
 

@@ -1,0 +1,40 @@
+"""Opens the service that the streams of a file are read from; the only place that chooses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.aws.clients import kinesis_settings, subscription_settings
+from mld.aws.kinesis import BotocoreKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from botocore.client import BaseClient
+
+    from mld.aws.clients import ClientSettings
+    from mld.config.config import Config
+    from mld.kernel.adapters.calls import CallPool
+
+
+def open_kinesis(
+    config: Config,
+    make_client: Callable[[ClientSettings], BaseClient],
+    control: CallPool,
+    retrieval: CallPool,
+    *,
+    subscribes: bool = False,
+) -> BotocoreKinesis:
+    """The port ``Kinesis`` for the streams of a file.
+
+    Args:
+        make_client: with the credentials of the file.
+        control: pool of everything but records.
+        retrieval: pool of GetRecords and GetShardIterator.
+        subscribes: subscriptions get a client of their own where the file may ask for them.
+    """
+    client = make_client(kinesis_settings(config))
+    subscribing = None
+    if subscribes and config.may_fan_out:
+        subscribing = make_client(subscription_settings(config))
+    return BotocoreKinesis(client, control, retrieval, subscribing)
