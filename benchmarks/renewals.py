@@ -93,7 +93,7 @@ async def measure(aws, rounds):
     kinesis = BotocoreKinesis(
         client(aws, "kinesis", aws.kinesis_url, RETRIEVAL_THREADS), pools[1], pools[2]
     )
-    store = LeaseStore(dynamodb, config, clock)
+    store = LeaseStore(dynamodb, config, clock, random.Random(0))
     await store.table.ensure()
     for number in range(LEASES):
         key = f"shardId-{number:012d}"

@@ -71,6 +71,7 @@ class SchedulerParts:
     Attributes:
         loops: name and coroutine function of every further service loop.
         new_consumer: makes the consumer of a lease that was just gained.
+        on_started: called when the start has succeeded.
     """
 
     coordinator: LeaseCoordinator
@@ -78,6 +79,7 @@ class SchedulerParts:
     cleanup: LeaseCleanup
     new_consumer: Callable[[HeldLease], ShardConsumer]
     conditions: Conditions
+    on_started: Callable[[], None]
     loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
 
 
@@ -191,6 +193,7 @@ class Scheduler:
             reconcile = partial(self._reconcile_loop, group)
             loops.append(group.create_task(self._guarded("reconcile", reconcile), name="reconcile"))
             self._state = "running"
+            self._parts.on_started()
             await self._stop_requested.wait()
             self._state = "stopping"
             outcome = await self._drain()

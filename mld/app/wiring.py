@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.app.scheduler import Scheduler, SchedulerParts
+from mld.app.start_calls import StartCalls
 from mld.app.worker import Worker
-from mld.app.worker_start import StartCalls
 from mld.app.worker_streams import SingleStream, WorkerStreams
+from mld.aws.ports import DynamoDb, Kinesis
 from mld.children.consuming.consumer_parts import ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.consuming.stream_context import StreamContext, StreamRegistry
@@ -73,6 +74,7 @@ class WorkerWiring:
         """Create what all services share; the arguments are those of :func:`build`."""
         self._config = config
         self._conditions = Conditions()
+        self._start_calls = StartCalls(config, ports.clock, ports.rng, self._conditions)
         self._ports = self._repeating(ports)
         self._cloudwatch = self._new_cloudwatch()
         self._metric_store = self._new_store() if keeps_metrics or ports.metric_sender else None
@@ -140,12 +142,13 @@ class WorkerWiring:
             cleanup=self._cleanup,
             new_consumer=new_consumer,
             conditions=self._conditions,
+            on_started=self._start_calls.end,
             loops=self._loops(watchdog, summary_log, push),
         )
-        self._scheduler = Scheduler(self._config, parts, clock, metrics)
+        scheduler = Scheduler(self._config, parts, clock, metrics)
         worker = Worker(
             self._config,
-            self._scheduler,
+            scheduler,
             self._coordinator,
             watchdog,
             self._cloudwatch,
@@ -161,17 +164,11 @@ class WorkerWiring:
 
     def _repeating(self, ports: Ports) -> Ports:
         """Ports whose calls are repeated while the worker starts."""
-        calls = StartCalls(
-            self._config,
-            ports.clock,
-            ports.rng,
-            lambda: self._scheduler.state == "starting",
-            self._conditions,
-        )
+        calls = self._start_calls
         return replace(
             ports,
-            dynamodb=calls.of(ports.dynamodb, ports.patient_dynamodb),
-            kinesis=calls.of(ports.kinesis),
+            dynamodb=calls.of(DynamoDb, ports.dynamodb, ports.patient_dynamodb),
+            kinesis=calls.of(Kinesis, ports.kinesis),
         )
 
     def _new_cloudwatch(self) -> CloudWatchMetrics | None:

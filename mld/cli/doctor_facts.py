@@ -252,7 +252,9 @@ class AwsExamination:
         version = None
         if table is not None:
             try:
-                version = (await fleet_items(dynamodb, layout, RandomIds())).version
+                version = (
+                    await fleet_items(dynamodb, layout, RandomIds(), random.Random())
+                ).version
             except MldError:
                 version = None  # what is denied is among the attempts
         return TableFacts(name=name, table=table, error=error, is_assigned=version in _ASSIGNED)

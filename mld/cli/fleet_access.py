@@ -26,7 +26,7 @@ from mld.kernel.adapters.system import RandomIds, SystemClock
 from mld.kernel.model.masking import brief
 from mld.leases.lease_store import LeaseStore
 from mld.observe.adapters.worker_pages import WorkerPages
-from mld.observe.fleet_reader import FleetReader
+from mld.observe.fleet_reader import FleetReader, fleet_items
 from mld.observe.rules.explain import explain as explained
 from mld.observe.rules.watching import STALLED_AFTER_S, ExplainRules
 from mld.observe.stream_reader import StreamReader
@@ -189,7 +189,7 @@ def open_access(config: Config) -> Iterator[FleetAccess]:
         yield FleetAccess(
             dynamodb,
             kinesis,
-            LeaseStore(dynamodb, config.leases, clock),
+            LeaseStore(dynamodb, config.leases, clock, rng),
             StreamReader(kinesis, config, region, single, names, clock, rng),
             clock,
             begins_s,
@@ -214,13 +214,11 @@ def open_fleet(
     with open_access(config) as access:
         kinesis, clock = access.kinesis, access.clock
         yield FleetReader(
-            access.dynamodb,
-            Layout.of(config),
+            partial(fleet_items, access.dynamodb, Layout.of(config), RandomIds(), random.Random()),
             access.store,
             access.streams,
             TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s) if tips else None,
             clock,
-            RandomIds(),
             WorkerPages(urls, access.pool("pages"), clock).ask if urls else None,
         )
 

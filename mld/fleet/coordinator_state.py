@@ -41,9 +41,11 @@ from mld.fleet.model.table_layout import change, condition, creation, deletion, 
 from mld.fleet.model.worker_life import failed_life_to_item
 from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
 from mld.kernel.pages import all_items
+from mld.kernel.throttled import repeated
 from mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.aws.ports import DynamoDb
@@ -73,9 +75,11 @@ class CoordinatorStateStore:
         layout: of the start; later ones are put into :attr:`layout`.
     """
 
-    def __init__(self, dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> None:
+    def __init__(
+        self, dynamodb: DynamoDb, layout: Layout, ids: IdSource, rng: random.Random
+    ) -> None:
         self._dynamodb = dynamodb
-        self._items = StateItems(dynamodb)
+        self._items = StateItems(dynamodb, rng)
         self._ids = ids
         #: The current layout; replaced when another status of the table migration is read.
         self.layout = layout
@@ -339,8 +343,9 @@ class CoordinatorStateStore:
 class StateItems:
     """Items of any table; every method also raises the errors of the port."""
 
-    def __init__(self, dynamodb: DynamoDb) -> None:
+    def __init__(self, dynamodb: DynamoDb, rng: random.Random) -> None:
         self._dynamodb = dynamodb
+        self._rng = rng
 
     async def get(self, place: Place, key: str) -> Item | None:
         """An item, read consistently; None = there is none.
@@ -370,7 +375,7 @@ class StateItems:
                 "ExpressionAttributeNames": {"#e": ENTITY_TYPE},
                 "ExpressionAttributeValues": {":e": {"S": entity.value}},
             }
-        return await all_items("Scan", self._dynamodb.scan, request)
+        return await all_items("Scan", repeated(self._dynamodb.scan, self._rng), request)
 
     async def create(self, place: Place, item: Item) -> bool:
         """Add an item unless there is one with that key.

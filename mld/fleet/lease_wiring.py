@@ -73,7 +73,7 @@ class LeaseWiring:
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
         self._store = LeaseStore(
-            dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream
+            dynamodb, leases, clock, rng, unreadable, is_multi_stream=is_multi_stream
         )
         self._store.newcomer = Newcomer(worker, runtime.ids.new_id(), clock)
         self._store.own_rows = OwnRows(worker, leases.failover_s)
@@ -84,7 +84,7 @@ class LeaseWiring:
         self._taking = self._failing("taking")
         self._elector = LeaderElector(self._store, worker, clock, is_read)
         layout = Layout.of(config)
-        self._items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
+        self._items = CoordinatorStateStore(dynamodb, layout, runtime.ids, rng)
         self._state = FleetState(self._items, config.fleet, worker, clock, rng)
         strategies = {Mode.TAKES: self._taker, Mode.ASSIGNED: self._discoverer}
         self._switch = AcquisitionSwitch(strategies, Mode.TAKES)

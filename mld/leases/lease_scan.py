@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import MalformedData
 from mld.kernel.model.masking import printable
 from mld.kernel.pages import all_items
+from mld.kernel.throttled import repeated
 from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
 from mld.signals.model.metrics import UNREADABLE_LEASES
 from mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.aws.ports import DynamoDb
@@ -83,11 +85,13 @@ class TableScanner:
         dynamodb: DynamoDb,
         config: LeaseConfig,
         clock: Clock,
+        rng: random.Random,
         find_conflict: FindConflict | None = None,
     ) -> None:
         """Create a scanner; without ``find_conflict``, rows of any application are accepted."""
         self._find_conflict = find_conflict
         self._dynamodb = dynamodb
+        self._rng = rng
         self._config = config
         self._clock = clock
         #: The items of the last scan, by lease key: most rows don't change between scans, and
@@ -131,7 +135,7 @@ class TableScanner:
             request["ConsistentRead"] = True
         if segments > 1:
             request |= {"Segment": segment, "TotalSegments": segments}
-        return await all_items("Scan", self._dynamodb.scan, request)
+        return await all_items("Scan", repeated(self._dynamodb.scan, self._rng), request)
 
     def _sort_out(self, items: list[Mapping[str, Any]], started_at: float) -> TableScan:
         leases: list[Lease] = []

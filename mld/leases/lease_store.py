@@ -61,6 +61,7 @@ from mld.leases.rules.renewal import (
 )
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mld.aws.ports import DynamoDb
@@ -103,6 +104,7 @@ class LeaseStore:
         dynamodb: DynamoDb,
         config: LeaseConfig,
         clock: Clock,
+        rng: random.Random,
         unreadable: UnreadableRows | None = None,
         *,
         is_multi_stream: bool | None = None,
@@ -132,7 +134,7 @@ class LeaseStore:
                 items, self.table_name, is_multi_stream=is_multi_stream, stream_mark=mark
             )
 
-        self._scanner = TableScanner(dynamodb, config, clock, find_conflict)
+        self._scanner = TableScanner(dynamodb, config, clock, rng, find_conflict)
         self._unreadable = unreadable
         #: The latest finished scan, whatever its purpose.
         self.last_scan: TableScan | None = None
@@ -141,7 +143,7 @@ class LeaseStore:
         #: Set when the table, or the unchanged row of a held lease, was not found.
         self.table_check_wanted = Wakeup()
         #: Finds the leases of a 3.x worker without a scan.
-        self.owner_index = OwnerIndex(dynamodb, config.table_name, self.table_check_wanted)
+        self.owner_index = OwnerIndex(dynamodb, config.table_name, rng, self.table_check_wanted)
 
     # -- reading ----------------------------------------------------------------------------------
 

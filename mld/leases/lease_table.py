@@ -17,6 +17,7 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.kernel.pages import all_items
+from mld.kernel.throttled import repeated
 from mld.leases.model.lease_item import LEASE_KEY, item_key
 from mld.leases.model.owner_index import (
     LEASE_OWNER_INDEX,
@@ -27,6 +28,8 @@ from mld.leases.model.owner_index import (
 from mld.leases.rules.table_existence import missing_table, table_identity
 
 if TYPE_CHECKING:
+    import random
+
     from mld.aws.ports import DynamoDb
     from mld.config.config import LeaseConfig
     from mld.kernel.concurrency import Wakeup
@@ -214,8 +217,11 @@ class OwnerIndex:
         table_check_wanted: set when the table was not found.
     """
 
-    def __init__(self, dynamodb: DynamoDb, table_name: str, table_check_wanted: Wakeup) -> None:
+    def __init__(
+        self, dynamodb: DynamoDb, table_name: str, rng: random.Random, table_check_wanted: Wakeup
+    ) -> None:
         self._dynamodb = dynamodb
+        self._rng = rng
         self._table_name = table_name
         self._table_check_wanted = table_check_wanted
         #: Error code of the latest Query; "" = it succeeded.
@@ -234,7 +240,8 @@ class OwnerIndex:
         """
         request = {"TableName": self._table_name, **my_leases_query(worker_id)}
         try:
-            items = await all_items("Query", self._dynamodb.query, request)
+            query_page = repeated(self._dynamodb.query, self._rng)
+            items = await all_items("Query", query_page, request)
         except ServiceError as error:
             if isinstance(error, NotFound):
                 self._table_check_wanted.wake()  # moto says the index, DynamoDB the table

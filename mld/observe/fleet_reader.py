@@ -14,11 +14,12 @@ from mld.fleet.coordinator_state import CoordinatorStateStore
 from mld.fleet.lock_store import LockStore
 from mld.fleet.model.worker_life import failed_lives_in
 from mld.fleet.rules.table_migration import COMPLETE, INIT
-from mld.leases.model.lease_item import is_moving
+from mld.leases.model.lease_item import LEASE_KEY, is_moving
 from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
 from mld.signals.rules.remedies import failed_on_table
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable
 
     from mld.aws.ports import DynamoDb
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from mld.observe.tip_reader import TipReader
 
 
-async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> FleetItems:
+async def fleet_items(
+    dynamodb: DynamoDb, layout: Layout, ids: IdSource, rng: random.Random
+) -> FleetItems:
     """What there is beside the leases.
 
     Args:
@@ -40,7 +43,7 @@ async def fleet_items(dynamodb: DynamoDb, layout: Layout, ids: IdSource) -> Flee
         AwsError: a table could not be read. One of 3.0 to 3.4 that is denied counts as absent.
         MalformedData: an item can't be read.
     """
-    items = CoordinatorStateStore(dynamodb, layout, ids)
+    items = CoordinatorStateStore(dynamodb, layout, ids, rng)
     stored = None
     try:
         if await items.has_legacy_table():
@@ -69,29 +72,25 @@ class FleetReader:
     """Takes snapshots of one application.
 
     Args:
+        read_items: see :func:`fleet_items`.
         tips: asks shards for their lag; None = nobody wants to know.
-        ids: not used for reading.
         pages: asks workers for what they say of themselves; None = nobody wants to know.
     """
 
     def __init__(
         self,
-        dynamodb: DynamoDb,
-        layout: Layout,
+        read_items: Callable[[], Awaitable[FleetItems]],
         store: LeaseStore,
         streams: StreamReader,
         tips: TipReader | None,
         clock: Clock,
-        ids: IdSource,
         pages: Callable[[], Awaitable[tuple[WorkerPage, ...]]] | None = None,
     ) -> None:
-        self._dynamodb = dynamodb
-        self._layout = layout
+        self._read_items = read_items
         self._store = store
         self._streams = streams
         self._tips = tips
         self._clock = clock
-        self._ids = ids
         self._pages = pages
 
     async def look(self, *, fresh: bool = True) -> FleetSnapshot:
@@ -107,7 +106,7 @@ class FleetReader:
         scan = await self._store.scan()
         items, items_unknown, items_todo = None, None, ""
         try:
-            items = await fleet_items(self._dynamodb, self._layout, self._ids)
+            items = await self._read_items()
         except MldError as error:
             failed = failed_on_table(error)
             items_unknown, items_todo = failed.error, failed.todo
@@ -130,5 +129,5 @@ class FleetReader:
             streams=streams,
             tips=tips,
             pages=() if self._pages is None else await self._pages(),
-            failed=failed_lives_in(scan.foreign.values(), self._layout.leases.key_name),
+            failed=failed_lives_in(scan.foreign.values(), LEASE_KEY),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ def on_table(request: pytest.FixtureRequest) -> Iterator[OnTable]:
     )
     pool, clock = CallPool("steered", 4), SystemClock()
     dynamodb = BotocoreDynamoDb(client, pool)
-    store = LeaseStore(dynamodb, LeaseConfig(table_name=name), clock)
+    store = LeaseStore(dynamodb, LeaseConfig(table_name=name), clock, random.Random(0))
     table = Table(dynamodb, store, LeaseSteering(dynamodb, store, clock))
 
     def run(test: Test) -> None:

@@ -157,7 +157,7 @@ class World:
         return FakeDynamoDb(self.model, before=before, after=after)
 
     def store(self, worker: str = "me") -> LeaseStore:
-        return LeaseStore(self.dynamodb(worker), self.config, self.clock)
+        return LeaseStore(self.dynamodb(worker), self.config, self.clock, random.Random(worker))
 
     def runtime(self, worker: str, seed: int = 0) -> Runtime:
         """Clock, chance, ids and metrics of a worker; long computations happen on the spot."""
@@ -172,7 +172,9 @@ class World:
     def fleet_items(self, worker: str) -> CoordinatorStateStore:
         """What the fleet has beside its leases, as a worker reads and writes it."""
         names = Layout.named(TABLE)
-        return CoordinatorStateStore(self.dynamodb(worker), names, CountingIds(worker))
+        return CoordinatorStateStore(
+            self.dynamodb(worker), names, CountingIds(worker), random.Random(worker)
+        )
 
     def own_process(
         self, worker: str, items: CoordinatorStateStore | None = None, *, is_assigned: bool = True
@@ -199,6 +201,7 @@ class World:
             dynamodb,
             self.config,
             self.clock,
+            rng,
             unreadable,
             is_multi_stream=self.stream.identifier is not None,
         )

@@ -79,7 +79,7 @@ class Steering:
             "dynamodb", FakeDynamoDb(fleet.dynamodb), gate, leases.request_timeout_s, entered
         )
         self._dynamodb = dynamodb
-        self._store = LeaseStore(dynamodb, leases, self._clock)
+        self._store = LeaseStore(dynamodb, leases, self._clock, self._rng)
 
     async def run(self, end_s: float) -> None:
         """Steer until then, and return when nothing is left of it."""
@@ -103,7 +103,7 @@ class Steering:
         if self.fleet.plan.is_assigned:
             with suppress(MalformedData, AwsError):
                 items = await fleet_items(
-                    self._dynamodb, Layout.named(TABLE), CountingIds(OPERATOR)
+                    self._dynamodb, Layout.named(TABLE), CountingIds(OPERATOR), self._rng
                 )
         rows = {lease.lease_key: lease for lease in scan.leases}
         return FleetSnapshot(

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from mld.errors import MldError
 from mld.fleet.model.table_layout import Layout
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
-from mld.observe.fleet_reader import FleetReader
+from mld.observe.fleet_reader import FleetReader, fleet_items
 from mld.observe.model.fleet_snapshot import FleetSnapshot
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.observe.rules.explain import explain
@@ -112,13 +113,11 @@ class Explained(Fleet):
         clock = SimClock(self.now, 0.0, 1.0, 0.0)
         dynamodb, kinesis = FakeDynamoDb(self.dynamodb), FakeKinesis(self.stream.model)
         return FleetReader(
-            dynamodb,
-            Layout.named(TABLE),
-            LeaseStore(dynamodb, config.leases, clock),
+            partial(fleet_items, dynamodb, Layout.named(TABLE), CountingIds("watcher"), rng),
+            LeaseStore(dynamodb, config.leases, clock, rng),
             StreamReader(kinesis, config, "us-east-1", Stream(STREAM), None, clock, rng),
             TipReader(kinesis, clock, clock.wall, lambda _stream: None),
             clock,
-            CountingIds("watcher"),
         )
 
     async def _explain(self) -> None:

@@ -194,6 +194,7 @@ class World:
             cleanup=Loop(forever),  # type: ignore[arg-type]
             new_consumer=self._new_consumer,  # type: ignore[arg-type]
             conditions=self.conditions,
+            on_started=lambda: None,
             loops=(("extra", self._extra),),
         )
         self.scheduler = Scheduler(config, parts, self.clock, self.metrics)

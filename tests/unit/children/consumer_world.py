@@ -132,7 +132,7 @@ class World:
             retrieval=RetrievalConfig(**(retrieval or {})),
             spark=spark or {},
         )
-        self.store = LeaseStore(self.dynamodb, self.config.leases, self.clock)
+        self.store = LeaseStore(self.dynamodb, self.config.leases, self.clock, self.rng)
         self.renewer = LeaseRenewer(
             self.store,
             self.config.leases,

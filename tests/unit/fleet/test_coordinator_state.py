@@ -1,5 +1,7 @@
 """The state of a fleet in one table and in three: races, lost answers, moving from one to other."""
 
+import random
+
 import pytest
 
 from mld.errors import (
@@ -75,7 +77,7 @@ class Tables:
 
     def store(self, status=None, worker="me"):
         return CoordinatorStateStore(
-            self.world.dynamodb(worker), self.layout(status), CountingIds(worker)
+            self.world.dynamodb(worker), self.layout(status), CountingIds(worker), random.Random(0)
         )
 
     def put(self, place, item):
@@ -524,7 +526,7 @@ def test_metrics_are_deleted_unless_their_worker_lives():
 
 def test_a_table_is_read_page_by_page():
     async def test(tables, _store):
-        items = StateItems(tables.world.dynamodb("me"))
+        items = StateItems(tables.world.dynamodb("me"), random.Random(0))
         for number in range(7):
             await items.create(LEASES, {"leaseKey": {"S": f"k{number}"}, "a": {"N": "1"}})
         tables.world.model.settings.page_items = 2
@@ -537,7 +539,7 @@ def test_a_change_refused_after_a_lost_answer_was_our_own():
     """The first send came late: behind the read, before the second one."""
 
     async def test(tables, _store):
-        items = StateItems(tables.world.dynamodb("me"))
+        items = StateItems(tables.world.dynamodb("me"), random.Random(0))
         await items.create(LEASES, {"leaseKey": {"S": "k"}, "a": {"N": "1"}})
         tables.world.fault("lose request")
 

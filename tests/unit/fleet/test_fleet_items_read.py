@@ -1,5 +1,7 @@
 """What a fleet has beside its leases, read from its items in either layout."""
 
+import random
+
 import pytest
 
 from mld.errors import Denied
@@ -29,7 +31,9 @@ def seen(prepare):
         world = World()
         world.create_table()
         prepare(world)
-        return await fleet_items(world.dynamodb("me"), Layout.named(TABLE), CountingIds("me"))
+        return await fleet_items(
+            world.dynamodb("me"), Layout.named(TABLE), CountingIds("me"), random.Random(0)
+        )
 
     return run(main())
 

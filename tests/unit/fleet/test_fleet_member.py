@@ -307,7 +307,7 @@ def test_a_fleet_is_flipped_ten_minutes_after_every_owner_reports(caplog):
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(600)
         assert "worker other writes no metrics (1 of 2 don't)" in caplog.text
-        world.fault("throttle", "Scan", times=1)
+        world.fault("refuse", "Scan")
         world.change("shardId-000000000001", leaseOwner="me")
         await asyncio.sleep(READY_S)
         assert me.state.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X

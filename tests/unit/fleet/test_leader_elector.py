@@ -48,7 +48,7 @@ def test_elections_are_held_at_the_first_question_after_a_minute_and_then_every_
 def test_a_failed_listing_keeps_the_old_answer():
     async def test(world, elector):
         assert await elector.is_leader()
-        world.fault("throttle", "Scan")
+        world.fault("refuse", "Scan")
         await asyncio.sleep(61)
         assert await elector.is_leader()
         assert elector.leader == "me"
@@ -58,7 +58,7 @@ def test_a_failed_listing_keeps_the_old_answer():
 
 def test_before_the_first_listing_nobody_leads_and_the_next_question_tries_again():
     async def test(world, elector):
-        world.fault("throttle", "Scan")
+        world.fault("refuse", "Scan")
         assert not await elector.is_leader()
         assert await elector.is_leader()
 

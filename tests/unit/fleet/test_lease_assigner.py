@@ -506,12 +506,11 @@ def test_a_look_whose_writes_fail_is_repeated_soon():
 
 def test_looks_that_fail_in_a_row_give_the_lead_away(caplog):
     async def test(world, leader):
-        error = Throttled("Scan", "ThrottlingException")
-        world.fault("refuse", "Scan", times=4, error=error)
+        world.fault("refuse", "Scan", times=4)
         async with leader.running():
             await asyncio.sleep(13)
             assert leader.lead.releases == 0
-            world.fault("refuse", "Scan", times=5, error=error)
+            world.fault("refuse", "Scan", times=5)
             await asyncio.sleep(16)
             assert leader.lead.releases == 1
         assert "5 times in a row" in caplog.text
@@ -659,7 +658,7 @@ def test_a_worker_that_stops_names_nobody_where_the_table_does_not_answer(operat
     async def test(world, leader):
         world.put(lease(0, lease_owner="me"))
         await leader.renewer.adopt_own()
-        world.fault("refuse", operation, error=Throttled(operation, "x"), times=times)
+        world.fault("refuse", operation, times=times)
         assert await leader.assigner.start_hand_offs() == set()
         assert leader.owner(A) == ("me", None)
 
@@ -670,7 +669,7 @@ def test_a_worker_that_stops_looks_again_where_the_table_refused():
     async def test(world, leader):
         world.put(lease(0, lease_owner="me"))
         await leader.renewer.adopt_own()
-        world.fault("refuse", "Scan", error=Throttled("Scan", "x"), times=LOOK_TRIES - 1)
+        world.fault("refuse", "Scan", times=LOOK_TRIES - 1)
         assert await leader.assigner.start_hand_offs() == {A}
 
     with_leader(test, "me", "you")

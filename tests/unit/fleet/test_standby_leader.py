@@ -75,7 +75,7 @@ def test_one_of_the_first_looks_as_often_as_a_leader_would_show_that_it_lives():
     async def test(world, seen):
         await asyncio.sleep(40)
         assert 10 <= len(seen.scans) <= 12
-        world.fault("throttle", "Scan", times=5)
+        world.fault("refuse", "Scan", times=5)
         await asyncio.sleep(40)
         assert len(seen.scans) >= 15
 

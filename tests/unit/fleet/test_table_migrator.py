@@ -256,7 +256,7 @@ def test_a_step_that_is_not_answered_is_tried_again(caplog):
     async def test(world):
         async with fleet(world, "a", "b"):
             await asyncio.sleep(TABLE_LOOK_S - 2)
-            world.fault("throttle", "Scan", times=1)
+            world.fault("refuse", "Scan")
             await asyncio.sleep(3)
             assert stored(world) == []
             await asyncio.sleep(TABLE_LOOK_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
@@ -43,7 +44,9 @@ async def test_a_scan_that_never_ends_is_given_up() -> None:
             return {"Items": [], "LastEvaluatedKey": {"leaseKey": {"S": str(next(tokens))}}}
 
     clock = LoopClock()
-    scanner = TableScanner(Endless(DynamoDbModel(clock.wall)), LeaseConfig(table_name="app"), clock)
+    scanner = TableScanner(
+        Endless(DynamoDbModel(clock.wall)), LeaseConfig(table_name="app"), clock, random.Random(0)
+    )
     with pytest.raises(UnknownOutcome, match=r"Scan: EndlessPages: .* 5 pages"):
         await scanner.scan(0)
     assert next(tokens) == 5

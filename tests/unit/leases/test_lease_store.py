@@ -13,6 +13,7 @@ from mld.errors import (
     Unreachable,
 )
 from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from mld.kernel.throttled import REPEATS
 from mld.leases.lease_scan import MAX_SEGMENTS, segments_for
 from mld.leases.model.lease_item import lease_from_item
 from mld.streams.model.shard import HashRange
@@ -572,12 +573,25 @@ def test_all_pages_of_all_segments_are_read(segments):
 @pytest.mark.parametrize("segments", [1, 4])
 def test_a_scan_that_fails_anywhere_fails(segments):
     async def test(world, store):
-        world.fault("throttle", "Scan")
-        with pytest.raises(Throttled):
+        world.fault("refuse", "Scan")
+        with pytest.raises(Unreachable):
             await store.scan()
         assert store.last_scan is None
 
     on_table(test, lease(), config=LeaseConfig(table_name=TABLE, scan_segments=segments))
+
+
+def test_a_throttled_page_of_a_scan_is_read_again():
+    """A leader whose scan fails three times leaves its fleet without one."""
+
+    async def test(world, store):
+        world.fault("throttle", "Scan", times=REPEATS)
+        assert [row.lease_key for row in (await store.scan()).leases] == [KEY]
+        world.fault("throttle", "Scan", times=1 + REPEATS)
+        with pytest.raises(Throttled):
+            await store.scan()
+
+    on_table(test, lease())
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_woken_taker_steals_nothing_before_its_interval():
 
 def test_a_failed_scan_is_repeated_soon_and_said(caplog):
     async def test(world, me):
-        world.fault("throttle", "Scan", times=1)
+        world.fault("refuse", "Scan")
         async with running(me):
             await asyncio.sleep(1)
             assert "could not be read" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 
 import pytest
 
@@ -108,7 +109,7 @@ async def test_whatever_a_row_does_to_its_reader_costs_its_shard_alone(counter, 
         return {"Items": [row, bad]}
 
     dynamodb.scan = scan
-    found = await LeaseStore(dynamodb, world.config, world.clock).scan()
+    found = await LeaseStore(dynamodb, world.config, world.clock, random.Random(0)).scan()
     assert [one.lease_key for one in found.leases] == [lease(1).lease_key]
     ((key, text),) = found.broken
     assert key == "bad"

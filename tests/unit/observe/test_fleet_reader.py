@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from mld.fleet.model.lock_item import LockItem, lock_to_item
 from mld.fleet.model.state_history import ClientVersion, TableStatus
 from mld.fleet.model.table_layout import Layout
 from mld.leases.model.lease_move import staged
-from mld.observe.fleet_reader import FleetReader
+from mld.observe.fleet_reader import FleetReader, fleet_items
 from mld.observe.stream_reader import StreamReader
 from mld.observe.tip_reader import TipReader
 from tests.fakes.clock import CountingIds
@@ -33,13 +34,17 @@ def reader_of(world, tips=True):
     )
     asked = TipReader(world.kinesis, world.clock, world.clock.wall, lambda _stream: None)
     return FleetReader(
-        world.dynamodb("watcher"),
-        Layout.named(TABLE),
+        partial(
+            fleet_items,
+            world.dynamodb("watcher"),
+            Layout.named(TABLE),
+            CountingIds("watcher"),
+            random.Random(0),
+        ),
         world.store("watcher"),
         streams,
         asked if tips else None,
         world.clock,
-        CountingIds("watcher"),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mld.app.worker_start import THROTTLED_S, StartCalls
+from mld.app.start_calls import THROTTLED_S, StartCalls
 from mld.config.config import (
     ShardConfig,
 )
@@ -55,16 +55,13 @@ class Port:
 
 class World:
     def __init__(self, *outcomes: AwsError, seed: int = 1) -> None:
-        self.is_starting = True
         config = config_with(
             shards=ShardConfig(initialization_attempts=4, initialization_backoff_s=5.0),
         )
         self.conditions = Conditions()
-        calls = StartCalls(
-            config, LoopClock(), random.Random(seed), lambda: self.is_starting, self.conditions
-        )
+        self.calls = StartCalls(config, LoopClock(), random.Random(seed), self.conditions)
         self.slow, self.quick = Port(), Port(*outcomes)
-        self.port = calls.of(self.quick, lambda: self.slow)
+        self.port = self.calls.of(Port, self.quick, lambda: self.slow)
 
 
 def now() -> float:
@@ -164,23 +161,25 @@ async def test_a_refusal_is_left_to_its_caller_however_often():
 
 
 @simulated
-async def test_after_the_start_a_call_is_made_as_it_is():
+async def test_after_the_start_calls_go_to_the_port_directly():
     world = World(Throttled("PutItem", "ThrottlingException"))
-    world.is_starting = False
+    world.calls.end()
+    assert (world.port.scan, world.port.put_item) == (world.quick.scan, world.quick.put_item)
     with pytest.raises(Throttled):
         await world.port.put_item()
     assert len(world.quick.asked) == 1
 
 
 @simulated
-async def test_after_the_start_only_scans_are_repeated_and_not_for_long():
-    world = World(*[THROTTLED] * 7)
-    world.is_starting = False
+async def test_a_call_that_outlasts_the_start_is_repeated_no_longer():
+    world = World(*[THROTTLED] * 100)
+    calling = asyncio.create_task(world.port.scan())
+    await asyncio.sleep(10)
+    world.calls.end()
+    asked = len(world.quick.asked)
     with pytest.raises(Throttled):
-        await world.port.scan()
-    assert len(world.quick.asked) == 4
-    assert now() <= 1.5
-    assert await world.port.scan() == {"by": world.quick}
+        await calling
+    assert len(world.quick.asked) == asked + 1
 
 
 @simulated
@@ -191,7 +190,7 @@ async def test_a_late_answer_is_asked_for_with_more_time_until_the_start_is_over
     (said,) = caplog.messages
     assert "failoverTimeMillis = 10000" in said
     assert "Scan: ReadTimeoutError" in said
-    world.is_starting = False
+    world.calls.end()
     assert await world.port.scan() == {"by": world.quick}
 
 
