@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mld.config.spark.places import local_path
 from mld.kernel.model.masking import mask
 from mld.spark.errors import SinkRefused
+from mld.spark.iceberg.s3_files import UNDERSTOOD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +28,17 @@ NAME = "name"
 DEFAULT_NAME = "default"
 #: In the directory of ``spark.sink.path``.
 DATABASE = "catalog.db"
-#: pyiceberg waits for ever unless it is told otherwise; what a catalog of the file says comes first.
+#: Of pyarrow's client, which waits for ever without them; what a catalog of the file says comes first.
 _TIMEOUTS = {
     "s3.connect-timeout": "10",
     "s3.request-timeout": "60",
 }
+#: Below ``spark.sink.catalog.``: who reads and writes files.
+_FILES = "py-io-impl"
+_SESSION = "botocore_session"
+_OUR_FILES = "mld.spark.iceberg.s3_files.TableFiles"
+#: Of requests that botocore makes for a catalog, in s.
+_CONNECT_S, _READ_S = 5, 30
 #: How often another worker may be making the same catalog.
 _TIMES = 3
 _LOCAL_FILES = "mld.spark.iceberg.local_files.LocalFiles"
@@ -78,11 +85,28 @@ def _embedded(path: str) -> Catalog:
 def _named(given: Mapping[str, str]) -> Catalog:
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - takes half a second
 
-    properties = {**_TIMEOUTS, **given}
+    properties: dict[str, Any] = {**_TIMEOUTS, **given}
     name = properties.pop(NAME, DEFAULT_NAME)
+    if not any(each == _FILES or _is_of_pyarrow(each) for each in given):
+        properties[_FILES] = _OUR_FILES
     try:
-        return load_catalog(name, **properties)
+        return load_catalog(name, **{_SESSION: _aws_session(), **properties})
     except Exception as error:  # noqa: BLE001 - whatever a catalog's library may raise
         raise SinkRefused(
             f"spark.sink.catalog.*: the catalog can't be opened: {mask(str(error))}"
         ) from None
+
+
+def _is_of_pyarrow(key: str) -> bool:
+    """Whether a key asks for more than our own files of S3 know, such as a proxy or a role."""
+    return key.startswith("s3.") and key not in UNDERSTOOD
+
+
+def _aws_session() -> Any:
+    """For Glue, and for REST where it is signed: its requests end, and its chain is boto3's."""
+    import botocore.session  # noqa: PLC0415 - slow to import
+    from botocore.config import Config  # noqa: PLC0415
+
+    session = botocore.session.get_session()
+    session.set_default_client_config(Config(connect_timeout=_CONNECT_S, read_timeout=_READ_S))
+    return session

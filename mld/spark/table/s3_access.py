@@ -12,6 +12,7 @@ import re
 import threading
 import uuid
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mld.config.spark.addresses import is_s3, s3_place
@@ -29,7 +30,8 @@ T = TypeVar("T")
 _USUAL = re.compile(r"https://s3(\.[a-z0-9-]+)?\.amazonaws\.com/?")
 #: Where the marks of jobs are that are not committed.
 PENDING = "kcl-mld-pending"
-_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+#: There is no such object.
+MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 #: An object with this name is there already.
 TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 _DEFAULT_REGION = "us-east-1"
@@ -243,25 +245,15 @@ class S3Access:
         try:
             return self._asked(what, ask)
         except StoreError as error:
-            if error.code in _MISSING:
+            if error.code in MISSING:
                 return None
             raise
 
     def _asked(self, what: str, ask: Callable[[Any], T]) -> T:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
-
         client = self._ready()[0]
         with self._lock:
             self.calls += 1
-        try:
-            return ask(client)
-        except ClientError as error:
-            answer = error.response.get("Error", {})
-            code = str(answer.get("Code", ""))
-            text = f"s3://{self.bucket}: can't {what}: {code} {answer.get('Message', '')}".rstrip()
-            raise StoreError(text, code) from error
-        except BotoCoreError as error:
-            raise StoreError(f"s3://{self.bucket}: can't {what}: {error}") from error
+        return asked(f"s3://{self.bucket}: can't {what}", lambda: ask(client))
 
     def _ready(self) -> tuple[Any, BucketPlace]:
         with self._lock:
@@ -279,7 +271,7 @@ class S3Access:
 
         name = f"s3://{self.bucket}"
         try:
-            client = self._client(None)
+            client = s3_client(None)
             endpoint = (
                 None if _USUAL.fullmatch(client.meta.endpoint_url) else client.meta.endpoint_url
             )
@@ -291,7 +283,7 @@ class S3Access:
             where = answer.get("HTTPHeaders", {}).get("x-amz-bucket-region")
             region = where or client.meta.region_name or _DEFAULT_REGION
             if region != client.meta.region_name:
-                client = self._client(region)
+                client = s3_client(region)
         except NoCredentialsError as error:
             raise SinkRefused(
                 f"{name}: no AWS credentials are found: give this process a role, a profile "
@@ -313,24 +305,53 @@ class S3Access:
             )
         return client, BucketPlace(region, endpoint)
 
-    def _client(self, region: str | None) -> Any:
-        import botocore.session  # noqa: PLC0415 - as above
-        from botocore.config import Config  # noqa: PLC0415
 
-        session = botocore.session.get_session()
-        known = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
-        config = Config(
-            connect_timeout=5,
-            read_timeout=30,
-            retries={"mode": "standard", "total_max_attempts": 4},
-            max_pool_connections=16,
-        )
-        client = session.create_client("s3", region_name=known or _DEFAULT_REGION, config=config)
-        if _USUAL.fullmatch(client.meta.endpoint_url):
-            return client
-        # Other stores seldom have a host name for each bucket.
-        config = config.merge(Config(s3={"addressing_style": "path"}))
-        return session.create_client("s3", region_name=known or _DEFAULT_REGION, config=config)
+def asked(what: str, ask: Callable[[], T]) -> T:
+    """One request.
+
+    Args:
+        what: can't be done if it fails, for the error.
+
+    Raises:
+        StoreError: S3 refused it, or did not answer.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - slow to import
+
+    try:
+        return ask()
+    except ClientError as error:
+        answer = error.response.get("Error", {})
+        code = str(answer.get("Code", ""))
+        raise StoreError(f"{what}: {code} {answer.get('Message', '')}".rstrip(), code) from error
+    except BotoCoreError as error:
+        raise StoreError(f"{what}: {error}") from error
+
+
+def s3_client(region: str | None, given: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """A client of S3 that does not wait for ever.
+
+    Args:
+        region: None = as it is configured.
+        given: of an endpoint and of keys, as botocore names them; else they are found.
+    """
+    import botocore.session  # noqa: PLC0415 - slow to import, for S3 alone
+    from botocore.config import Config  # noqa: PLC0415
+
+    session = botocore.session.get_session()
+    known = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    where = {"region_name": known or _DEFAULT_REGION, **given}
+    config = Config(
+        connect_timeout=5,
+        read_timeout=30,
+        retries={"mode": "standard", "total_max_attempts": 4},
+        max_pool_connections=16,
+    )
+    client = session.create_client("s3", config=config, **where)
+    if _USUAL.fullmatch(client.meta.endpoint_url):
+        return client
+    # Other stores seldom have a host name for each bucket.
+    config = config.merge(Config(s3={"addressing_style": "path"}))
+    return session.create_client("s3", config=config, **where)
 
 
 def require_buckets(config: SparkConfig) -> dict[str, BucketPlace]:
