@@ -47,6 +47,7 @@ from mld.leases.model.lease_writes import (
     releasing,
     renewal,
     taking,
+    unmarking,
 )
 from mld.leases.model.reading import RowNotes
 from mld.leases.model.steering_writes import answering, withdrawing
@@ -290,6 +291,21 @@ class LeaseStore:
         write = withdrawing(lease_key, request)
         with contextlib.suppress(ConditionFailed):
             await self._dynamodb.update_item(TableName=self.table_name, **write)
+
+    async def remove_false_marks(self, leases: Iterable[Lease]) -> None:
+        """Remove marks of this process from rows that other workers have taken."""
+        for lease in leases:
+            if self.newcomer is not None and lease.newcomer and self.newcomer.is_false(lease):
+                write = unmarking(lease.lease_key, lease.newcomer)
+                try:
+                    with contextlib.suppress(ConditionFailed):
+                        await self._dynamodb.update_item(TableName=self.table_name, **write)
+                except AwsError as error:
+                    log.warning(
+                        "Cannot remove the mark of a newcomer from %s, which is tried again: %s",
+                        lease.lease_key,
+                        error,
+                    )
 
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
         async def make_now(row: Lease) -> LeaseWrite:

@@ -182,6 +182,7 @@ class LeaseTaker(LeaseAcquisition):
         self._look_for_twin(scan)
         if scan.conflict is not None:
             return TakeOutcome(None)
+        await self._store.remove_false_marks(scan.leases)
         leases = tuple(lease for lease in scan.leases if self._is_read(lease))
         self._seen = look(self._seen, leases, scan.finished_at)
         held = frozenset(one.lease.lease_key for one in self._renewer.held())

@@ -10,6 +10,7 @@ from mld.leases.rules.newcomers import QUIET_S, SOON_S
 
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
+    from mld.leases.model.lease import Lease
     from mld.leases.model.lease_writes import LeaseWrite
 
 
@@ -58,6 +59,16 @@ class Newcomer:
             at_s = int(self._clock.service())
             return marking_newcomer(write, NewcomerMark(self.instance, self._worker_id, at_s))
         return without_newcomer(write) if steals else write
+
+    def is_false(self, lease: Lease) -> bool:
+        """Whether a row has a mark of this process and is another worker's.
+
+        Java, and versions that know no marks, leave it there when they take the lease, as if this
+        process had failed.
+        """
+        mark = lease.newcomer
+        is_mine = mark is not None and mark.instance == self.instance
+        return is_mine and lease.lease_owner not in (None, self._worker_id)
 
     def holding(self, write: LeaseWrite) -> LeaseWrite:
         """Let any other write of the holder remove a mark that no longer applies."""

@@ -106,7 +106,7 @@ def shape(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         name: value if name == "entityType" else _shape(value)
         for name, value in sorted(item.items())
-        if name not in OURS_ALONE
+        if name not in OURS_ALONE and not name.startswith("kclMld")
     }
 
 

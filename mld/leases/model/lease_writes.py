@@ -269,6 +269,16 @@ def without_newcomer(write: LeaseWrite) -> LeaseWrite:
     return replace(write, after=replace(write.after, newcomer=None), request=request)
 
 
+def unmarking(lease_key: str, mark: NewcomerMark) -> dict[str, Any]:
+    """The arguments of ``UpdateItem`` that remove a mark from a row of any owner."""
+    return {
+        "Key": {LEASE_KEY: {"S": lease_key}},
+        "UpdateExpression": f"REMOVE {NEWCOMER}",
+        "ConditionExpression": f"{NEWCOMER} = :mark",
+        "ExpressionAttributeValues": {":mark": {"S": mark.text()}},
+    }
+
+
 def _with_attributes(
     request: Mapping[str, Any], attributes: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 No worker assigns leases in a 2.x fleet, and any item but a lease stops Java 2.x from listing the
 table. Information on failed processes is therefore stored in the rows that they took:
 ``kclMldNewcomer``, ours alone, names the process that took the row and the time. A process removes
-its marks when it has run for a while, and when it releases a lease normally. A remaining mark is of
-a process that failed or was killed.
+its marks when it has run for a while, when it releases a lease normally, and from rows that Java
+workers have taken from it. A remaining mark is of a process that failed or was killed.
 """
 
 from __future__ import annotations

@@ -50,6 +50,22 @@ def test_a_newcomer_marks_what_it_takes_until_it_has_held_a_lease_for_a_minute()
     on_table(test, lease(0))
 
 
+def test_a_mark_in_a_row_that_java_has_taken_is_removed():
+    async def test(world, me):
+        await me.taker.take_once()
+        world.change(A, leaseOwner="java", leaseCounter=7)
+        before = world.row(A)
+        world.fault("throttle")
+        await me.taker.take_once()
+        assert mark(world, A) is not None
+        await me.taker.take_once()
+        assert {**world.row(A), "kclMldNewcomer": before["kclMldNewcomer"]} == before
+        assert mark(world, A) is None
+        assert mark(world, B) is not None
+
+    on_table(test, lease(0), lease(1))
+
+
 def test_one_that_is_asked_to_stop_removes_its_marks():
     async def test(world, me):
         await me.taker.take_once()
