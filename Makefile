@@ -7,11 +7,11 @@ SEEDS ?= 200
 FIRST_SEED ?= 0
 # A chaos run takes a minute and more, so one a sink unless SEEDS is given.
 CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
-SINKS ?= delta outputs merge jdbc foreach s3
+SINKS ?= delta outputs merge iceberg jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test proof test-pythons test-lowest check prepared sim chaos-spark bench bench-spark demo conform \
-	contract peer wheel clean
+.PHONY: all test proof test-pythons test-lowest test-iceberg-spark check prepared sim chaos-spark bench \
+	bench-spark demo conform contract peer wheel clean
 
 all: check test
 
@@ -45,6 +45,11 @@ test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Pyth
 # not run: minutes, and half a gigabyte to fetch
 test-lowest: $(STAMP)  ## the PySpark child with the oldest libraries that setup.cfg allows
 	$(BIN)/python -m tests.lowest
+
+# not run: minutes, and half a gigabyte to fetch
+test-iceberg-spark: $(STAMP)  ## Spark 4.1 with Iceberg's runtime reads our tables and changes them
+	$(BIN)/python -m tests.spark.other_spark 4.1.1
+	$(BIN)/python -m pytest -p no:randomly tests/spark/test_iceberg_spark.py
 
 # not run: an hour
 sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]

