@@ -16,6 +16,7 @@ from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.config.config import RetrievalMode
 from mld.fleet.lease_wiring import LeaseWiring
+from mld.fleet.model.worker_metrics import WorstLag
 from mld.observe.cloudwatch_metrics import CloudWatchMetrics
 from mld.observe.metric_store import MetricPush, MetricStore
 from mld.observe.summary_log import SummaryLog
@@ -96,6 +97,7 @@ class WorkerWiring:
             is_multi_stream=stream is None or stream.identifier is not None,
             is_read=self._is_read,
             find_load=ports.find_load,
+            find_worst_lag=self._worst_lag,
         ).coordinator()
         self._store, self._renewer = self._coordinator.store, self._coordinator.renewer
         self._budget = ByteBudget(config.retrieval.memory_budget_bytes, ports.clock)
@@ -186,6 +188,12 @@ class WorkerWiring:
     def _new_store(self) -> MetricStore:
         config = self._config
         return MetricStore(self._ports.clock, config.stream.name, by_shard=config.metrics.by_shard)
+
+    def _worst_lag(self) -> WorstLag | None:
+        """Of the leases that are read now."""
+        read = [(one.status().lag_s, one.lease_key) for one in self._scheduler.consumers()]
+        lags = [WorstLag(key, round(lag_s)) for lag_s, key in read if lag_s is not None]
+        return max(lags, key=lambda one: one.seconds, default=None)
 
     # -- streams -----------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.fleet.leader_lock import LeaderLock
     from mld.fleet.lease_assigner import LeaseAssigner
+    from mld.fleet.model.worker_metrics import WorstLag
     from mld.fleet.own_process import OwnProcess
     from mld.fleet.twin_watch import TwinWatch
     from mld.fleet.worker_metrics import (
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
     from mld.signals.conditions import Conditions
     from mld.signals.runtime import Runtime
+
+
+def _unknown() -> None:
+    return None
 
 
 class LeaseWiring:
@@ -55,6 +60,7 @@ class LeaseWiring:
         is_multi_stream: bool = False,
         is_read: Callable[[Lease], bool] = every,
         find_load: FindLoad | None = None,
+        find_worst_lag: Callable[[], WorstLag | None] = _unknown,
     ) -> None:
         """Create what every fleet needs.
 
@@ -62,6 +68,7 @@ class LeaseWiring:
             is_multi_stream: lease keys name their stream.
             is_read: which leases are taken, and count in elections.
             find_load: finds what measures this worker's load, for the leader of a 3.x fleet.
+            find_worst_lag: which lease that is read is furthest behind, for ``explain``.
         """
         self._dynamodb = dynamodb
         self._config = config
@@ -69,6 +76,7 @@ class LeaseWiring:
         self._conditions = conditions
         self._is_read = is_read
         self._find_load = find_load
+        self._find_worst_lag = find_worst_lag
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
@@ -266,6 +274,7 @@ class LeaseWiring:
             failover_s=self._config.leases.failover_s,
             lapses=self._renewer.lapses,
             find_most=self._renewer.heartbeat.report.most_renewable,
+            find_worst_lag=self._find_worst_lag,
             process=process,
             twins=twins,
         )

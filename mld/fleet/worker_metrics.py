@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mld.config.fleet import FleetConfig
     from mld.fleet.coordinator_state import CoordinatorStateStore
     from mld.fleet.model.worker_life import FailedLife
+    from mld.fleet.model.worker_metrics import WorstLag
     from mld.fleet.own_process import OwnProcess
     from mld.fleet.twin_watch import TwinWatch
     from mld.kernel.ports import Clock, LoadSource
@@ -178,6 +179,7 @@ class WorkerMetricsReporter:
             report.
         lapses: set when this worker loses a lease or the lead by expiry; it then reports at once.
         find_most: how many leases this worker can renew in time; None = unknown.
+        find_worst_lag: which lease is furthest behind; None = none is read.
         process: this process; None = the items don't name it.
         twins: gets the item that each report replaces, and may stop the reports.
     """
@@ -196,6 +198,7 @@ class WorkerMetricsReporter:
         failover_s: float | None = None,
         lapses: Wakeup | None = None,
         find_most: Callable[[], int | None] = _unknown,
+        find_worst_lag: Callable[[], WorstLag | None] = _unknown,
         process: OwnProcess | None = None,
         twins: TwinWatch | None = None,
     ) -> None:
@@ -218,6 +221,7 @@ class WorkerMetricsReporter:
         self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
         self._lapses = lapses or Wakeup()
         self._find_most = find_most
+        self._find_worst_lag = find_worst_lag
         self._process = process
         self._twins = twins
         self._failing = FailingCondition(
@@ -268,6 +272,7 @@ class WorkerMetricsReporter:
             honors_pause=True,
             clock_ahead_s=None if wrong_s is None else round(wrong_s),
             instance=None if self._process is None else self._process.instance,
+            worst_lag=self._find_worst_lag(),
         )
         self._last = metrics
         replaced = await self._store.report(metrics)

@@ -175,6 +175,23 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
 
 
 @simulated
+async def test_a_worker_reports_its_shard_that_is_furthest_behind_to_the_fleet():
+    world = World(ScriptedChildren())
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(45)
+    item = (
+        await world.dynamodb.get_item(
+            TableName="app", Key={"leaseKey": {"S": "w1"}}, ConsistentRead=True
+        )
+    )["Item"]
+    lag_s = round(world.lease(FIRST)["reading_lag_s"])
+    text = item["properties"]["M"]["kclMldWorstLag"]["S"]
+    assert text == f"{item['lut']['N']} {lag_s} {FIRST}"
+    world.worker.scheduler.stop()
+    await running
+
+
+@simulated
 async def test_rows_that_cannot_be_read_are_shown_and_make_the_worker_unready():
     world = World(ScriptedChildren(polite))
     world.put()

@@ -31,9 +31,23 @@ PLACE = "kclMldMeasuredPlace"
 MOST = "kclMldMostRenewable"
 HONORS_PAUSE = "kclMldHonorsPause"
 CLOCK_AHEAD = "kclMldClockAheadSeconds"
+WORST_LAG = "kclMldWorstLag"
 _CLOCK_AHEAD = re.compile(r"(-?[0-9]{1,12}) ([0-9]{1,12})")
+_WORST_LAG = re.compile(r"([0-9]{1,12}) ([0-9]{1,12}) (\S.*)", re.DOTALL)
 #: A sample that could not be taken.
 FAILED_SAMPLE = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorstLag:
+    """The lease of a worker that is furthest behind; see ``ConsumerStatus.lag_s``.
+
+    Attributes:
+        seconds: >= 0.
+    """
+
+    lease_key: str
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +72,7 @@ class WorkerMetrics:
         clock_ahead_s: likewise, seconds by which its clock is ahead of AWS, where it is wrong. Its
             text has the ``lut``, too.
         instance: likewise, the process that wrote the item; None where another program did.
+        worst_lag: likewise, of the leases that it reads; None = it says nothing, or reads none.
     """
 
     worker_id: str
@@ -72,6 +87,7 @@ class WorkerMetrics:
     honors_pause: bool = False
     clock_ahead_s: int | None = None
     instance: Instance | None = None
+    worst_lag: WorstLag | None = None
 
 
 def honoring(metrics: Iterable[WorkerMetrics]) -> frozenset[str]:
@@ -111,6 +127,7 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         honors_pause=text_of(properties, HONORS_PAUSE) == str(updated_at_s),
         clock_ahead_s=_clock_ahead_s(text_of(properties, CLOCK_AHEAD), updated_at_s),
         instance=instance_of(text_of(properties, INSTANCE), updated_at_s),
+        worst_lag=_worst_lag(text_of(properties, WORST_LAG), updated_at_s),
     )
 
 
@@ -141,6 +158,8 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
     ahead = None if ahead_s is None else f"{ahead_s} {metrics.updated_at_s}"
     honors = str(metrics.updated_at_s) if metrics.honors_pause else None
     instance = None if metrics.instance is None else metrics.instance.text(metrics.updated_at_s)
+    worst = metrics.worst_lag
+    lag = None if worst is None else f"{metrics.updated_at_s} {worst.seconds} {worst.lease_key}"
     texts = (
         (GROUP, metrics.group),
         (PLACE, metrics.place),
@@ -148,6 +167,7 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
         (HONORS_PAUSE, honors),
         (CLOCK_AHEAD, ahead),
         (INSTANCE, instance),
+        (WORST_LAG, lag),
     )
     properties = {name: {"S": text} for name, text in texts if text}
     if properties:
@@ -190,6 +210,12 @@ def _clock_ahead_s(text: str | None, updated_at_s: int | None) -> int | None:
     """What a worker says of its clock; None where it was not written with this ``lut``."""
     said = None if text is None else _CLOCK_AHEAD.fullmatch(text)
     return int(said[1]) if said is not None and int(said[2]) == updated_at_s else None
+
+
+def _worst_lag(text: str | None, updated_at_s: int) -> WorstLag | None:
+    """What a worker says of its shards; None where it was not written with this ``lut``."""
+    said = None if text is None else _WORST_LAG.fullmatch(text)
+    return WorstLag(said[3], int(said[2])) if said and int(said[1]) == updated_at_s else None
 
 
 def _decimals(attribute: Mapping[str, Any], name: str) -> list[float]:

@@ -21,6 +21,7 @@ from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
 from mld.leases.rules.requests import asked_facts
 from mld.observe.model.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
+from mld.observe.rules.reported_lag import lag_facts
 from mld.observe.rules.scraped import failures
 from mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity
 from mld.observe.rules.watching import ExplainRules, Snapshots
@@ -354,6 +355,7 @@ def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
             if items.lock.duration_s > watch.span_s:
                 yield f"Whether the leader lives takes longer looks: --for {items.lock.duration_s:g}"
     yield from asked_facts(watch.last.leases.values(), watch.last.wall_s)
+    yield from lag_facts(watch.snapshots)
     if len(watch.snapshots) == 1:
         yield "One look can't tell who lives and what moves: the table has no times"
     elif watch.span_s < rules.window_s:

@@ -14,6 +14,7 @@ from mld.kernel.model.sequence import Sentinel
 from mld.leases.rules.lease_report import left_free, told_free
 from mld.leases.rules.pausing import paused_by
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.observe.rules.reported_lag import bound_text, reported_lags
 from mld.observe.rules.retention import losses, retention
 from mld.observe.rules.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
 from mld.shards.rules.audit import signs_of_recreation
@@ -310,10 +311,17 @@ class ShardJudge:
     def _moving(self, lease: Lease) -> Conclusion:
         known = self._lags(lease)
         times = sorted(known)
-        if len(times) < 2 or known[times[-1]] <= self._rules.failover_s:
+        failover_s, cause = self._rules.failover_s, "counter and checkpoint move"
+        if not times and (bound := bound_text(self._watch.last, lease, failover_s)):
             return self._said(
-                lease, Verdict.READING, VerdictSeverity.OK, "counter and checkpoint move"
+                lease, Verdict.READING, VerdictSeverity.INFO, f"{cause}; {bound}", "ask with --tip"
             )
+        if not times or known[times[-1]] <= failover_s:
+            return self._said(lease, Verdict.READING, VerdictSeverity.OK, cause)
+        if len(times) == 1:
+            cause += f", and it is {known[times[0]]:.0f} s behind"
+            todo = "--tip tells whether that rises"
+            return self._said(lease, Verdict.READING, VerdictSeverity.INFO, cause, todo)
         grown_s, took_s = known[times[-1]] - known[times[0]], times[-1] - times[0]
         lag = f"from {known[times[0]]:.0f} s to {known[times[-1]]:.0f} s within {took_s:.0f} s"
         if grown_s > _STEADY * took_s:
@@ -332,7 +340,7 @@ class ShardJudge:
         return self._said(lease, Verdict.READING, VerdictSeverity.OK, f"its lag is steady: {lag}")
 
     def _lags(self, lease: Lease) -> dict[float, float]:
-        """Lag by the time at which it was known: of the tips, else as the owner reports it."""
+        """Lag by the time at which it was known: of the tips, else by the owner's page or metrics."""
         of_tips = {
             tip.asked_at: tip.behind_s
             for snapshot in self._watch.snapshots
@@ -340,11 +348,12 @@ class ShardJudge:
         }
         if len(of_tips) > 1:
             return of_tips
-        return {
+        on_pages = {
             snapshot.at: page.lag_s
             for snapshot in self._watch.snapshots
             if (page := shard_on_page(snapshot, lease)) and page.lag_s is not None
         }
+        return on_pages or of_tips or reported_lags(self._watch.snapshots, lease)
 
     # -- what may be besides -----------------------------------------------------------------------
 

@@ -139,7 +139,11 @@ def test_json_has_all_that_is_said(properties, opened, capsys):
         "severity": "warning",
         "needs_a_person": True,
         "looks": 2,
-        "facts": ["Fleet: works as 2.x", "Gaps and trends take longer looks: --for 0.3"],
+        "facts": [
+            "Fleet: works as 2.x",
+            "The table has no lag of red\x1b: --tip asks Kinesis for it",
+            "Gaps and trends take longer looks: --for 0.3",
+        ],
         "fleet": [],
     }
     assert shard.pop("since_s") >= 0.1

@@ -6,7 +6,7 @@ import pytest
 
 from mld.config.fleet import FleetConfig
 from mld.errors import ConfigError, Denied, Throttled
-from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag, metrics_to_item
 from mld.fleet.worker_metrics import (
     RETIRE_LIMIT_S,
     WorkerMetricsReader,
@@ -88,6 +88,21 @@ def test_a_worker_says_how_many_leases_it_can_renew():
         one = WorkerMetricsReporter(items, FleetConfig(), "me", runtime, find_most=lambda: 330)
         await one.report_once()
         assert own_texts(world) == {"kclMldMostRenewable": {"S": "330"}}
+
+    on_table(on)
+
+
+def test_a_worker_says_which_of_its_leases_is_furthest_behind():
+    async def on(world):
+        items, runtime = world.fleet_items("me"), world.runtime("me")
+        lags = iter([None, WorstLag("shard-7", 31)])
+        find = lambda: next(lags)  # noqa: E731
+        one = WorkerMetricsReporter(items, FleetConfig(), "me", runtime, find_worst_lag=find)
+        await one.report_once()
+        assert own_texts(world) == {}
+        await one.report_once()
+        lut = world.row("me")["lut"]["N"]
+        assert own_texts(world) == {"kclMldWorstLag": {"S": f"{lut} 31 shard-7"}}
 
     on_table(on)
 

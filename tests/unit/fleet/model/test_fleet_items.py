@@ -20,6 +20,7 @@ from mld.fleet.model.state_history import (
 from mld.fleet.model.table_layout import Layout, Place
 from mld.fleet.model.worker_metrics import (
     WorkerMetrics,
+    WorstLag,
     metrics_from_item,
     metrics_in,
     metrics_to_item,
@@ -59,7 +60,13 @@ def test_metrics_are_read_as_they_were_written(key_name):
 
 def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
     said = replace(
-        METRICS, group="blue", place="box", most=330, honors_pause=True, clock_ahead_s=-300
+        METRICS,
+        group="blue",
+        place="box",
+        most=330,
+        honors_pause=True,
+        clock_ahead_s=-300,
+        worst_lag=WorstLag("1:s:2:shard a", 31),
     )
     item = metrics_to_item(said, "wid")
     assert item["properties"] == {
@@ -69,12 +76,14 @@ def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
             "kclMldMostRenewable": {"S": "330"},
             "kclMldHonorsPause": {"S": "1795252393"},
             "kclMldClockAheadSeconds": {"S": "-300 1795252393"},
+            "kclMldWorstLag": {"S": "1795252393 31 1:s:2:shard a"},
         }
     }
     assert metrics_from_item(item, "wid") == said
     # A Java worker that got its id later keeps what it does not know.
     java = item | {"lut": {"N": "1795252423"}}
     assert not metrics_from_item(java, "wid").honors_pause
+    assert metrics_from_item(java, "wid").worst_lag is None
     assert "properties" not in metrics_to_item(METRICS, "wid")
 
 
@@ -93,6 +102,12 @@ def test_what_was_said_of_a_clock_in_another_report_or_form_does_not_count(text)
         "properties": {"M": {"kclMldClockAheadSeconds": {"S": text}}}
     }
     assert metrics_from_item(item, "wid").clock_ahead_s is None
+
+
+@pytest.mark.parametrize("text", ["1795252393 31", "1795252393 -1 a", "31 a", ""])
+def test_a_worst_lag_of_another_form_does_not_count(text):
+    item = metrics_to_item(METRICS, "wid") | {"properties": {"M": {"kclMldWorstLag": {"S": text}}}}
+    assert metrics_from_item(item, "wid") == METRICS
 
 
 def test_metrics_of_an_older_version_have_no_type_and_no_support():

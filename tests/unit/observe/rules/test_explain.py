@@ -8,8 +8,8 @@ import pytest
 from mld.config.stream_list import STRATEGY_KEY
 from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.state_history import ClientVersion, TableStatus
-from mld.fleet.model.worker_life import FailedLife
-from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.model.worker_life import FailedLife, Instance
+from mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag
 from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_request import LeaseRequest
@@ -148,7 +148,8 @@ def reading(until_s=11, tips=None, rows=((5, 1), (6, 2))):
     ("tips", "verdict", "severity"),
     [
         (None, Verdict.READING, OK),
-        (((0, None), (60, 50)), Verdict.READING, OK),
+        (((0, None), (60, 5)), Verdict.READING, OK),
+        (((0, None), (60, 50)), Verdict.READING, INFO),
         (((0, 50), (60, 5)), Verdict.READING, OK),
         (((0, 50), (60, 51)), Verdict.READING, OK),
         (((0, 50), (60, 100)), Verdict.FALLING_BEHIND, WARNING),
@@ -157,6 +158,84 @@ def reading(until_s=11, tips=None, rows=((5, 1), (6, 2))):
 )
 def test_a_checkpoint_that_moves(tips, verdict, severity):
     assert said(*reading(61, tips)) == {KEY: (verdict, severity)}
+
+
+AT_MOST = "it is at most 31 s behind, as the worst shard of its owner was 11 s ago (other)"
+
+
+def reporting(*reports, **fields):
+    """The same looks; in each a report of the owner: (epoch second, worst lease, its lag)."""
+    looks = []
+    for one, report in zip(reading(61), reports, strict=True):
+        worst = () if report is None else (WorstLag(report[1], report[2]),)
+        metrics = [WorkerMetrics("w1", report[0], worst_lag=lag) for lag in worst]
+        looks.append(replace(one, items=items(LOCK, *metrics), **fields))
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("reports", "verdict", "severity", "cause"),
+    [
+        ((None, None), Verdict.READING, OK, "counter and checkpoint move"),
+        ((None, (1050, KEY, 10)), Verdict.READING, OK, "counter and checkpoint move"),
+        ((None, (1050, "other", 10)), Verdict.READING, OK, "counter and checkpoint move"),
+        # Its owner is dead, or does not report any more.
+        ((None, (1000, KEY, 31)), Verdict.READING, OK, "counter and checkpoint move"),
+        (
+            (None, (1050, KEY, 31)),
+            Verdict.READING,
+            INFO,
+            "counter and checkpoint move, and it is 31 s behind",
+        ),
+        (
+            (None, (1050, "other", 31)),
+            Verdict.READING,
+            INFO,
+            f"counter and checkpoint move; {AT_MOST}",
+        ),
+        (
+            ((1000, KEY, 31), (1050, KEY, 71)),
+            Verdict.FALLING_BEHIND,
+            WARNING,
+            "its lag rises: from 31 s to 71 s within 50 s",
+        ),
+        (
+            ((1000, KEY, 71), (1050, KEY, 31)),
+            Verdict.CATCHING_UP,
+            INFO,
+            "its lag falls: from 71 s to 31 s within 50 s",
+        ),
+    ],
+)
+def test_a_checkpoint_that_moves_by_the_reports_of_its_owner(reports, verdict, severity, cause):
+    found = first(*reporting(*reports))
+    assert (found.verdict, found.severity, found.cause) == (verdict, severity, cause)
+
+
+def test_how_far_behind_is_not_known_of_owners_that_do_not_report_it():
+    """Of fleets of 2.x, of Java and of older workers."""
+    not_said = "The table has no lag of"
+    others = [owned(n, lease_owner=f"w{n}") for n in range(2, 6)]
+
+    def facts(look_, *rows):
+        kept = {one.lease_key: one for one in rows} | dict(look_.leases)
+        told = explain([replace(look_, leases=kept)], RULES).facts
+        return [one for one in told if one.startswith(not_said)]
+
+    silent, java = reporting(None, (1050, KEY, 31))
+    ours = WorkerMetrics("w1", 900, instance=Instance("i", 1))
+    reports = replace(java, items=items(LOCK, ours))
+    assert facts(silent) == [f"{not_said} w1: --tip asks Kinesis for it"]
+    assert facts(java) == facts(silent)
+    assert facts(reports) == []
+    assert facts(reports, *others) == [
+        f"{not_said} w2, w3, w4 and 1 more: --tip asks Kinesis for it"
+    ]
+    page_of_w1 = WorkerPage(url="http://h:1/leases", asked_at=0.0, worker="w1")
+    assert facts(replace(silent, pages=(page_of_w1,))) == []
+    assert facts(reading(61, ((0, 5), (60, 5)))[1]) == []
+    assert facts(look(0, lease(0), owned(1, checkpoint=SHARD_END))) == []
+    assert facts(look(0, owned(), items=None)) == [f"{not_said} w1: --tip asks Kinesis for it"]
 
 
 def test_a_checkpoint_that_moved_long_ago_stands_still():
