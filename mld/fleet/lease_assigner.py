@@ -175,7 +175,7 @@ class LeaseAssigner:
         """Assign whenever this worker leads, until cancelled.
 
         Args:
-            lock: checked before each cycle and before each write; released after five failed cycles
+            lock: checked before each cycle and before each write; released after seven failed cycles
                 in a row.
         """
         try:

@@ -495,9 +495,9 @@ def test_a_look_whose_writes_fail_is_repeated_soon():
         world.put(lease(0))
         world.fault("refuse", "UpdateItem", error=Throttled("UpdateItem", "x"))
         async with leader.running():
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
             assert "leaseOwner" not in world.row(A)
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.1)
             assert "leaseOwner" in world.row(A)
             assert leader.lead.releases == 0
 
@@ -506,15 +506,15 @@ def test_a_look_whose_writes_fail_is_repeated_soon():
 
 def test_looks_that_fail_in_a_row_give_the_lead_away(caplog):
     async def test(world, leader):
-        world.fault("refuse", "Scan", times=4)
+        world.fault("refuse", "Scan", times=6)
         async with leader.running():
-            await asyncio.sleep(13)
+            await asyncio.sleep(14)
             assert leader.lead.releases == 0
-            world.fault("refuse", "Scan", times=5)
+            world.fault("refuse", "Scan", times=7)
             await asyncio.sleep(16)
             assert leader.lead.releases == 1
-        assert "5 times in a row" in caplog.text
-        assert world.metrics.values["LeaseAssignmentManager", "Success"][:5] == [0, 0, 0, 0, 1]
+        assert "7 times in a row" in caplog.text
+        assert world.metrics.values["LeaseAssignmentManager", "Success"][:7] == [0, 0, 0, 0, 0, 0, 1]
 
     with_leader(test)
 

@@ -51,7 +51,7 @@ STARTING_S = 3.0
 #: Failed scans in a row until the leader lets another worker lead: they take the failover time.
 #: Java's leader fails three times, each time after twice the failover time
 #: (LeaseAssignmentManager.DEFAULT_FAILURE_COUNT_TO_SWITCH_LEADER, 3.5.1).
-FAILED_LOOKS = 5
+FAILED_LOOKS = 7
 #: Delay of the scan after a lease expires: expired means more than the failover time.
 _AFTER_S = 0.02
 
@@ -268,10 +268,10 @@ def look_pause_s(quiet_s: float | None, failover_s: float, longest_s: float) -> 
 def failed_pause_s(failures: int, failover_s: float) -> float:
     """Seconds until the next scan after some that failed in a row: all outlast a short outage.
 
-    The first retry comes soon: a new table refuses writes for a moment, and no lease has an owner
-    then.
+    The first retries come soon: while a new table gets its index, DynamoDB Local answers the first
+    write of each row with a 500, and no lease has an owner then.
     """
-    return min(failover_s / 2, failover_s / 10 * 2.0 ** (failures - 1))
+    return min(failover_s / 2, failover_s / 40 * 2.0 ** (failures - 1))
 
 
 def asked_pause_s(since_start_s: float, since_look_s: float | None) -> float:
