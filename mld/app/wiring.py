@@ -147,10 +147,10 @@ class WorkerWiring:
             on_started=self._start_calls.end,
             loops=self._loops(watchdog, summary_log, push),
         )
-        scheduler = Scheduler(self._config, parts, clock, metrics)
+        self._scheduler = Scheduler(self._config, parts, clock, metrics)
         worker = Worker(
             self._config,
-            scheduler,
+            self._scheduler,
             self._coordinator,
             watchdog,
             self._cloudwatch,
