@@ -30,7 +30,10 @@ from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease import Lease
 from mld.leases.rules.renewal import calm_periods_s
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.reasons import Reason
 from mld.signals.ports import AllMetrics
+from mld.signals.runtime import Runtime
 from mld.streams.model.shard import HashRange
 
 LEASES = 300
@@ -71,6 +74,10 @@ def client(aws, service, url, threads):
     )
 
 
+async def _has_not_left(_worker_id):
+    return False
+
+
 async def hang(kinesis):
     """Keep one thread of the retrieval pool in a stalled call."""
     while True:
@@ -107,7 +114,18 @@ async def measure(aws, rounds):
             )
         )
     renewer = LeaseRenewer(
-        store, config, WORKER, clock, random.Random(0), RandomIds(), AllMetrics(())
+        store,
+        config,
+        WORKER,
+        Runtime(
+            clock=clock,
+            rng=random.Random(0),
+            ids=RandomIds(),
+            metrics=AllMetrics(()),
+            offload=pools[1],
+        ),
+        FailingCondition(Reason.LEASE_WRITES_FAIL, Conditions(), clock),
+        _has_not_left,
     )
     await renewer.adopt_own()
     dynamodb.done.clear()

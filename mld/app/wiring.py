@@ -11,7 +11,7 @@ from mld.app.start_calls import StartCalls
 from mld.app.worker import Worker
 from mld.app.worker_streams import SingleStream, WorkerStreams
 from mld.aws.ports import DynamoDb, Kinesis
-from mld.children.consuming.consumer_parts import ConsumerParts
+from mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.config.config import RetrievalMode
@@ -35,6 +35,7 @@ from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics, Metrics
 from mld.signals.runtime import Runtime
 from mld.signals.watchdog import LoopWatchdog
+from mld.streams.identified_stream import IdentifiedStream
 from mld.streams.stream_metrics import metrics_of
 
 if TYPE_CHECKING:
@@ -89,12 +90,15 @@ class WorkerWiring:
             metrics=self._metrics,
             offload=ports.offload,
         )
+        self._notes = ConsumerNotes()
+        self._stream = None if stream is None else IdentifiedStream(stream)
         self._coordinator = LeaseWiring(
             self._ports.dynamodb,
             config,
             self._runtime,
             self._conditions,
-            is_multi_stream=stream is None or stream.identifier is not None,
+            stream=self._stream,
+            find_notes=self._notes.find,
             is_read=self._is_read,
             find_load=ports.find_load,
             find_worst_lag=self._worst_lag,
@@ -121,7 +125,6 @@ class WorkerWiring:
         """All of them."""
         ports, clock, metrics = self._ports, self._ports.clock, self._metrics
         consuming = self._consumer_parts()
-        self._store.find_notes = consuming.find_notes
         watchdog = LoopWatchdog(clock, metrics)
 
         def new_consumer(held: HeldLease) -> ShardConsumer:
@@ -217,8 +220,6 @@ class WorkerWiring:
     def _single_stream(self, stream: Stream) -> SingleStream:
         context = self._new_context(stream, (self._config.stream.initial_position,), None, None)
         self._registry.add(context)
-        self._store.find_stream_mark = lambda: context.existence.mark
-        self._store.stream_name = stream.name
         return SingleStream(context)
 
     def _new_context(
@@ -265,16 +266,13 @@ class WorkerWiring:
         detector = ShardDetector(ports.kinesis, stream, config.shards, ports.rng)
         existence = StreamExistence(
             ports.kinesis,
-            stream,
+            IdentifiedStream(stream, created) if self._stream is None else self._stream,
             detector,
             config.leases.table_name,
             self._conditions,
             ports.clock,
             ports.rng,
-            created,
-        )
-        existence.find_leases = lambda: (
-            () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
+            lambda: () if (scan := store.last_scan) is None else rows_of(stream, scan).leases,
         )
         return StreamSource(
             stream=stream,
@@ -325,6 +323,7 @@ class WorkerWiring:
             cleanup=self._cleanup,
             launcher=ports.children,
             pid=ports.pid,
+            notes=self._notes,
             service_time=ports.service_time,
             letters=ports.letters,
             schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),

@@ -79,7 +79,6 @@ class FleetMember:
         self._make_services = make_services
         self._made: FleetServices | None = None
         self._on_mode = on_mode
-        state.on_beginning = self._prepare
         self._is_leaving = False
         #: Set while nothing runs for the fleet: no competition for the lead, no reports of metrics.
         self._idle = asyncio.Event()
@@ -97,7 +96,7 @@ class FleetMember:
             self._made = self._make_services()
         return self._made
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Create the services before they are needed.
 
         Loading their modules takes a tenth of a second.

@@ -82,10 +82,6 @@ _UPGRADING = (
 )
 
 
-def _nothing() -> None:
-    """Default: load nothing."""
-
-
 class FleetState:
     """The fleet as last read; :class:`FleetWatch` decides when to read it.
 
@@ -116,8 +112,6 @@ class FleetState:
         self.version = _INIT
         #: This worker began the generation, and so creates what belongs to it.
         self.has_begun = False
-        #: Called during the pause before a creation, to load what the new fleet needs.
-        self.on_beginning: Callable[[], None] = _nothing
         #: Set when the generation or the layout changes; the fleet's member waits for it.
         self.changed = Wakeup()
 
@@ -131,12 +125,15 @@ class FleetState:
         """What the generation means for a worker."""
         return BEHAVIOUR[self.version]
 
-    async def join(self, *, is_new: bool, others: Iterable[str] = ()) -> None:
+    async def join(
+        self, on_beginning: Callable[[], None], *, is_new: bool, others: Iterable[str] = ()
+    ) -> None:
         """At a start: find the fleet.
 
         Begin or change a generation if the configuration requests it.
 
         Args:
+            on_beginning: called during the pause before a creation; loads what the new fleet needs.
             is_new: there are no leases.
             others: owners of leases that are not kcl-mld workers.
 
@@ -154,7 +151,7 @@ class FleetState:
             if change is None:
                 break
             if stored is None:
-                await self._pause()
+                await self._pause(on_beginning)
                 if await self._read() is not None:
                     continue
             if change is VersionChange.COMPATIBLE and (names := ", ".join(sorted(others))):
@@ -165,10 +162,10 @@ class FleetState:
                 break
         self._enter(version)
 
-    async def _pause(self) -> None:
+    async def _pause(self, on_beginning: Callable[[], None]) -> None:
         """Give a worker that read before us the time to write, and use what it wrote."""
         until = self._clock.monotonic() + self._rng.uniform(*CREATION_PAUSE_S)
-        self.on_beginning()
+        on_beginning()
         await asyncio.sleep(until - self._clock.monotonic())
 
     async def look(self, scan: TableScan | None = None) -> None:
@@ -362,10 +359,13 @@ class FleetWatch:
         self._items_due_at = 0.0
         self._has_joined = False
 
-    async def check(self) -> None:
+    async def check(self, on_beginning: Callable[[], None]) -> None:
         """Check once, at a start; with a new scan unless there is one.
 
         The first call joins the fleet.
+
+        Args:
+            on_beginning: see :meth:`FleetState.join`.
 
         Raises:
             UnservableFleet: don't take leases; the message names versions and options.
@@ -383,7 +383,8 @@ class FleetWatch:
                 for lease in scan.leases
                 if lease.lease_owner is not None and lease.holder != lease.lease_owner
             }
-            await self._state.join(is_new=not (scan.leases or scan.broken), others=others)
+            is_new = not (scan.leases or scan.broken)
+            await self._state.join(on_beginning, is_new=is_new, others=others)
             self._has_joined = True
 
     def look_soon(self) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from mld.errors import AwsError
 from mld.fleet.rules.leader_election import leader_of
-from mld.leases.lease_scan import every
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +44,7 @@ class LeaderElector:
         store: LeaseStore,
         worker_id: str,
         clock: Clock,
-        is_read: Callable[[Lease], bool] = every,
+        is_read: Callable[[Lease], bool],
     ) -> None:
         self._store = store
         self._worker_id = worker_id

@@ -30,7 +30,6 @@ from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assig
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.kernel.model.text import counted
 from mld.leases.heartbeat import retry_pause_s
-from mld.leases.lease_scan import every
 from mld.signals.conditions import Conditions
 from mld.signals.model.metrics import (
     ASSIGNMENT,
@@ -120,7 +119,7 @@ class LeaseAssigner:
         worker_id: str,
         runtime: Runtime,
         expect: Callable[[str], None],
-        is_read: Callable[[Lease], bool] = every,
+        is_read: Callable[[Lease], bool],
         *,
         conditions: Conditions | None = None,
     ) -> None:

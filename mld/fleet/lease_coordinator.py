@@ -74,7 +74,7 @@ class LeaseCoordinator:
         """
         created = await self.store.table.ensure()
         scan = await self.store.scan()
-        await self.fleet.check()
+        await self.fleet.check(self.member.prepare)
         self.member.follow()
         await self.renewer.adopt_own(scan.leases)
         return created
@@ -126,8 +126,9 @@ class LeaseCoordinator:
             lease_key: of the lease whose child failed.
         """
         held = None if lease_key is None else self.renewer.get(lease_key)
-        if failure is not None and self.store.newcomer is not None:
-            self.store.newcomer.fail(lease_key)
+        newcomer = self.store.holder.newcomer
+        if failure is not None and newcomer is not None:
+            newcomer.fail(lease_key)
         self.member.leave(failure, None if held is None else held.lease)
         self.acquisition.stop()
         self.renewer.stop_regaining()

@@ -13,8 +13,8 @@ from mld.fleet.model.table_layout import Layout
 from mld.fleet.rules.client_version import Mode
 from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_scan import UnreadableRows, every
-from mld.leases.lease_store import LeaseStore
+from mld.leases.lease_scan import UnreadableRows
+from mld.leases.lease_store import Holder, LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.newcomer import Newcomer
 from mld.leases.rules.discovery import Informed
@@ -39,33 +39,33 @@ if TYPE_CHECKING:
     )
     from mld.leases.lease_scan import TableScan
     from mld.leases.model.lease import Lease
+    from mld.leases.model.lease_writes import FindNotes
     from mld.signals.conditions import Conditions
     from mld.signals.runtime import Runtime
-
-
-def _unknown() -> None:
-    return None
+    from mld.streams.identified_stream import IdentifiedStream
 
 
 class LeaseWiring:
     """The services of one worker's leases; :meth:`coordinator` joins them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds it
         self,
         dynamodb: DynamoDb,
         config: Config,
         runtime: Runtime,
         conditions: Conditions,
         *,
-        is_multi_stream: bool = False,
-        is_read: Callable[[Lease], bool] = every,
-        find_load: FindLoad | None = None,
-        find_worst_lag: Callable[[], WorstLag | None] = _unknown,
+        stream: IdentifiedStream | None,
+        find_notes: FindNotes,
+        is_read: Callable[[Lease], bool],
+        find_load: FindLoad | None,
+        find_worst_lag: Callable[[], WorstLag | None],
     ) -> None:
         """Create what every fleet needs.
 
         Args:
-            is_multi_stream: lease keys name their stream.
+            stream: the only one; None = there are several.
+            find_notes: what the lease's consumer adds to the holder's writes.
             is_read: which leases are taken, and count in elections.
             find_load: finds what measures this worker's load, for the leader of a 3.x fleet.
             find_worst_lag: which lease that is read is furthest behind, for ``explain``.
@@ -80,20 +80,28 @@ class LeaseWiring:
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
+        holder = Holder(
+            stream=stream,
+            find_notes=find_notes,
+            newcomer=Newcomer(worker, runtime.ids.new_id(), clock),
+            own_rows=OwnRows(worker, leases.failover_s),
+        )
         self._store = LeaseStore(
-            dynamodb, leases, clock, rng, unreadable, is_multi_stream=is_multi_stream
+            dynamodb,
+            leases,
+            clock,
+            rng,
+            unreadable,
+            holder,
+            is_multi_stream=stream is None or stream.stream.identifier is not None,
         )
-        self._store.newcomer = Newcomer(worker, runtime.ids.new_id(), clock)
-        self._store.own_rows = OwnRows(worker, leases.failover_s)
+        self._items = CoordinatorStateStore(dynamodb, Layout.of(config), runtime.ids, rng)
+        self._state = FleetState(self._items, config.fleet, worker, clock, rng)
         self._renewer = LeaseRenewer(
-            self._store, leases, worker, clock, rng, runtime.ids, metrics, self._failing("renewing")
+            self._store, leases, worker, runtime, self._failing("renewing"), self._has_left
         )
-        self._renewer.has_left = self._has_left
         self._taking = self._failing("taking")
         self._elector = LeaderElector(self._store, worker, clock, is_read)
-        layout = Layout.of(config)
-        self._items = CoordinatorStateStore(dynamodb, layout, runtime.ids, rng)
-        self._state = FleetState(self._items, config.fleet, worker, clock, rng)
         strategies = {Mode.TAKES: self._taker, Mode.ASSIGNED: self._discoverer}
         self._switch = AcquisitionSwitch(strategies, Mode.TAKES)
         self._made_lock: LeaderLock | None = None

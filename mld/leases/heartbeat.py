@@ -91,7 +91,7 @@ class RenewalReport:
         held: HeldLeases,
         clock: Clock,
         metrics: Metrics,
-        failing: FailingCondition | None,
+        failing: FailingCondition,
     ) -> None:
         """Create the report.
 
@@ -155,8 +155,6 @@ class RenewalReport:
         )
 
     def _report_failing(self, unsure: int) -> None:
-        if self._failing is None:
-            return
         if not unsure:
             self._failing.resolved()
             return
@@ -193,7 +191,7 @@ class Heartbeat:
         clock: Clock,
         rng: random.Random,
         metrics: Metrics,
-        failing: FailingCondition | None,
+        failing: FailingCondition,
     ) -> None:
         self._store = store
         self._held = held

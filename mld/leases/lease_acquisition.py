@@ -31,9 +31,7 @@ class LeaseAcquisition(ABC):
         renewer: holds the leases.
     """
 
-    def __init__(
-        self, store: LeaseStore, renewer: LeaseRenewer, failing: FailingCondition | None
-    ) -> None:
+    def __init__(self, store: LeaseStore, renewer: LeaseRenewer, failing: FailingCondition) -> None:
         self._failing = failing
         #: Why a lease could not be gained in the last cycle.
         self._refusal: AwsError | None = None
@@ -64,8 +62,6 @@ class LeaseAcquisition(ABC):
 
     def _report_failing(self, table: str) -> None:
         """Report whether the leases of a cycle could be written."""
-        if self._failing is None:
-            return
         if self._refusal is None:
             self._failing.resolved()
         else:

@@ -10,7 +10,6 @@ from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.kernel.concurrency import for_each
 from mld.kernel.model.text import counted
 from mld.leases.lease_acquisition import LeaseAcquisition
-from mld.leases.lease_scan import every
 from mld.leases.rules.discovery import (
     WATCH_S,
     Informed,
@@ -89,9 +88,9 @@ class LeaseDiscoverer(LeaseAcquisition):
         worker_id: str,
         clock: Clock,
         metrics: Metrics,
-        is_read: Callable[[Lease], bool] = every,
+        is_read: Callable[[Lease], bool],
         *,
-        failing: FailingCondition | None = None,
+        failing: FailingCondition,
         find_informed: Callable[[], Informed],
     ) -> None:
         super().__init__(store, renewer, failing)

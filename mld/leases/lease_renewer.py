@@ -23,29 +23,22 @@ from mld.leases.held_leases import HeldLeases
 from mld.leases.rules.last_look import last_look
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.config.config import LeaseConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.kernel.ports import Clock, IdSource
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.containment import FailureNote, PositionRange
     from mld.leases.model.lease import HeldLease, Lease
     from mld.leases.model.lease_request import LeaseRequest
     from mld.signals.conditions import FailingCondition
-    from mld.signals.ports import Metrics
+    from mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.leases")
 
 RELEASE_TRIES = 3
 #: Reads that show whether the next owner of a lease has left the fleet.
 READ_TRIES = 3
-
-
-async def _has_not(_worker_id: str) -> bool:
-    """Default: no worker is known to have left the fleet."""
-    return False
 
 
 @dataclass(slots=True)
@@ -76,31 +69,32 @@ class LeaseRenewer:
         store: LeaseStore,
         config: LeaseConfig,
         worker_id: str,
-        clock: Clock,
-        rng: random.Random,
-        ids: IdSource,
-        metrics: Metrics,
-        failing: FailingCondition | None = None,
+        runtime: Runtime,
+        failing: FailingCondition,
+        has_left: Callable[[str], Awaitable[bool]],
     ) -> None:
         """Create a renewer without leases.
 
         Args:
             failing: reports whether leases can be renewed.
+            has_left: whether a worker has left the fleet, by a consistent read. No lease is handed
+                over to it.
         """
         self._store = store
         self._config = config
         self._worker_id = worker_id
-        self._clock = clock
-        self._rng = rng
-        self._held = HeldLeases(config, clock, ids)
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._has_left = has_left
+        self._held = HeldLeases(config, runtime.clock, runtime.ids)
         #: Nothing may be held: another process uses this worker's id.
         self.stands_aside = False
         #: Leases that were released or handed over since the stop began.
         self.releases = Releases()
-        #: Whether a worker has left the fleet, by a consistent read. No lease is handed over to it.
-        self.has_left: Callable[[str], Awaitable[bool]] = _has_not
         #: Renews held leases; its ``run`` must run beside everything else.
-        self.heartbeat = Heartbeat(store, self._held, config, clock, rng, metrics, failing)
+        self.heartbeat = Heartbeat(
+            store, self._held, config, runtime.clock, runtime.rng, runtime.metrics, failing
+        )
         #: Set at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
         #: Set when a lease was not renewed in time.
@@ -345,7 +339,7 @@ class LeaseRenewer:
         """False also when the read fails, which proves nothing."""
         for attempt in range(READ_TRIES):
             try:
-                return await self.has_left(worker_id)
+                return await self._has_left(worker_id)
             except AwsError as error:
                 log.debug("Could not read whether worker %s has left: %s", worker_id, error)
                 if attempt + 1 < READ_TRIES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import (
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease_writes import FindNotes, LeaseWrite
     from mld.leases.newcomer import Newcomer
     from mld.leases.rules.own_rows import OwnRows
+    from mld.streams.identified_stream import IdentifiedStream
     from mld.streams.model.shard import HashRange
 
 log = logging.getLogger("mld.leases")
@@ -84,9 +85,31 @@ log = logging.getLogger("mld.leases")
 WRITE_TRIES = 3
 
 
-async def _has_not(_worker_id: str) -> bool:
-    """Default: no worker is known to have left the fleet."""
-    return False
+def _no_notes(_lease: Lease) -> RowNotes:
+    return RowNotes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A worker that writes rows as the holder of their leases.
+
+    Attributes:
+        stream: the only one of the application, whose ARN the rows are to show; None = there are
+            several.
+        find_notes: what the lease's consumer adds to a write.
+        newcomer: marks the rows that this process takes; None = no marks.
+        own_rows: records writes of other processes to this worker's rows; None = not recorded.
+    """
+
+    stream: IdentifiedStream | None = None
+    find_notes: FindNotes = _no_notes
+    newcomer: Newcomer | None = None
+    own_rows: OwnRows | None = None
+
+    @property
+    def stream_mark(self) -> str | None:
+        """``account:region:name`` of the only stream; None while it is unknown."""
+        return None if self.stream is None else self.stream.mark
 
 
 class LeaseStore:
@@ -97,6 +120,7 @@ class LeaseStore:
 
     Args:
         unreadable: gets the rows that a scan could not read.
+        holder: None = no rows are written as a holder.
         is_multi_stream: lease keys name their stream; None = rows of any application are accepted.
     """
 
@@ -107,6 +131,7 @@ class LeaseStore:
         clock: Clock,
         rng: random.Random,
         unreadable: UnreadableRows | None = None,
+        holder: Holder | None = None,
         *,
         is_multi_stream: bool | None = None,
     ) -> None:
@@ -116,21 +141,13 @@ class LeaseStore:
         self.table_name = config.table_name
         #: The table itself: creation, and its index.
         self.table = LeaseTable(dynamodb, config, clock)
-        #: ``account:region:name`` of the stream in single-stream mode, once it is known.
-        self.find_stream_mark: Callable[[], str | None] = lambda: None
-        #: What the lease's consumer adds to the holder's writes.
-        self.find_notes: FindNotes = _no_notes
-        #: The mark that this process leaves in the rows that it takes; None = none.
-        self.newcomer: Newcomer | None = None
-        #: Records writes of other processes to this worker's rows; None = not recorded.
-        self.own_rows: OwnRows | None = None
-        #: The name of the stream, which is always known.
-        self.stream_name: str | None = None
+        self.holder = Holder() if holder is None else holder
 
         def find_conflict(items: Iterable[Mapping[str, Any]]) -> str | None:
             if is_multi_stream is None:
                 return None
-            mark = self.find_stream_mark() or self.stream_name
+            stream = self.holder.stream
+            mark = None if stream is None else stream.mark or stream.stream.name
             return foreign_rows(
                 items, self.table_name, is_multi_stream=is_multi_stream, stream_mark=mark
             )
@@ -246,9 +263,7 @@ class LeaseStore:
             lease, lambda row: containing(row, failure, skipped, throughput_kbps)
         )
 
-    async def evict(
-        self, lease: Lease, has_left: Callable[[str], Awaitable[bool]] = _has_not
-    ) -> Lease | None:
+    async def evict(self, lease: Lease, has_left: Callable[[str], Awaitable[bool]]) -> Lease | None:
         """Release a held lease, so that another worker can take it at once.
 
         Args:
@@ -317,10 +332,11 @@ class LeaseStore:
         self, lease: Lease, make: Callable[[Lease], Awaitable[LeaseWrite]]
     ) -> Lease:
         for _ in range(WRITE_TRIES):
-            write = marking(await make(lease), self.find_stream_mark())
-            write = noting(write, self.find_notes(write.after))
-            if self.newcomer is not None:
-                write = self.newcomer.holding(write)
+            holder = self.holder
+            write = marking(await make(lease), holder.stream_mark)
+            write = noting(write, holder.find_notes(write.after))
+            if holder.newcomer is not None:
+                write = holder.newcomer.holding(write)
             unanswered: UnknownOutcome | None = None
             try:
                 answer = await self._update_own(write)
@@ -347,7 +363,7 @@ class LeaseStore:
 
     async def _update_own(self, write: LeaseWrite) -> Mapping[str, Any]:
         """Send a write that raises the counter and leaves this worker's name, or takes it away."""
-        key, rows = write.before.lease_key, self.own_rows
+        key, rows = write.before.lease_key, self.holder.own_rows
         known = None if rows is None else rows.sent(key)
         try:
             answer = await self._dynamodb.update_item(TableName=self.table_name, **write.request)
@@ -376,8 +392,8 @@ class LeaseStore:
         unanswered = False
         for _ in range(WRITE_TRIES):
             write = taking(lease, worker_id)
-            if self.newcomer is not None:
-                write = self.newcomer.taking(write, steals=steals)
+            if self.holder.newcomer is not None:
+                write = self.holder.newcomer.taking(write, steals=steals)
             try:
                 await self._update_own(write)
             except ConditionFailed as refused:
@@ -450,7 +466,7 @@ class LeaseStore:
     async def create_if_absent(self, lease: Lease) -> bool:
         """Add a row unless there is one with that key; True when this call added it."""
         self.check_rows("PutItem")
-        lease = replace(lease, stream_mark=self.find_stream_mark())
+        lease = replace(lease, stream_mark=self.holder.stream_mark)
         for _ in range(WRITE_TRIES):
             try:
                 await self._dynamodb.put_item(
@@ -535,8 +551,8 @@ class LeaseStore:
             row = await self._lease_after(lease_key, error)
         except MalformedData as malformed:
             raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
-        if row is not None and self.own_rows is not None:
-            self.own_rows.found(row, self._clock.monotonic())
+        if row is not None and self.holder.own_rows is not None:
+            self.holder.own_rows.found(row, self._clock.monotonic())
         return row
 
     async def _item_after(
@@ -588,10 +604,6 @@ def _note_void(lease: Lease) -> None:
             request.by or "somebody",
             request.holder,
         )
-
-
-def _no_notes(_lease: Lease) -> RowNotes:
-    return RowNotes()
 
 
 def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:

@@ -12,7 +12,6 @@ from mld.kernel.concurrency import for_each
 from mld.kernel.model.text import counted
 from mld.kernel.rules.backoff import backoff_s
 from mld.leases.lease_acquisition import LeaseAcquisition
-from mld.leases.lease_scan import every
 from mld.leases.rules.newcomers import SOON_S, Probation, failed_marks, probation
 from mld.leases.rules.own_rows import TODO
 from mld.leases.rules.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
@@ -111,10 +110,10 @@ class LeaseTaker(LeaseAcquisition):
         clock: Clock,
         rng: random.Random,
         metrics: Metrics,
-        is_read: Callable[[Lease], bool] = every,
+        is_read: Callable[[Lease], bool],
         *,
-        failing: FailingCondition | None = None,
-        conditions: Conditions | None = None,
+        failing: FailingCondition,
+        conditions: Conditions,
     ) -> None:
         super().__init__(store, renewer, failing)
         self._conditions = conditions
@@ -226,8 +225,8 @@ class LeaseTaker(LeaseAcquisition):
 
     def _look_for_twin(self, scan: TableScan) -> None:
         """Report whether another living process has this worker's id; nothing is given up."""
-        rows, conditions = self._store.own_rows, self._conditions
-        if rows is None or conditions is None:
+        rows = self._store.holder.own_rows
+        if rows is None:
             return
         rows.looked(scan.leases, scan.finished_at)
         key = rows.moved_by_others(scan.finished_at)
@@ -244,13 +243,12 @@ class LeaseTaker(LeaseAcquisition):
                 f"worker's leases, that of {key} for one, and both may read the same shards. {TODO}"
             )
             log.error("%s", text)
-            conditions.report(Reason.DOUBLED_ID, text, _ROWS)
+            self._conditions.report(Reason.DOUBLED_ID, text, _ROWS)
         self._has_twin = True
 
     def _forget_twin(self) -> None:
         self._has_twin = False
-        if self._conditions is not None:
-            self._conditions.clear(Reason.DOUBLED_ID, _ROWS)
+        self._conditions.clear(Reason.DOUBLED_ID, _ROWS)
 
     async def _recheck(self, plan: TakePlan, scan: TableScan) -> list[Lease]:
         """After a slow scan, drop leases that have changed since: stealing them would be unfair.
@@ -275,7 +273,7 @@ class LeaseTaker(LeaseAcquisition):
 
     def _probation(self, leases: tuple[Lease, ...], now: float) -> Probation:
         """What this process may take while it is new and other new processes fail."""
-        newcomer, failover_s = self._store.newcomer, self._config.failover_s
+        newcomer, failover_s = self._store.holder.newcomer, self._config.failover_s
         if newcomer is None or newcomer.is_proven:
             return Probation()
         alive = {

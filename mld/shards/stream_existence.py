@@ -12,14 +12,11 @@ import asyncio
 import logging
 import math
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import StreamArn
 from mld.errors import (
     CredentialsRefused,
     Denied,
-    MalformedData,
     MldError,
     NotFound,
     ResourceMissing,
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
     from mld.leases.model.lease import Lease
     from mld.shards.shard_detector import ShardDetector
     from mld.signals.conditions import Conditions
+    from mld.streams.identified_stream import IdentifiedStream
     from mld.streams.model.shard import ChildShard, Shard
 
 log = logging.getLogger("mld.shards")
@@ -76,28 +74,30 @@ class StreamExistence:
     Asked before a shard or a lease counts as finished because it is gone.
 
     Args:
+        stream: its ARN and creation time are set here.
         conditions: for ``/readyz``; not set for one of many streams, which ends no worker.
-        created: ``StreamCreationTimestamp`` if it was just read.
+        find_leases: the leases of the stream, as they were last read.
     """
 
     def __init__(
         self,
         kinesis: Kinesis,
-        stream: Stream,
+        stream: IdentifiedStream,
         detector: ShardDetector,
         table_name: str,
         conditions: Conditions,
         clock: Clock,
         rng: random.Random,
-        created: object = None,
+        find_leases: Callable[[], Iterable[Lease]],
     ) -> None:
         self._kinesis = kinesis
-        self._stream = stream
+        self.stream = stream
+        self._stream = stream.stream
         self._detector = detector
         self._table_name = table_name
         self._clock = clock
         self._check_wanted = Wakeup()
-        self._is_one_of_many = stream.identifier is not None
+        self._is_one_of_many = self._stream.identifier is not None
         self._watch = ExistenceWatch(
             self._look,
             self._check_wanted,
@@ -106,13 +106,10 @@ class StreamExistence:
             clock,
             rng,
         )
-        self._created = created
-        self._is_told = created is not None
+        self._is_known = stream.created is not None
         self._is_denied = False
-        self._arn = stream.arn
         self._retention_s: float | None = None
-        #: Leases of the stream, as they were last read.
-        self.find_leases: Callable[[], Iterable[Lease]] = tuple
+        self._find_leases = find_leases
         self._reported_at: dict[str, float] = {}
         self._beginnings: dict[str, str] = {}
         self._suspects: dict[str, str | None] = {}
@@ -125,7 +122,7 @@ class StreamExistence:
 
     async def learn(self) -> None:
         """At start: remember which stream this is. After a failure, :meth:`run` does it."""
-        if self._is_told:
+        if self._is_known:
             return
         try:
             async with asyncio.timeout(LEARN_S):
@@ -133,27 +130,6 @@ class StreamExistence:
         except (MldError, TimeoutError) as error:
             log.debug("Creation time of %s not known yet: %s", self._stream.name, error)
             self._check_wanted.wake()
-
-    @property
-    def mark(self) -> str | None:
-        """``account:region:name`` of the stream; None while its ARN is unknown."""
-        try:
-            return None if self._arn is None else StreamArn.parse(self._arn).mark
-        except MalformedData:
-            return None
-
-    @property
-    def arn(self) -> str | None:
-        """ARN of the stream; None while it is unknown."""
-        return self._arn
-
-    @property
-    def created_at_s(self) -> float | None:
-        """Epoch seconds at which the stream was created; None while unknown."""
-        created = self._created
-        if isinstance(created, datetime):
-            return created.timestamp()
-        return float(created) if isinstance(created, int | float) else None
 
     @property
     def retention_s(self) -> float | None:
@@ -282,10 +258,10 @@ class StreamExistence:
             self._stream.name,
             self._table_name,
             summary,
-            self._created,
+            self.stream.created,
             is_one_of_many=self._is_one_of_many,
         )
-        if why is not None or summary is None or self._created is not None:
+        if why is not None or summary is None or self.stream.created is not None:
             return why
         created = summary.get("StreamCreationTimestamp")
         if created is None or self._beginnings:
@@ -293,7 +269,7 @@ class StreamExistence:
             # creation time.
             why = await self._look_at_shards()
         if why is None:
-            self._created = created
+            self.stream.created = created
         return why
 
     def _warn_of_denial(self, error: Denied) -> None:
@@ -312,7 +288,7 @@ class StreamExistence:
         except NotFound:
             return None
         summary: dict[str, Any] = answer["StreamDescriptionSummary"]
-        self._arn = summary.get("StreamARN", self._arn)
+        self.stream.arn = summary.get("StreamARN", self.stream.arn)
         hours = summary.get("RetentionPeriodHours")
         self._retention_s = 3600.0 * hours if isinstance(hours, int | float) else None
         return summary
@@ -340,7 +316,7 @@ class StreamExistence:
                 why = f"it never had the shard {shard_id} of a lease"
                 if sequence_number is not None:
                     why = f"it never had the record {sequence_number} of shard {shard_id}"
-                if not has_row_of(self.find_leases(), shards):
+                if not has_row_of(self._find_leases(), shards):
                     return self._recreated(why)
                 self._report_row(shard_id, why)
             del self._suspects[shard_id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -22,16 +22,18 @@ from mld.fleet.own_process import OwnProcess
 from mld.fleet.rules.client_version import Mode
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_scan import UnreadableRows
-from mld.leases.lease_store import LeaseStore
+from mld.leases.lease_scan import UnreadableRows, every
+from mld.leases.lease_store import Holder, LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_item import lease_to_item
 from mld.leases.model.owner_index import index_creation
 from mld.leases.rules.own_rows import OwnRows
-from mld.signals.conditions import Conditions
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.reasons import Reason
 from mld.signals.ports import Metrics
 from mld.signals.runtime import Runtime
+from mld.streams.identified_stream import IdentifiedStream
 from mld.streams.model.shard import HashRange
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -40,9 +42,19 @@ from tests.sim.loop import run
 
 if TYPE_CHECKING:
     from mld.kernel.ports import Clock
+    from mld.leases.newcomer import Newcomer
 
 TABLE = "app"
 Match = Callable[[str, Mapping[str, Any]], bool]
+
+
+async def nobody_has_left(_worker_id: str) -> bool:
+    """No worker is known to have left the fleet."""
+    return False
+
+
+def load_nothing() -> None:
+    """A new fleet needs nothing that is not loaded."""
 
 
 class CountingMetrics(Metrics):
@@ -157,7 +169,9 @@ class World:
         return FakeDynamoDb(self.model, before=before, after=after)
 
     def store(self, worker: str = "me") -> LeaseStore:
-        return LeaseStore(self.dynamodb(worker), self.config, self.clock, random.Random(worker))
+        holder = Holder(stream=IdentifiedStream(self.stream))
+        rng = random.Random(worker)
+        return LeaseStore(self.dynamodb(worker), self.config, self.clock, rng, holder=holder)
 
     def runtime(self, worker: str, seed: int = 0) -> Runtime:
         """Clock, chance, ids and metrics of a worker; long computations happen on the spot."""
@@ -192,10 +206,22 @@ class World:
         items = how.pop("items", None) or self.fleet_items(worker)
         return FleetState(items, config, worker, self.clock, rng, **how)
 
-    def worker(self, worker: str, seed: int = 0, twins: Conditions | None = None) -> TakingWorker:
+    def failing(self) -> FailingCondition:
+        """Reports to nobody whether the leases of a worker can be written."""
+        return FailingCondition(Reason.LEASE_WRITES_FAIL, Conditions(), self.clock, is_logged=False)
+
+    def worker(
+        self,
+        worker: str,
+        seed: int = 0,
+        twins: Conditions | None = None,
+        has_left: Callable[[str], Awaitable[bool]] = nobody_has_left,
+        newcomer: Newcomer | None = None,
+    ) -> TakingWorker:
         """A worker of a 2.x fleet; ``twins`` = where it alone says that another one has its id."""
         dynamodb = self.dynamodb(worker)
-        rng = random.Random(f"{worker} {seed}")
+        runtime = self.runtime(worker, seed)
+        rng = runtime.rng
         unreadable = UnreadableRows(TABLE, self.conditions, self.clock, self.metrics)
         store = LeaseStore(
             dynamodb,
@@ -203,16 +229,18 @@ class World:
             self.clock,
             rng,
             unreadable,
+            Holder(
+                stream=IdentifiedStream(self.stream),
+                newcomer=newcomer,
+                own_rows=OwnRows(worker, self.config.failover_s),
+            ),
             is_multi_stream=self.stream.identifier is not None,
         )
-        store.own_rows = OwnRows(worker, self.config.failover_s)
-        renewer = LeaseRenewer(
-            store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
-        )
+        renewer = LeaseRenewer(store, self.config, worker, runtime, self.failing(), has_left)
         state = self.fleet_state(
             worker, seed, config=FleetConfig(client_version=ClientVersionConfig.STAY_2X)
         )
-        elector = LeaderElector(store, worker, self.clock)
+        elector = LeaderElector(store, worker, self.clock, every)
 
         def taker() -> LeaseTaker:
             return LeaseTaker(
@@ -223,6 +251,8 @@ class World:
                 self.clock,
                 rng,
                 self.metrics,
+                every,
+                failing=self.failing(),
                 conditions=twins or self.conditions,
             )
 

@@ -25,6 +25,7 @@ from mld.shards.shard_detector import ShardDetector
 from mld.shards.shard_end import ShardEnd
 from mld.shards.shard_syncer import ShardSyncer
 from mld.shards.stream_existence import StreamExistence, StreamSource
+from mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -99,14 +100,17 @@ class ShardWorld(World):
         worker = self.worker("me")
         self.lease_store, self.renewer = worker.store, worker.renewer
         self.detector = ShardDetector(self.kinesis, self.stream, self.config_tree.shards, self.rng)
+        #: Leases of the stream, as its existence sees them.
+        self.seen_leases: list[Lease] = []
         self.existence = StreamExistence(
             self.kinesis,
-            self.stream,
+            IdentifiedStream(self.stream),
             self.detector,
             TABLE,
             self.conditions,
             self.clock,
             self.rng,
+            lambda: self.seen_leases,
         )
         self.source = StreamSource(
             stream=self.stream,

@@ -203,6 +203,32 @@ def _undated() -> float | None:
     return None
 
 
+class ConsumerNotes:
+    """What the consumers add to the writes of their leases' holder."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, FindNotes] = {}
+
+    def add(self, lease_key: str, notes: FindNotes) -> None:
+        """Add the notes of a lease's consumer; they replace those of an earlier one."""
+        self._notes[lease_key] = notes
+
+    def remove(self, lease_key: str, notes: FindNotes) -> None:
+        """Remove the notes of a consumer, unless a later one has replaced them."""
+        if self._notes.get(lease_key) == notes:
+            del self._notes[lease_key]
+
+    def find(self, lease: Lease) -> RowNotes:
+        """The notes for a write to a row."""
+        find = self._notes.get(lease.lease_key)
+        try:
+            return RowNotes() if find is None else find(lease)
+        except Exception:
+            # A lease must be renewed even if its notes can't be built.
+            log.exception("%s: what its row says of the reading is left out", lease.lease_key)
+            return RowNotes()
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumerParts:
     """What all consumers of a process share; create it once.
@@ -218,7 +244,7 @@ class ConsumerParts:
             regained, before the first checkpoint continues there; a new LATEST would skip records.
         tally: the counts of all of them.
         service_time: epoch seconds by the answers of Kinesis; None where they have no date.
-        notes: by lease key, the consumer's notes for writes to its row.
+        notes: of the consumers, for writes to their rows.
     """
 
     config: Config
@@ -229,6 +255,7 @@ class ConsumerParts:
     cleanup: LeaseCleanup
     launcher: ChildLauncher
     pid: int
+    notes: ConsumerNotes
     schemas: SchemaRegistry | None = None
     letters: LetterStore | None = None
     starts: ChildStarts = field(init=False)
@@ -236,17 +263,6 @@ class ConsumerParts:
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     service_time: Callable[[], float | None] = _undated
-    notes: dict[str, FindNotes] = field(default_factory=dict)
-
-    def find_notes(self, lease: Lease) -> RowNotes:
-        """The consumer's notes for a write to the row; see ``LeaseStore.find_notes``."""
-        find = self.notes.get(lease.lease_key)
-        try:
-            return RowNotes() if find is None else find(lease)
-        except Exception:
-            # A lease must be renewed even if its notes can't be built.
-            log.exception("%s: what its row says of the reading is left out", lease.lease_key)
-            return RowNotes()
 
     def __post_init__(self) -> None:
         self.starts = ChildStarts(self.renewer.in_time)

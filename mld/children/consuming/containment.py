@@ -226,8 +226,8 @@ class Containment:
         return LetterFacts(
             application=config.application_name,
             stream_name=stream.name,
-            stream_arn=existence.arn,
-            stream_created_at=existence.created_at_s,
+            stream_arn=existence.stream.arn,
+            stream_created_at=existence.stream.created_at_s,
             shard_id=context.shard_id,
             lease_key=context.lease_key,
             worker_id=config.worker_id,

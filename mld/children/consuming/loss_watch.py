@@ -69,7 +69,7 @@ class LossWatch:
         return max(0.0, self._now_s() - read.until_s) if read and read.until_s else None
 
     def notes(self, lease: Lease) -> RowNotes:
-        """Notes for a holder's write; see ``LeaseStore.find_notes``."""
+        """Notes for a holder's write; see :class:`~mld.leases.lease_store.Holder`."""
         self._warn_of_risk()
         checkpoint = lease.checkpoint
         read = None if checkpoint is None else self._marks.at(checkpoint)
@@ -167,7 +167,9 @@ class LossWatch:
         publisher: RecordsPublisher,
     ) -> None:
         existence = self._context.stream_context.existence
-        verdict = judge_gap(known, first[1], at_s, existence.retention_s, existence.created_at_s)
+        verdict = judge_gap(
+            known, first[1], at_s, existence.retention_s, existence.stream.created_at_s
+        )
         if verdict is None:
             return
         if verdict is LossVerdict.MAY_BE_LOST and await self._has_older(known, publisher):

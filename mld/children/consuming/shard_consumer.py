@@ -192,14 +192,13 @@ class ShardConsumer:
             context.shutdown.shard_ended()
             self._parts.cleanup.enqueue(context.held.lease)
             return ShutdownReason.SHARD_END
-        notes, find_notes = self._parts.notes, self._feed.losses.notes
-        notes[self.lease_key] = find_notes
+        notes = self._feed.losses.notes
+        self._parts.notes.add(self.lease_key, notes)
         try:
             with logging_with(**context.log_facts):
                 failure = await self._live()
         finally:
-            if notes.get(self.lease_key) == find_notes:
-                del notes[self.lease_key]
+            self._parts.notes.remove(self.lease_key, notes)
         if failure is not None:
             raise failure
         return context.shutdown.reason or ShutdownReason.LEASE_LOST

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mld.children.consuming.consumer_parts import ConsumerParts
+from mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.children.rules.lifecycle import ShutdownReason
@@ -27,7 +27,7 @@ from mld.config.credentials import CredentialChain
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_store import LeaseStore
+from mld.leases.lease_store import Holder, LeaseStore
 from mld.leases.model.lease import HeldLease, Lease
 from mld.local.kinesis import KinesisModel
 from mld.retrieval.byte_budget import ByteBudget
@@ -38,14 +38,17 @@ from mld.shards.lease_cleanup import LeaseCleanup
 from mld.shards.shard_detector import ShardDetector
 from mld.shards.shard_end import ShardEnd
 from mld.shards.stream_existence import StreamExistence, StreamSource
-from mld.signals.conditions import Conditions
+from mld.signals.conditions import Conditions, FailingCondition
+from mld.signals.model.reasons import Reason
 from mld.signals.ports import Metrics
 from mld.signals.runtime import Runtime
+from mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.fakes.fake_kinesis import FakeKinesis
+from tests.fakes.lease_world import nobody_has_left
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -132,20 +135,37 @@ class World:
             retrieval=RetrievalConfig(**(retrieval or {})),
             spark=spark or {},
         )
-        self.store = LeaseStore(self.dynamodb, self.config.leases, self.clock, self.rng)
+        self.notes = ConsumerNotes()
+        holder = Holder(find_notes=self.notes.find)
+        self.store = LeaseStore(
+            self.dynamodb, self.config.leases, self.clock, self.rng, holder=holder
+        )
+        self.runtime = Runtime(
+            clock=self.clock,
+            rng=self.rng,
+            ids=CountingIds("id"),
+            metrics=self.metrics,
+            offload=self.offload,
+        )
+        self.conditions = Conditions()
         self.renewer = LeaseRenewer(
             self.store,
             self.config.leases,
             "w1",
-            self.clock,
-            self.rng,
-            CountingIds("token"),
-            self.metrics,
+            replace(self.runtime, ids=CountingIds("token")),
+            FailingCondition(Reason.LEASE_WRITES_FAIL, self.conditions, self.clock),
+            nobody_has_left,
         )
         detector = ShardDetector(self.kinesis, STREAM, self.config.shards, random.Random(3))
-        self.conditions = Conditions()
         self.existence = StreamExistence(
-            self.kinesis, STREAM, detector, "app", self.conditions, self.clock, random.Random(4)
+            self.kinesis,
+            IdentifiedStream(STREAM),
+            detector,
+            "app",
+            self.conditions,
+            self.clock,
+            random.Random(4),
+            tuple,
         )
         self.source = StreamSource(
             stream=STREAM,
@@ -166,13 +186,6 @@ class World:
             self.renewer,
         )
         self.budget = ByteBudget(budget_bytes, self.clock)
-        self.runtime = Runtime(
-            clock=self.clock,
-            rng=self.rng,
-            ids=CountingIds("id"),
-            metrics=self.metrics,
-            offload=self.offload,
-        )
         self.polling = PublisherParts(
             kinesis=self.kinesis,
             stream=STREAM,
@@ -197,9 +210,9 @@ class World:
             cleanup=self.cleanup,
             launcher=self.children,
             pid=4711,
+            notes=self.notes,
             schemas=None if schemas is None else schemas(self.runtime),
         )
-        self.store.find_notes = self.parts.find_notes
 
     def publish_to(self, runtime: Runtime) -> None:
         """Let the stream's shards use that runtime's metrics."""

@@ -160,7 +160,7 @@ async def stop(task):
 def test_the_services_of_a_new_fleet_are_made_while_its_item_waits():
     async def test(world):
         me = Member(world)
-        joining = asyncio.create_task(me.state.join(is_new=True))
+        joining = asyncio.create_task(me.state.join(me.member.prepare, is_new=True))
         await asyncio.sleep(CREATION_PAUSE_S[0])
         assert world.row("Migration3.0") == {}
         assert me.times_made == 1
@@ -176,7 +176,7 @@ def test_the_services_of_a_new_fleet_are_made_while_its_item_waits():
 def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():
     async def test(world):
         me = Member(world)
-        await me.state.join(is_new=True)
+        await me.state.join(me.member.prepare, is_new=True)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(1)
         assert me.switch.mode is Mode.ASSIGNED
@@ -204,7 +204,7 @@ def test_the_metrics_of_a_worker_that_stops_are_gone_before_it_names_next_owners
         me = Member(world)
         assert await me.member.start_hand_offs() == frozenset()  # nothing has run yet
         assert not me.member.may_have_twin
-        await me.state.join(is_new=True)
+        await me.state.join(me.member.prepare, is_new=True)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(1)
         world.fault("slow", "DeleteItem", seconds=3)
@@ -220,7 +220,7 @@ def test_the_metrics_of_a_worker_that_stops_are_gone_before_it_names_next_owners
 def test_one_of_a_2x_fleet_does_nothing_of_it():
     async def test(world):
         me = Member(world)
-        await me.state.join(is_new=False)
+        await me.state.join(me.member.prepare, is_new=False)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(100)
         assert me.heard == []
@@ -237,7 +237,7 @@ def test_a_rollback_gives_the_lead_up_and_takes_leases_again_and_a_rollforward_r
     async def test(world):
         world.put_item(migration(ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK))
         me = Member(world)
-        await me.state.join(is_new=False)
+        await me.state.join(me.member.prepare, is_new=False)
         getting = asyncio.create_task(me.switch.run())
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(1)
@@ -268,7 +268,7 @@ def test_a_rollback_gives_the_lead_up_and_takes_leases_again_and_a_rollforward_r
 def test_nobody_leads_who_does_not_assign(fails):
     async def test(world):
         me = Member(world)
-        await me.state.join(is_new=True)
+        await me.state.join(me.member.prepare, is_new=True)
         if not fails:
             me.assigner.ends.set()
         task = asyncio.create_task(me.member.run())
@@ -287,7 +287,7 @@ def test_a_leader_says_that_a_fleet_is_ready_also_when_it_was_from_the_first_loo
 
     async def test(world):
         me = Member(world, client_version=ClientVersionConfig.UPGRADE)
-        await me.state.join(is_new=False)
+        await me.state.join(me.member.prepare, is_new=False)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(300)
         assert (
@@ -303,7 +303,7 @@ def test_a_fleet_is_flipped_ten_minutes_after_every_owner_reports(caplog):
 
     async def test(world):
         me = Member(world, client_version=ClientVersionConfig.UPGRADE)
-        await me.state.join(is_new=False)
+        await me.state.join(me.member.prepare, is_new=False)
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(600)
         assert "worker other writes no metrics (1 of 2 don't)" in caplog.text

@@ -12,7 +12,7 @@ from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.client_version import Mode, VersionChange
 from mld.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status
-from tests.fakes.lease_world import TABLE, lease, on_table_with
+from tests.fakes.lease_world import TABLE, lease, load_nothing, on_table_with
 
 V3 = ClientVersion.CLIENT_VERSION_3X
 UPGRADE = ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X
@@ -34,7 +34,7 @@ on_table = on_table_with()
 def test_a_new_application_is_one_of_3x_with_javas_item(client_version):
     async def test(world):
         me = state(world, client_version=client_version)
-        await me.join(is_new=True)
+        await me.join(load_nothing, is_new=True)
         assert me.version is V3
         assert me.behaviour.mode is Mode.ASSIGNED
         assert me.has_begun
@@ -64,7 +64,7 @@ def test_an_upgrade_names_the_owners_that_may_be_too_old_before_it_is_begun(capl
         fleet_state.log.addFilter(see)
         try:
             me = state(world, client_version=ClientVersionConfig.UPGRADE)
-            await me.join(is_new=False, others={"java-2", "java-1"})
+            await me.join(load_nothing, is_new=False, others={"java-2", "java-1"})
         finally:
             fleet_state.log.removeFilter(see)
         assert caplog.messages[0].startswith("Beginning the upgrade to KCL 3.x")
@@ -77,7 +77,9 @@ def test_an_upgrade_names_the_owners_that_may_be_too_old_before_it_is_begun(capl
 
 def test_an_upgrade_without_owners_of_others_has_no_such_warning(caplog):
     async def test(world):
-        await state(world, client_version=ClientVersionConfig.UPGRADE).join(is_new=False)
+        await state(world, client_version=ClientVersionConfig.UPGRADE).join(
+            load_nothing, is_new=False
+        )
         assert world.row("Migration3.0")
         assert "Beginning the upgrade" not in caplog.text
 
@@ -87,7 +89,7 @@ def test_an_upgrade_without_owners_of_others_has_no_such_warning(caplog):
 def test_who_stays_2x_writes_nothing():
     async def test(world):
         me = state(world, client_version=ClientVersionConfig.STAY_2X)
-        await me.join(is_new=True)
+        await me.join(load_nothing, is_new=True)
         assert me.version is INIT
         assert world.row("Migration3.0") == {}
 
@@ -100,7 +102,7 @@ def test_of_two_that_start_a_fleet_the_slower_one_joins():
         world.fault("slow", "PutItem", seconds=2.0)  # beyond the other's pause
         async with asyncio.TaskGroup() as group:
             for one in both:
-                group.create_task(one.join(is_new=True))
+                group.create_task(one.join(load_nothing, is_new=True))
         assert [one.version for one in both] == [V3, V3]
         assert sum(one.has_begun for one in both) == 1
 
@@ -111,7 +113,7 @@ def test_a_java_worker_that_starts_at_the_same_time_is_left_its_item():
     async def test(world):
         me = state(world)
         async with asyncio.TaskGroup() as group:
-            group.create_task(me.join(is_new=True))
+            group.create_task(me.join(load_nothing, is_new=True))
             await asyncio.sleep(CREATION_PAUSE_S[0] / 2)
             world.put_item(migration(UPGRADE))
         assert me.version is UPGRADE
@@ -141,7 +143,7 @@ def test_the_file_and_what_is_stored_settle_the_generation(
         elif stored:
             world.put_item(migration(stored))
         me = state(world, client_version=client_version)
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         assert me.version is version
         items = world.model.items(COORDINATOR if in_old_table else TABLE)
         found = [one["cv"]["S"] for one in items]
@@ -169,7 +171,7 @@ def test_items_are_where_the_table_migration_says(stored, migrates, to_leases, i
         me = state(world, migrates=migrates)
         if stored == "COMPLETE":
             world.put_item({**status(stored), "leaseKey": {"S": "TableMigration3.5"}})
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         assert me.layout.writes_to_lease_table is to_leases
         assert me.layout.is_single_table is is_single
 
@@ -181,7 +183,7 @@ def test_the_end_of_a_table_migration_is_noticed_and_the_lock_moves():
         legacy(world, status("PENDING"))
         world.put_item(migration(V3))
         me = state(world, migrates=True)
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         assert me.layout.lock.table == COORDINATOR
         await me.look()
         world.model.call("PutItem", {"TableName": COORDINATOR, "Item": status("COMPLETE")})
@@ -197,7 +199,7 @@ def test_the_end_of_a_table_migration_is_noticed_and_the_lock_moves():
 def test_a_table_of_3_0_that_appears_later_is_joined():
     async def test(world):
         me = state(world)
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         await me.changed.wait(0)
         legacy(world, migration(V3, "key"))
         await me.look()
@@ -213,7 +215,7 @@ def test_two_fleets_with_one_set_of_leases_are_refused():
         world.put_item(migration(V3))
         legacy(world)
         with pytest.raises(UnservableFleet, match="two fleets"):
-            await state(world).join(is_new=False)
+            await state(world).join(load_nothing, is_new=False)
 
     on_table(test)
 
@@ -223,7 +225,7 @@ def test_what_cannot_be_read_is_refused_at_a_start(key):
     async def test(world):
         legacy(world, {"key": {"S": key}, "cv": {"S": "CLIENT_VERSION_4X"}})
         with pytest.raises(UnservableFleet, match=f"the item {key}"):
-            await state(world).join(is_new=False)
+            await state(world).join(load_nothing, is_new=False)
 
     on_table(test)
 
@@ -233,9 +235,9 @@ def test_without_leases_to_assign_an_unreadable_item_ends_the_worker_and_with_th
 ):
     async def test(world):
         taking, assigned = state(world), state(world)
-        await taking.join(is_new=False)
+        await taking.join(load_nothing, is_new=False)
         world.put_item(migration(V3))
-        await assigned.join(is_new=False)
+        await assigned.join(load_nothing, is_new=False)
         world.put_item(migration("CLIENT_VERSION_4X"))
         with pytest.raises(UnservableFleet, match="CLIENT_VERSION_4X"):
             await taking.look()
@@ -254,7 +256,7 @@ def test_a_rollback_and_a_rollforward_are_followed_and_a_lost_item_is_not():
     async def test(world):
         world.put_item(migration(ROLLBACK))
         me = state(world)
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         for version in (ClientVersion.CLIENT_VERSION_2X, UPGRADE, ROLLBACK):
             world.put_item(migration(version))
             await me.look()
@@ -271,7 +273,7 @@ def test_a_rollback_and_a_rollforward_are_followed_and_a_lost_item_is_not():
 def test_a_scan_that_shows_something_else_is_a_reason_to_look_and_decides_nothing():
     async def test(world):
         me = state(world)
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         assert not me.is_outdated(TableScan((), {}))
         old = migration(UPGRADE)
         world.put_item(old)
@@ -291,8 +293,8 @@ def test_a_scan_that_shows_something_else_is_a_reason_to_look_and_decides_nothin
 def test_the_leader_flips_a_fleet_once_and_only_where_the_table_says_so():
     async def test(world):
         me, other = state(world, client_version=ClientVersionConfig.UPGRADE), state(world, "b")
-        await me.join(is_new=False)
-        await other.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
+        await other.join(load_nothing, is_new=False)
         assert await me.flip(VersionChange.READY)
         assert me.version is ROLLBACK
         assert not await other.flip(VersionChange.READY)
@@ -321,11 +323,11 @@ def test_without_permission_nothing_is_begun_and_it_is_said_once(caplog):
         denied = Denied("DescribeTable", "AccessDeniedException")
         world.fault("refuse", "DescribeTable", times=3, error=denied)
         me = state(world)
-        await me.join(is_new=True)
+        await me.join(load_nothing, is_new=True)
         await me.look()
         assert me.version is INIT
         world.faults.clear()
-        await me.join(is_new=True)
+        await me.join(load_nothing, is_new=True)
         assert me.version is V3
 
     on_table(test)
@@ -338,7 +340,7 @@ def test_without_permission_a_fleet_of_2x_is_joined_without_a_word_about_beginni
         denied = Denied("DescribeTable", "AccessDeniedException")
         world.fault("refuse", "DescribeTable", times=3, error=denied)
         me = state(world)
-        await me.join(is_new=False)
+        await me.join(load_nothing, is_new=False)
         assert me.version is INIT
 
     on_table(test)
@@ -347,7 +349,7 @@ def test_without_permission_a_fleet_of_2x_is_joined_without_a_word_about_beginni
 
 def test_who_begins_a_fleet_says_who_cannot_join_it(caplog):
     async def test(world):
-        await state(world).join(is_new=True)
+        await state(world).join(load_nothing, is_new=True)
 
     caplog.set_level("INFO")
     on_table(test)
@@ -360,7 +362,7 @@ def test_a_table_that_does_not_answer_is_an_error():
     async def test(world):
         world.fault("throttle", "GetItem")
         with pytest.raises(Throttled):
-            await state(world).join(is_new=True)
+            await state(world).join(load_nothing, is_new=True)
         world.put(lease())
 
     on_table(test)

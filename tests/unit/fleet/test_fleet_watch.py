@@ -7,7 +7,7 @@ import pytest
 from mld.errors import Denied, MixedTable, Throttled, UnservableFleet
 from mld.leases.model.lease_move import staged
 from tests.fakes.lease_rows import multi, single
-from tests.fakes.lease_world import TABLE, create_table, lease, on_table_with
+from tests.fakes.lease_world import TABLE, create_table, lease, load_nothing, on_table_with
 
 COORDINATOR = f"{TABLE}-CoordinatorState"
 UNKNOWN = "CLIENT_VERSION_4X"
@@ -36,7 +36,7 @@ def test_a_rolled_back_fleet_and_an_empty_coordinator_table_are_served():
     async def test(world, me):
         create_coordinator_table(world)
         world.put_item(migration("CLIENT_VERSION_2X"))
-        await me.fleet.check()
+        await me.fleet.check(load_nothing)
 
     on_table(test, lease())
 
@@ -58,12 +58,12 @@ def test_without_permission_on_the_coordinator_table_the_lease_table_decides(cap
     async def test(world, me):
         denied = Denied("DescribeTable", "AccessDeniedException")
         world.fault("refuse", "DescribeTable", times=10, error=denied)
-        await me.fleet.check()
-        await me.fleet.check()
+        await me.fleet.check(load_nothing)
+        await me.fleet.check(load_nothing)
         assert sum("3.0-3.4 workers" in line for line in caplog.messages) == 1
         world.put_item(migration(UNKNOWN))
         with pytest.raises(UnservableFleet):
-            await me.fleet.check()
+            await me.fleet.check(load_nothing)
 
     on_table(test, lease())
 
@@ -72,7 +72,7 @@ def test_at_start_a_table_that_cannot_be_read_is_an_error():
     async def test(world, me):
         world.fault("throttle", "GetItem")
         with pytest.raises(Throttled):
-            await me.fleet.check()
+            await me.fleet.check(load_nothing)
 
     on_table(test, lease())
 
@@ -106,7 +106,7 @@ def test_an_unknown_generation_in_the_lease_table_is_noticed_with_the_next_scan(
 def test_one_in_the_coordinator_table_is_noticed_within_a_minute_although_reads_fail(caplog):
     async def test(world, me):
         create_coordinator_table(world)
-        await me.fleet.check()
+        await me.fleet.check(load_nothing)
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(until_refused(me))
             await asyncio.sleep(30)
@@ -131,7 +131,7 @@ OTHERS = {
 
 
 def marking(me):
-    me.store.find_stream_mark = lambda: "1:r:s"
+    me.store.holder.stream.arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/s"
     return me
 
 

@@ -13,6 +13,7 @@ from mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
 from mld.fleet.model.worker_life import FailedLife, Instance
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from mld.leases.lease_scan import every
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from mld.signals.runtime import Runtime
@@ -59,7 +60,7 @@ class Leader:
             ),
             self.expected.append,
             conditions=self.conditions,
-            **({} if is_read is None else {"is_read": is_read}),
+            is_read=is_read or every,
         )
 
     def now_s(self):

@@ -9,6 +9,7 @@ import pytest
 from mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.config.credentials import CredentialChain
 from mld.config.fleet import ClientVersionConfig, FleetConfig
+from mld.config.stream import Stream
 from mld.errors import Denied, ResourceMissing, Throttled
 from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.fleet.lease_coordinator import (
@@ -18,11 +19,14 @@ from mld.fleet.lease_coordinator import (
 )
 from mld.fleet.lease_wiring import LeaseWiring
 from mld.fleet.rules.client_version import Mode
+from mld.leases.lease_scan import every
 from mld.leases.lease_taker import LeaseTaker
+from mld.leases.model.reading import RowNotes
 from mld.signals.conditions import Conditions
 from mld.signals.ports import AllMetrics
 from mld.signals.runtime import Runtime
 from mld.streams.existence_watch import GIVE_UP_S, WANTED_S
+from mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
@@ -56,6 +60,11 @@ def test_a_worker_is_wired_from_its_configuration(client_version, mode):
                 offload=Inline(),
             ),
             Conditions(),
+            stream=IdentifiedStream(Stream("s")),
+            find_notes=lambda _lease: RowNotes(),
+            is_read=every,
+            find_load=None,
+            find_worst_lag=lambda: None,
         ).coordinator()
         assert await me.start()
         assert not await me.start()

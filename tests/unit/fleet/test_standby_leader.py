@@ -7,7 +7,7 @@ from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.fleet.standby_leader import StandbyLeader
 from mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
-from tests.fakes.lease_world import World, lease
+from tests.fakes.lease_world import World, lease, load_nothing
 from tests.sim.loop import run
 from tests.unit.fleet.test_fleet_member import Leading, stop
 
@@ -48,7 +48,7 @@ def watching(
                 world.put_item(metrics_to_item(metrics, "leaseKey"))
         items = world.fleet_items("me")
         state = world.fleet_state("me", items=items)
-        await state.join(is_new=False)
+        await state.join(load_nothing, is_new=False)
         seen = Seeing()
         lock = Leading([], leads=leads)
         lock.informed = Informed.ANNOUNCED if announced else Informed.NO

@@ -23,7 +23,7 @@ from tests.fakes.fleet_items import (
     migration,
     status,
 )
-from tests.fakes.lease_world import TABLE, World, lease
+from tests.fakes.lease_world import TABLE, World, lease, load_nothing
 from tests.sim.loop import run
 
 BAKE_S = 3600.0
@@ -64,7 +64,7 @@ class Worker:
         self.tasks = []
 
     async def start(self):
-        await self.state.join(is_new=False)
+        await self.state.join(load_nothing, is_new=False)
         loops = (self.lock.run, self.reporter.run, self.migrator.run)
         self.tasks = [asyncio.create_task(loop()) for loop in loops]
         return self

@@ -4,7 +4,7 @@ from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.fleet.worker_metrics import WorkerMetricsReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
-from tests.fakes.lease_world import World
+from tests.fakes.lease_world import World, load_nothing
 from tests.sim.loop import run
 
 
@@ -53,7 +53,7 @@ def test_of_a_worker_in_two_tables_the_newer_item_counts():
         create_metrics_table(world)
         legacy(world, migration("CLIENT_VERSION_3X", "key"))
         items = world.fleet_items("me")
-        await world.fleet_state("me", items=items).join(is_new=False)
+        await world.fleet_state("me", items=items).join(load_nothing, is_new=False)
         for name, old, new in (("a", 5, 7), ("b", 7, 5)):
             world.put_item(metrics_to_item(WorkerMetrics(name, new), "leaseKey"))
             item = metrics_to_item(WorkerMetrics(name, old), "wid")

@@ -11,6 +11,7 @@ import pytest
 from mld.errors import Throttled
 from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import RELEASE_TRIES
+from mld.leases.lease_scan import every
 from mld.leases.model.lease import HeldLease
 from mld.leases.model.lease_request import LeaseRequest
 from mld.leases.rules.discovery import (
@@ -41,7 +42,7 @@ class Finder:
             name,
             world.clock,
             world.metrics,
-            **parts,
+            **{"is_read": every, "failing": world.failing(), **parts},
             find_informed=lambda: self.informed,
         )
 

@@ -27,13 +27,13 @@ FIRST_S = first_renewal_due_at(KEY, 0.0, 3.308)
 PERIOD_S = calm_renewal_due_at(KEY, 0.0, calm_periods_s(LeaseConfig(table_name=TABLE)))
 
 
-def with_held(test, count=1):
+def with_held(test, count=1, **how):
     """Run ``test(world, renewer)`` with leases taken by "me" at time 0."""
 
     async def main():
         world = World()
         world.create_table()
-        renewer = world.worker("me").renewer
+        renewer = world.worker("me", **how).renewer
         for number in range(count):
             world.put(lease(number))
             row = await renewer._store.take(lease(number), "me")
@@ -829,22 +829,21 @@ def test_a_released_lease_is_free_in_the_table_and_no_longer_held():
     ("failures", "owner"), [(0, None), (READ_TRIES - 1, None), (READ_TRIES, "next")]
 )
 def test_a_lease_is_handed_over_unless_its_next_owner_is_known_to_have_left(failures, owner):
+    answers = [Throttled("GetItem", "x")] * failures
+
+    async def has_left(worker):
+        assert worker == "next"
+        if answers:
+            raise answers.pop()
+        return True
+
     async def test(world, renewer):
-        answers = [Throttled("GetItem", "x")] * failures
-
-        async def has_left(worker):
-            assert worker == "next"
-            if answers:
-                raise answers.pop()
-            return True
-
-        renewer.has_left = has_left
         world.change(KEY, leaseOwner="next", checkpointOwner="me")
         assert await renewer.release(KEY, only(renewer).token)
         assert (stored(world).lease_owner, stored(world).checkpoint_owner) == (owner, None)
         assert renewer.releases == Releases(released=owner is None, handed_over=owner is not None)
 
-    with_held(test)
+    with_held(test, has_left=has_left)
 
 
 def test_rows_that_name_a_worker_that_has_stopped_are_released():

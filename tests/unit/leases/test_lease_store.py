@@ -17,7 +17,7 @@ from mld.kernel.throttled import REPEATS
 from mld.leases.lease_scan import MAX_SEGMENTS, segments_for
 from mld.leases.model.lease_item import lease_from_item
 from mld.streams.model.shard import HashRange
-from tests.fakes.lease_world import TABLE, World, lease, on_table_with
+from tests.fakes.lease_world import TABLE, World, lease, nobody_has_left, on_table_with
 from tests.sim.loop import run
 
 KEY = "shardId-000000000000"
@@ -43,15 +43,15 @@ WRITES = {
 @pytest.mark.parametrize("write", WRITES)
 def test_the_first_write_of_a_holder_and_a_creation_say_of_which_stream_a_row_is(write):
     async def test(world, store):
-        store.find_stream_mark = lambda: "1:r:s"
+        store.holder.stream.arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/s"
         row = await WRITES[write](store, MINE)
         assert row == stored(world)
-        assert row.stream_mark == "1:r:s"
+        assert row.stream_mark == "123456789012:eu-west-1:s"
         assert "kclMldStream" not in world.requests[-1][2]["UpdateExpression"].partition(",")[2]
         await WRITES[write](store, row)
         assert "kclMldStream" not in world.requests[-1][2]["UpdateExpression"]
         await store.create_if_absent(lease(1))
-        assert stored(world, "shardId-000000000001").stream_mark == "1:r:s"
+        assert stored(world, "shardId-000000000001").stream_mark == "123456789012:eu-west-1:s"
 
     on_table(test, MINE)
 
@@ -270,7 +270,7 @@ def test_a_released_lease_has_no_owner(fault):
     async def test(world, store):
         if fault:
             world.fault(fault)
-        assert await store.evict(MINE)
+        assert await store.evict(MINE, nobody_has_left)
         assert "leaseOwner" not in world.row(KEY)
         assert stored(world).lease_counter == 8
 
@@ -281,7 +281,7 @@ def test_an_unanswered_release_after_which_another_has_taken_it_was_a_release():
     async def test(world, store):
         world.fault("lose request")
         world.change(KEY, leaseCounter=9, leaseOwner="other")
-        assert await store.evict(MINE)
+        assert await store.evict(MINE, nobody_has_left)
 
     on_table(test, MINE)
 
@@ -289,7 +289,7 @@ def test_an_unanswered_release_after_which_another_has_taken_it_was_a_release():
 def test_a_lease_of_another_is_not_released():
     async def test(world, store):
         world.change(KEY, leaseCounter=8, leaseOwner="other")
-        assert not await store.evict(MINE)
+        assert not await store.evict(MINE, nobody_has_left)
         assert stored(world).lease_owner == "other"
 
     on_table(test, MINE)
@@ -298,7 +298,7 @@ def test_a_lease_of_another_is_not_released():
 def test_releasing_during_a_hand_off_hands_over():
     async def test(world, store):
         world.change(KEY, leaseOwner="next", checkpointOwner="me")
-        assert await store.evict(MINE)
+        assert await store.evict(MINE, nobody_has_left)
         row = stored(world)
         assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == ("next", None, 8)
 

@@ -12,9 +12,7 @@ FAILED = ChildFailed(A, "initialize", "it ended", 1)
 
 
 def newcomer(world, name="me"):
-    worker = world.worker(name)
-    worker.store.newcomer = Newcomer(name, f"{name}-1", world.clock)
-    return worker
+    return world.worker(name, newcomer=Newcomer(name, f"{name}-1", world.clock))
 
 
 on_table = on_table_with(newcomer)

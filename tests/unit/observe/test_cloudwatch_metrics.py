@@ -247,6 +247,7 @@ def test_a_shard_publishes_what_the_java_daemon_publishes():
             cleanup=world.cleanup,
             launcher=world.children,
             pid=4711,
+            notes=world.notes,
         )
         await world.open()
         world.put(b"one")

@@ -220,7 +220,7 @@ async def test_a_position_before_the_first_record_belongs_to_an_earlier_stream()
 async def test_one_lease_that_does_not_fit_costs_its_shard_alone(caplog):
     world = ShardWorld(2)
     existence = world.existence
-    world.existence.find_leases = lambda: leases((0, "1"), (1, "9" * 60))
+    world.seen_leases = leases((0, "1"), (1, "9" * 60))
     await existence.learn()
     for _ in range(3):
         existence.check_shard(shard_id(0), "1")
@@ -235,8 +235,7 @@ async def test_one_lease_that_does_not_fit_costs_its_shard_alone(caplog):
 @simulated
 async def test_leases_none_of_which_fits_belong_to_an_earlier_stream():
     world = ShardWorld(2)
-    earlier = leases((0, "1"), (1, "1"), (7, "9" * 60), (1, "LATEST"))
-    world.existence.find_leases = lambda: earlier
+    world.seen_leases = leases((0, "1"), (1, "1"), (7, "9" * 60), (1, "LATEST"))
     world.existence.check_shard(shard_id(0), "1")
     with pytest.raises(ResourceMissing, match="deleted and created again"):
         await world.existence.check()
@@ -257,15 +256,15 @@ def leases(*rows):
 @simulated
 async def test_a_stream_is_known_by_account_region_and_name_once_its_arn_is(arn, mark):
     world = ShardWorld(0, stream=Stream("s", arn=arn))
-    assert world.existence.mark == mark
+    assert world.existence.stream.mark == mark
 
 
 @simulated
 async def test_the_account_of_a_stream_is_learned_with_its_creation_time():
     world = ShardWorld(1)
-    assert world.existence.mark is None
+    assert world.existence.stream.mark is None
     await world.existence.learn()
-    account, region, name = world.existence.mark.split(":")
+    account, region, name = world.existence.stream.mark.split(":")
     assert (len(account), name) == (12, "s")
     assert region
 

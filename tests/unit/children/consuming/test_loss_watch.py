@@ -250,7 +250,7 @@ def test_a_lease_is_renewed_whatever_its_row_would_say_besides(caplog):
         def broken(_lease):
             raise ZeroDivisionError
 
-        world.parts.notes[FIRST] = broken
+        world.parts.notes.add(FIRST, broken)
         await world.renewer.refresh(FIRST, held.token)
         assert (await world.row()).lease_counter > held.lease.lease_counter
         assert "is left out" in caplog.text
