@@ -27,7 +27,7 @@ from mld.leases.rules.requests import due_request
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.app.worker_streams import WorkerStreams
+    from mld.app.worker_streams import Loop, WorkerStreams
     from mld.children.consuming.shard_consumer import ShardConsumer
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
@@ -80,7 +80,7 @@ class SchedulerParts:
     new_consumer: Callable[[HeldLease], ShardConsumer]
     conditions: Conditions
     on_started: Callable[[], None]
-    loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
+    loops: tuple[Loop, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,11 @@ class Scheduler:
 
     # -- running -------------------------------------------------------------------------------
 
-    async def run(self) -> StopOutcome:
+    async def run(self, *watching: Loop) -> StopOutcome:
         """Run until stopped.
+
+        Args:
+            watching: loops that report on this worker.
 
         Returns:
             How complete the stop was.
@@ -188,6 +191,7 @@ class Scheduler:
                     ("lease-cleanup", self._parts.cleanup.run),
                     *self._parts.streams.loops(),
                     *self._parts.loops,
+                    *watching,
                 )
             ]
             reconcile = partial(self._reconcile_loop, group)

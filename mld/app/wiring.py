@@ -47,10 +47,8 @@ if TYPE_CHECKING:
     from mld.config.stream import Stream
     from mld.kernel.model.sequence import InitialPosition
     from mld.leases.model.lease import HeldLease, Lease
-    from mld.observe.rules.readiness import WorkerSnapshot
     from mld.retrieval.records_publisher import PublisherFactory
     from mld.retrieval.schema_registry import SchemaRegistry
-    from mld.signals.model.metric_values import FamilyValues
 
 
 def build(
@@ -130,16 +128,9 @@ class WorkerWiring:
         def new_consumer(held: HeldLease) -> ShardConsumer:
             return ShardConsumer(held, consuming)
 
-        def snapshot() -> WorkerSnapshot:
-            return worker.snapshot()
-
-        def readings() -> list[FamilyValues]:
-            return worker.readings()
-
         sender = self._ports.metric_sender
-        push = None if sender is None else MetricPush(sender, readings)
         summary_log = SummaryLog(
-            clock, metrics, consuming.tally, snapshot, ports.dropped_messages, ports.resident_bytes
+            clock, metrics, consuming.tally, ports.dropped_messages, ports.resident_bytes
         )
         parts = SchedulerParts(
             coordinator=self._coordinator,
@@ -148,22 +139,22 @@ class WorkerWiring:
             new_consumer=new_consumer,
             conditions=self._conditions,
             on_started=self._start_calls.end,
-            loops=self._loops(watchdog, summary_log, push),
+            loops=self._loops(watchdog),
         )
         self._scheduler = Scheduler(self._config, parts, clock, metrics)
-        worker = Worker(
+        return Worker(
             self._config,
             self._scheduler,
             self._coordinator,
             watchdog,
             self._cloudwatch,
             self._metric_store,
-            push,
+            None if sender is None else MetricPush(sender),
+            summary_log,
             self._conditions,
             self._streams,
             self._ports,
         )
-        return worker
 
     # -- what all services share -------------------------------------------------------------------
 
@@ -329,9 +320,7 @@ class WorkerWiring:
             schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
         )
 
-    def _loops(
-        self, watchdog: LoopWatchdog, summary_log: SummaryLog, push: MetricPush | None
-    ) -> tuple[Loop, ...]:
+    def _loops(self, watchdog: LoopWatchdog) -> tuple[Loop, ...]:
         coordinator, cloudwatch = self._coordinator, self._cloudwatch
         return (
             ("fleet-watch", coordinator.fleet.run),
@@ -339,11 +328,9 @@ class WorkerWiring:
             ("table-watch", coordinator.table_watch.run),
             ("loop-watchdog", watchdog.run),
             ("clock-watch", ClockWatch(self._ports.clock).run),
-            ("summary", summary_log.run),
             ("memory-return", MemoryReturn(self._budget, self._ports.release_memory).run),
             *self._stream_loops,
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
-            *((("otlp", push.run),) if push else ()),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mld import __version__
@@ -18,13 +19,14 @@ from mld.observe.rules.readiness import (
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports
-    from mld.app.scheduler import Scheduler
+    from mld.app.scheduler import Scheduler, StopOutcome
     from mld.app.worker_streams import WorkerStreams
     from mld.children.model.consumer_status import ConsumerStatus
     from mld.config.config import Config
     from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.observe.cloudwatch_metrics import CloudWatchMetrics
     from mld.observe.metric_store import MetricPush, MetricStore
+    from mld.observe.summary_log import SummaryLog
     from mld.signals.conditions import Conditions
     from mld.signals.model.metric_values import FamilyValues
     from mld.signals.watchdog import LoopWatchdog
@@ -48,9 +50,22 @@ class Worker:
     cloudwatch: CloudWatchMetrics | None
     store: MetricStore | None
     push: MetricPush | None
+    summary_log: SummaryLog
     conditions: Conditions
     streams: WorkerStreams
     ports: Ports
+
+    async def run(self) -> StopOutcome:
+        """Run the scheduler, and what reports on this worker, until stopped.
+
+        Raises:
+            MldError: as :meth:`~mld.app.scheduler.Scheduler.run`.
+        """
+        push = self.push
+        return await self.scheduler.run(
+            ("summary", partial(self.summary_log.run, self.snapshot)),
+            *((("otlp", partial(push.run, self.readings)),) if push else ()),
+        )
 
     def snapshot(self) -> WorkerSnapshot:
         """This worker as it is now, for health checks."""
@@ -102,7 +117,7 @@ class Worker:
         if self.cloudwatch is not None:
             await self.cloudwatch.close(timeout_s)
         if self.push is not None:
-            await self.push.close(timeout_s)
+            await self.push.close(self.readings, timeout_s)
 
     def unreadable(self) -> tuple[tuple[str, str], ...]:
         """(lease key, reason) of the rows that the last scan of the lease table could not read."""

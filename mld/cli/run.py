@@ -167,7 +167,7 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
 
     try:
         async with _status_server(worker, options):
-            outcome = await worker.scheduler.run()
+            outcome = await worker.run()
     except MldError as error:
         # The last line says all; the ERROR of a failed child is in the log since it happened.
         level = logging.WARNING if isinstance(error, ChildFailed) else logging.ERROR

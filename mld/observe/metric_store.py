@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mld.signals.model.metrics import Family, Metric
     from mld.signals.ports import MetricSender
 
+    #: Returns all metrics as they are now.
+    ReadMetrics = Callable[[], Sequence[FamilyValues]]
+
 log = logging.getLogger("mld.signals")
 
 #: So long series of a shard stay after the shard has left.
@@ -132,34 +135,37 @@ class MetricPush:
 
     Args:
         sender: where to, and how often.
-        read: all metrics now.
     """
 
-    def __init__(self, sender: MetricSender, read: Callable[[], Sequence[FamilyValues]]) -> None:
+    def __init__(self, sender: MetricSender) -> None:
         self._sender = sender
-        self._read = read
 
-    async def run(self) -> None:
-        """Send until cancelled; the last values are for :meth:`close`."""
+    async def run(self, read: ReadMetrics) -> None:
+        """Send until cancelled; the last values are for :meth:`close`.
+
+        Args:
+            read: all metrics now.
+        """
         while True:
             await asyncio.sleep(self._sender.interval_s)
-            await self._send()
+            await self._send(read)
 
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, read: ReadMetrics, timeout_s: float) -> None:
         """Send a last time.
 
         Args:
+            read: all metrics now.
             timeout_s: what can't be sent within it is lost.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._send()
+                await self._send(read)
         except TimeoutError:
             log.warning("The last metrics were not sent: no answer in %g s", timeout_s)
 
-    async def _send(self) -> None:
+    async def _send(self, read: ReadMetrics) -> None:
         try:
-            await self._sender.send(self._read())
+            await self._sender.send(read())
         except Exception:
             # Metrics must not end the worker; what the exporter met it has logged by itself.
             log.exception("Sending metrics failed unexpectedly")

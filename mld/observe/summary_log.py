@@ -36,7 +36,6 @@ class SummaryLog:
         clock: Clock,
         metrics: Metrics,
         tally: Tally,
-        snapshot: Callable[[], WorkerSnapshot],
         dropped_messages: Callable[[], int],
         resident_bytes: Callable[[int], int | None],
     ) -> None:
@@ -45,16 +44,19 @@ class SummaryLog:
         self._dropped_messages = dropped_messages
         self._resident_bytes = resident_bytes
         self._tally = tally
-        self._snapshot = snapshot
 
-    async def run(self) -> None:
-        """Write until cancelled; nothing once the worker stops."""
+    async def run(self, snapshot: Callable[[], WorkerSnapshot]) -> None:
+        """Write until cancelled; nothing once the worker stops.
+
+        Args:
+            snapshot: the worker as it is when called.
+        """
         while True:
             began = self._clock.monotonic()
             records, restarts = self._tally.records, self._tally.restarts
             dropped = self._dropped_messages()
             await asyncio.sleep(INTERVAL_S)
-            worker = self._snapshot()
+            worker = snapshot()
             if worker.state != "running":
                 return
             text = summary(

@@ -352,7 +352,7 @@ class ReplayWorld:
         self._put_first()
         try:
             async with asyncio.timeout(2000):
-                outcome = await self.worker.scheduler.run()
+                outcome = await self.worker.run()
         except MldError as error:
             return error.exit_code
         return 0 if outcome.complete else 143

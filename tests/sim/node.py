@@ -240,7 +240,7 @@ class Node(TaskOwner):
         try:
             stream = None if self.config.streams else Stream(name=STREAM)
             self.worker = self.fleet.build(self.config, self._ports(), stream)
-            self.outcome = await self.worker.scheduler.run()
+            self.outcome = await self.worker.run()
         except asyncio.CancelledError:
             if not self.gate.dead:
                 self.fleet.court.convict("S0", f"{self.worker_id} was cancelled by itself")

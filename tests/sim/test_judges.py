@@ -345,9 +345,9 @@ def test_a_task_that_outlives_its_worker_is_noticed():
         run = worker.scheduler.run
         tasks = []
 
-        async def running():
+        async def running(*watching):
             tasks.append(asyncio.get_running_loop().create_task(asyncio.sleep(1e6)))
-            return await run()
+            return await run(*watching)
 
         worker.scheduler.run = running
 

@@ -123,7 +123,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     nothing["reasons"] = [{"reason": "not_running", "message": "the worker is starting"}]
     assert worker.status() == {**about, "state": "starting", **nothing}
     stored = world.put()
-    running = asyncio.create_task(worker.scheduler.run())
+    running = asyncio.create_task(worker.run())
     await asyncio.sleep(5)
     status = worker.status()
     assert {name: status[name] for name in about} == about
@@ -195,7 +195,7 @@ async def test_a_worker_reports_its_shard_that_is_furthest_behind_to_the_fleet()
 async def test_rows_that_cannot_be_read_are_shown_and_make_the_worker_unready():
     world = World(ScriptedChildren(polite))
     world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(5)
     row = {"leaseKey": {"S": SECOND}, "leaseCounter": {"S": "many"}}
     await world.dynamodb.put_item(TableName="app", Item=row)
@@ -215,7 +215,7 @@ async def test_a_lease_that_no_worker_may_take_is_shown(caplog: pytest.LogCaptur
     """Nobody reads that shard; a worker that has as many as it may does its job, and is ready."""
     world = World(ScriptedChildren(polite), maxLeasesForWorker="1")
     world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(5)
     assert world.worker.status()["left_free"] == []
     world.split()
@@ -235,7 +235,7 @@ async def test_a_lease_that_no_worker_may_take_is_shown(caplog: pytest.LogCaptur
 async def test_a_finished_shard_is_shown_as_such_until_its_lease_is_deleted():
     world = World(ScriptedChildren(polite))
     world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(5)
     world.split()
     await asyncio.sleep(60)
@@ -250,7 +250,7 @@ async def test_a_finished_shard_is_shown_as_such_until_its_lease_is_deleted():
 @simulated
 async def test_a_lease_whose_consumer_is_not_there_yet_is_starting():
     world = World(ScriptedChildren())
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     renewer = world.worker.coordinator.renewer
     while not renewer.held():  # noqa: ASYNC110 - every step of the loop
         await asyncio.sleep(0)
@@ -263,7 +263,7 @@ async def test_a_lease_whose_consumer_is_not_there_yet_is_starting():
 async def test_metrics_are_published_where_a_cloudwatch_is_given():
     world = World(ScriptedChildren(), metricsLevel="DETAILED", metricsBufferTimeMillis="1000")
     world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(30)
     world.dropped_messages = 7
     await asyncio.sleep(100)
@@ -288,7 +288,7 @@ async def test_the_failure_of_a_child_is_shown_while_another_is_waited_for():
     world = World(
         ScriptedChildren(dies), childFailurePolicy="restart", childRestartBackoffMillis="20000"
     )
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(5)
     shown = world.lease(FIRST)
     assert shown["restarts"] == 1
@@ -316,7 +316,7 @@ async def test_a_worker_is_not_ready_while_its_children_crash_and_again_when_the
         childRestartBackoffMillis="1000",
     )
     worker = world.worker
-    running = asyncio.create_task(worker.scheduler.run())
+    running = asyncio.create_task(worker.run())
     await asyncio.sleep(1)
     assert worker.readiness().is_ready  # two failures are no crash loop
     await asyncio.sleep(6)
@@ -337,7 +337,7 @@ async def test_a_worker_is_not_ready_while_iterators_are_refused_for_all_shards(
     world = World(ScriptedChildren())
     worker = world.worker
     world.put()
-    running = asyncio.create_task(worker.scheduler.run())
+    running = asyncio.create_task(worker.run())
     await asyncio.sleep(5)
     assert worker.readiness().is_ready
 
@@ -370,7 +370,7 @@ async def test_a_file_without_polling_properties_has_its_records_pushed():
 
     world.port.before = remember
     stored = world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(5)
     assert world.lease(FIRST)["checkpoint"] == stored
     assert "SubscribeToShard" in operations
@@ -395,7 +395,7 @@ async def test_a_worker_without_a_consumer_is_not_ready_and_says_why():
 
     world.port.before = deny
     stored = world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(5)
     (reason,) = world.worker.readiness().reasons
     assert reason.reason is Reason.NO_CONSUMER
@@ -417,7 +417,7 @@ def _arn(world: World) -> str:
 async def test_a_worker_is_not_ready_while_its_table_is_silent():
     world = World(ScriptedChildren())
     worker = world.worker
-    running = asyncio.create_task(worker.scheduler.run())
+    running = asyncio.create_task(worker.run())
     await asyncio.sleep(5)
 
     async def refuse(_service: str, operation: str, _request: Any) -> None:
@@ -437,7 +437,7 @@ async def test_a_worker_is_not_ready_while_its_table_is_silent():
 async def test_what_a_service_reports_makes_the_worker_unready_at_once():
     world = World(ScriptedChildren())
     worker = world.worker
-    running = asyncio.create_task(worker.scheduler.run())
+    running = asyncio.create_task(worker.run())
     await asyncio.sleep(5)
     worker.conditions.report(Reason.STREAM_DELETED, "stream orders was deleted")
     assert not worker.readiness().is_ready
@@ -470,7 +470,7 @@ async def test_one_line_a_minute_says_what_goes_on_until_the_worker_stops(caplog
     )
     for _ in range(30):
         world.put()
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(125)
     world.worker.scheduler.stop()
     await running

@@ -102,7 +102,7 @@ class StreamsWorld:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[app.Worker]:
         """The worker at work, stopped and drained at the end."""
-        task = asyncio.create_task(self.worker.scheduler.run())
+        task = asyncio.create_task(self.worker.run())
         await asyncio.sleep(5)
         try:
             if task.done():

@@ -137,7 +137,7 @@ async def test_all_streams_that_are_missing_are_named_and_end_the_start(caplog):
     world = StreamsWorld("orders")
     world.worker = world.new_worker(streams="orders, lost, gone")
     with pytest.raises(ResourceMissing, match=r"streams lost, gone do not exist in us-east-1") as e:
-        await world.worker.scheduler.run()
+        await world.worker.run()
     assert e.value.exit_code == 4
     assert "check streams, regionName" in str(e.value)
     assert "waiting 5 s for it" in caplog.text or "waiting" in caplog.text
@@ -147,7 +147,7 @@ async def test_all_streams_that_are_missing_are_named_and_end_the_start(caplog):
 async def test_one_that_is_missing_is_named_alone_and_waited_for():
     world = StreamsWorld("orders")
     world.worker = world.new_worker(streams="orders, late")
-    running = asyncio.create_task(world.worker.scheduler.run())
+    running = asyncio.create_task(world.worker.run())
     await asyncio.sleep(2)
     world.create("late")
     await asyncio.sleep(5)
@@ -156,7 +156,7 @@ async def test_one_that_is_missing_is_named_alone_and_waited_for():
     assert (await running).complete
     world.worker = world.new_worker(streams="orders, never")
     with pytest.raises(ResourceMissing, match="the stream never does not exist"):
-        await world.worker.scheduler.run()
+        await world.worker.run()
 
 
 @simulated
@@ -168,7 +168,7 @@ async def test_a_call_that_is_denied_is_said_with_the_way_out(monkeypatch):
 
     monkeypatch.setattr(world.port, "describe_stream_summary", denied)
     with pytest.raises(MldError, match="or write account:name:epoch in streams"):
-        await world.worker.scheduler.run()
+        await world.worker.run()
     world.worker = world.new_worker(streams=f"{ACCOUNT}:orders:77")
     async with world.running():
         assert list(world.rows()) == [f"{ACCOUNT}:orders:77:{FIRST}"]
@@ -197,7 +197,7 @@ async def test_a_table_of_a_single_stream_is_refused():
     await world.make_table()
     world.add_row(None)
     with pytest.raises(UnservableFleet, match="kcl-mld leases migrate --to multi-stream") as e:
-        await world.worker.scheduler.run()
+        await world.worker.run()
     assert e.value.exit_code == 5
 
 
@@ -508,7 +508,7 @@ async def test_a_limit_that_lasts_is_an_error_of_the_start(monkeypatch):
     limited = [LimitExceeded("DescribeStreamSummary", "LimitExceededException")] * 1000
     failing(world, monkeypatch, "orders", *limited)
     with pytest.raises(MldError, match=r"unable to initialize within \d+ s: DescribeStreamSummary"):
-        await world.worker.scheduler.run()
+        await world.worker.run()
 
 
 # --- the list changes

@@ -18,12 +18,12 @@ def test_everything_is_sent_at_the_interval_and_at_the_end():
             sent.append((asyncio.get_running_loop().time(), readings))
 
         began = asyncio.get_running_loop().time()
-        push = MetricPush(MetricSender(send, 10.0), lambda: [len(sent)])
+        push = MetricPush(MetricSender(send, 10.0))
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(push.run())
+            running = group.create_task(push.run(lambda: [len(sent)]))
             await asyncio.sleep(25)
             running.cancel()
-        await push.close(2.0)
+        await push.close(lambda: [len(sent)], 2.0)
         assert [(round(at - began), what) for at, what in sent] == [(10, [0]), (20, [1]), (25, [2])]
 
     run(main())
@@ -37,9 +37,9 @@ def test_what_fails_is_logged_and_tried_again(caplog):
             tries.append(readings)
             raise OSError("no network")
 
-        push = MetricPush(MetricSender(send, 10.0), list)
+        push = MetricPush(MetricSender(send, 10.0))
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(push.run())
+            running = group.create_task(push.run(list))
             await asyncio.sleep(25)
             running.cancel()
 
@@ -56,7 +56,7 @@ def test_the_end_does_not_wait_for_ever(caplog):
             await asyncio.get_running_loop().create_future()
 
         began = asyncio.get_running_loop().time()
-        await MetricPush(MetricSender(send, 10.0), list).close(2.0)
+        await MetricPush(MetricSender(send, 10.0)).close(list, 2.0)
         assert asyncio.get_running_loop().time() - began < 2.1
 
     run(main())

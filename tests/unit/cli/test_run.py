@@ -129,6 +129,7 @@ class Started:
         scheduler = self.scheduler = FakeScheduler(self.work)
         return types.SimpleNamespace(
             scheduler=self.scheduler,
+            run=self.scheduler.run,
             close_metrics=self.metrics.close,
             readings=list,
             ports=ports,
