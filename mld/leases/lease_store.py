@@ -309,8 +309,9 @@ class LeaseStore:
 
     async def remove_false_marks(self, leases: Iterable[Lease]) -> None:
         """Remove marks of this process from rows that other workers have taken."""
+        newcomer = self.holder.newcomer
         for lease in leases:
-            if self.newcomer is not None and lease.newcomer and self.newcomer.is_false(lease):
+            if newcomer is not None and lease.newcomer and newcomer.is_false(lease):
                 write = unmarking(lease.lease_key, lease.newcomer)
                 try:
                     with contextlib.suppress(ConditionFailed):
