@@ -142,10 +142,13 @@ class CancelsCommits(Protocol):
         """Interrupt the commit of batches, if there is one; from another thread, perhaps twice."""
 
 
-@runtime_checkable
-class AsksS3(Protocol):
-    """A sink that counts its requests to S3."""
+#: Counted by sinks that write to S3.
+REQUESTS = "requests to S3"
 
-    @property
-    def requests(self) -> int:
-        """How many this process has made, without those that delta-rs makes by itself."""
+
+@runtime_checkable
+class Counts(Protocol):
+    """A sink that counts what its commits cost."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Since this process began, by what is counted, in words for the log."""

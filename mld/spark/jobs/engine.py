@@ -22,7 +22,7 @@ from mld.spark.jobs.host_run import HostRun
 from mld.spark.jobs.part_size import PartSize
 from mld.spark.jobs.rescue import Rescue
 from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
-from mld.spark.ports import AsksS3
+from mld.spark.ports import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ class Engine:
         self._runs: list[HostRun] = []
         self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
-        progress = Progress(self._clock, lambda: sink.requests if isinstance(sink, AsksS3) else 0)
+        progress = Progress(self._clock, lambda: sink.counts() if isinstance(sink, Counts) else {})
         part_size = PartSize()
         rescue = None
         if keep_letters is not None:

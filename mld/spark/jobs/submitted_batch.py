@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from mld.spark.model import ShardBatch, ShardKey
@@ -120,13 +120,15 @@ class Progress:
     """Counts what was committed since the last line. Safe to call from any thread.
 
     Args:
-        requests: how often the sink has asked S3 since this process began.
+        counts: what the sink has counted since this process began, by what it is.
     """
 
-    def __init__(self, clock: Callable[[], float], requests: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, clock: Callable[[], float], counts: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
         self._clock = clock
-        self._requests = requests
-        self._requests_before = 0
+        self._counts = counts
+        self._counted: Mapping[str, int] = {}
         self._lock = threading.Lock()
         self._since = clock()
         #: The first job's end is a line of its own: a stream may have no second one for hours.
@@ -169,10 +171,10 @@ class Progress:
                 f"{self._writing_s:.1f} of {elapsed:.1f} s in Spark, "
                 f"{self._committing_s:.1f} s in commits"
             )
-            asked = self._requests()
-            if asked > self._requests_before:
-                line += f", {asked - self._requests_before} requests to S3"
-            self._requests_before = asked
+            before, self._counted = self._counted, dict(self._counts())
+            for what, number in self._counted.items():
+                if more := number - before.get(what, 0):
+                    line += f", {more} {what}"
             self._writing_s = self._committing_s = 0.0
             self._since = now
             self._next_line_at = now + _EVERY_S

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.ports import CommitOutcome
+from mld.spark.ports import REQUESTS, CommitOutcome
 from mld.spark.sinks.results import fetch
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
@@ -104,10 +104,9 @@ class DeltaSink:
         self._files = self.store.jobs()
         self._layout: FileLayout | None = None
 
-    @property
-    def requests(self) -> int:
-        """As ``ports.AsksS3``."""
-        return self.store.requests
+    def counts(self) -> Mapping[str, int]:
+        """As ``ports.Counts``: without the requests that delta-rs makes by itself."""
+        return {REQUESTS: self.store.requests}
 
     def prepare(self, spark: SparkSession) -> None:
         """Look at the table, and sweep what dead processes left.

@@ -7,6 +7,7 @@ Rows come as Arrow; pyiceberg writes the files and makes the commit. See
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
@@ -47,6 +48,8 @@ _OF_NEW_TABLE = {
     **OF_NEW_TABLE,
 }
 _MANY_SNAPSHOTS = 200
+#: In the log.
+OVERTAKEN = "commits of others that came first"
 #: How often others may change the columns at the same moment.
 _TIMES = 5
 
@@ -71,6 +74,8 @@ class IcebergSink:
             _log.warning("no effect: %s", names)
         self._catalog: Catalog | None = None
         self._table: IcebergTable | None = None
+        self._lock = threading.Lock()
+        self._overtaken = 0
 
     def prepare(self, spark: SparkSession) -> None:
         """Open the catalog, and look at the table.
@@ -128,11 +133,20 @@ class IcebergSink:
     ) -> Mapping[ShardKey, CommitOutcome]:
         """One commit for all batches of a job; see ``ports.Sink``."""
         adds_columns = self._config.adds_columns
-        return TableCommit(
+        made = TableCommit(
             self._marked,
             batches,
             lambda schema: fit(schema, staged, self.name, adds_columns=adds_columns),
-        ).run()
+        )
+        try:
+            return made.run()
+        finally:
+            with self._lock:
+                self._overtaken += made.overtaken
+
+    def counts(self) -> Mapping[str, int]:
+        """As ``ports.Counts``: how long this worker has waited for the others, in their commits."""
+        return {OVERTAKEN: self._overtaken}
 
     def discard(self, staged: Rows) -> None:
         """Nothing is left over: files are written within the commit."""

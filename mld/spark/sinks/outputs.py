@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.failures import describe
 from mld.spark.model import position_text
-from mld.spark.ports import CommitOutcome, outcomes
+from mld.spark.ports import REQUESTS, CommitOutcome, outcomes
 from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
 from mld.spark.table.data_files import DataFile
 from mld.spark.table.delta_log import DeltaLog
@@ -130,10 +130,10 @@ class OutputsSink:
         self._positions = SteppedTable(DeltaLog(place), place.name, application, config.epoch)
         self._outputs = {name: self._output(name) for name in sorted(config.outputs)}
 
-    @property
-    def requests(self) -> int:
-        """As ``ports.AsksS3``."""
-        return self.store.requests + sum(each.requests for each in self._outputs.values())
+    def counts(self) -> Mapping[str, int]:
+        """As ``ports.Counts``."""
+        stores = [self.store, *(each.store for each in self._outputs.values())]
+        return {REQUESTS: sum(each.requests for each in stores)}
 
     def prepare(self, spark: SparkSession) -> None:
         """Look at the tables, and remove what no commit can use any more.

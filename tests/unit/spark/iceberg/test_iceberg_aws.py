@@ -17,6 +17,7 @@ from mld.spark.config import read_properties, require_places
 from mld.spark.iceberg.catalogs import open_catalog
 from mld.spark.iceberg.s3_files import client_for
 from mld.spark.sinks import make_sink
+from mld.spark.sinks.iceberg import OVERTAKEN
 from mld.spark.table.s3_access import StoreError
 from tests.unit.spark.iceberg.aws_proxy import AwsProxy
 from tests.unit.spark.iceberg.rest_catalog import RestCatalogServer
@@ -118,6 +119,9 @@ def test_who_has_lost_a_shard_is_fenced_in_glue_and_rows_of_others_are_added_to(
     assert write(owner, batch(shard(), 5, 6)) == ["stands"]
     assert set(late.commit_all(again, [other]).values()) == {"stands"}
     assert rows_by_pyarrow(aws, database) == expected(s0=6, s1=3)
+    # The first refusal was for a shard of its own, the second one made it wait for another's.
+    assert late.counts() == {OVERTAKEN: 2}
+    assert owner.counts() == {OVERTAKEN: 0}
 
 
 def test_a_commit_costs_so_many_requests_as_the_page_says(proxy, database):

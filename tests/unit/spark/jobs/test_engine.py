@@ -291,8 +291,8 @@ def test_leftovers_that_cannot_be_removed_harm_nobody(bench):
 def test_progress_is_one_line_for_the_first_job_then_one_every_ten_seconds(caplog):
     caplog.set_level(logging.INFO, "mld.spark")
     clock = HandClock()
-    asked = [7]
-    progress = Progress(clock, lambda: asked[0])
+    counted = {"requests to S3": 7, "commits of others that came first": 0}
+    progress = Progress(clock, lambda: counted)
     mine = threading.get_ident()  # engines of other tests may still be ending
 
     def lines():
@@ -308,14 +308,16 @@ def test_progress_is_one_line_for_the_first_job_then_one_every_ten_seconds(caplo
     progress.job_ended()
     assert lines() == [first]
     clock.now = 22.0
-    asked[0] = 17
+    counted["requests to S3"] = 17
+    counted["commits of others that came first"] = 2
     progress.committed(batch("b"), 3.0)
     progress.spent(6.0, 0.5)
     progress.job_ended()
     assert lines()[1:] == [
         (
             "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s, "
-            "6.0 of 20.0 s in Spark, 0.5 s in commits, 10 requests to S3"
+            "6.0 of 20.0 s in Spark, 0.5 s in commits, 10 requests to S3, "
+            "2 commits of others that came first"
         )
     ]
     clock.now = 40.0
