@@ -100,6 +100,7 @@ class Worker:
             },
             unreadable=len(self.unreadable()),
             left_free=len(self.left_free()),
+            child_timeout_s=self.config.child.answer_timeout_s,
             clock_ahead_s=self.ports.clock.ahead_s(),
             dropped_messages=self.ports.dropped_messages(),
             resident_bytes=self.ports.resident_bytes,

@@ -162,6 +162,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "reading_error": None,
         "reading_todo": None,
         "loss": None,
+        "retention_s": None,
         "silence_cause": None,
         "child_exceptions": 0,
         "last_error": None,

@@ -169,6 +169,7 @@ class ShardConsumer:
             last_error=context.last_error,
             checkpoint_age_s=self._feed.losses.checkpoint_age_s(),
             loss=None if (loss := self._feed.losses.loss) is None else sentence(loss),
+            retention_s=context.stream_context.existence.retention_s,
             held_because=None if self._containment is None else self._containment.held,
         )
 

@@ -48,6 +48,7 @@ class ConsumerStatus:
         last_error: the last failure, one sentence.
         checkpoint_age_s: all records that are older are checkpointed; None = unknown.
         loss: records that were lost, or may be, within the last day; None = none.
+        retention_s: how long the stream keeps records; None = not known.
         held_because: why the shard is on hold although the lease is held; None = it is read.
     """
 
@@ -81,6 +82,7 @@ class ConsumerStatus:
     last_error: str | None = None
     checkpoint_age_s: float | None = None
     loss: str | None = None
+    retention_s: float | None = None
     held_because: str | None = None
 
     @property
@@ -88,6 +90,12 @@ class ConsumerStatus:
         """How far behind the shard is: the greater of both lags; None while neither is known."""
         known = [lag for lag in (self.processing_lag_s, self.reading_lag_s) if lag is not None]
         return max(known, default=None)
+
+    @property
+    def retention_used(self) -> float | None:
+        """The lag as a share of the retention; None while either is not known."""
+        lag_s = self.lag_s
+        return None if lag_s is None or not self.retention_s else lag_s / self.retention_s
 
     @property
     def shown_shard(self) -> str:

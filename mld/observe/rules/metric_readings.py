@@ -32,6 +32,7 @@ class WorkerFacts:
         about: labels of ``kcl_worker_info``.
         unreadable: rows of the lease table.
         left_free: leases.
+        child_timeout_s: seconds that a child may be silent; None = for ever.
         clock_ahead_s: seconds by which the clock of the machine is ahead of AWS; None = not known.
         dropped_messages: of the log, since the start.
         resident_bytes: of a process by its id; None where it is not known.
@@ -41,6 +42,7 @@ class WorkerFacts:
     about: Mapping[str, str]
     unreadable: int
     left_free: int
+    child_timeout_s: float | None
     clock_ahead_s: float | None
     dropped_messages: int
     resident_bytes: Callable[[int], int | None]
@@ -71,10 +73,8 @@ def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:
         ),
         _single(catalogue.UNREADABLE, facts.unreadable),
         _single(catalogue.LEFT_FREE, facts.left_free),
-        FamilyValues(
-            catalogue.CLOCK_AHEAD,
-            () if facts.clock_ahead_s is None else (((), facts.clock_ahead_s),),
-        ),
+        _known(catalogue.CHILD_TIMEOUT, facts.child_timeout_s),
+        _known(catalogue.CLOCK_AHEAD, facts.clock_ahead_s),
         _single(catalogue.DROPPED, facts.dropped_messages),
         *(
             _of_shards(family, worker.shards, value_of, by_shard=by_shard)
@@ -85,6 +85,11 @@ def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:
 
 def _single(family: Family, value: float, labels: Labels = ()) -> FamilyValues:
     return FamilyValues(family, ((labels, float(value)),))
+
+
+def _known(family: Family, value: float | None) -> FamilyValues:
+    """No series while the value is not known."""
+    return FamilyValues(family, ()) if value is None else _single(family, value)
 
 
 def _memory_by(facts: WorkerFacts) -> Callable[[ConsumerStatus], float | None]:
@@ -125,6 +130,7 @@ _SHARD_VALUES: tuple[tuple[Family, Callable[[ConsumerStatus], float | None]], ..
     (catalogue.BEHIND, _behind),
     (catalogue.PROCESSING_LAG, lambda one: one.processing_lag_s or 0.0),
     (catalogue.READING_LAG, lambda one: one.reading_lag_s),
+    (catalogue.RETENTION_USED, lambda one: one.retention_used),
     (catalogue.BATCH_AGE, _batch_age),
     (catalogue.CALLS, lambda one: float(one.call_age_s is not None)),
     (catalogue.CALL_AGE, lambda one: one.call_age_s or 0.0),

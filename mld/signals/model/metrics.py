@@ -254,12 +254,22 @@ PROCESSING_LAG = _age(
 READING_LAG = _age(
     "kcl_reading_lag_seconds", "MillisBehindLatest of the last answer and the age of that answer."
 )
+RETENTION_USED = _gauge(
+    "kcl_retention_used_ratio",
+    "Lag in shares of the retention of the stream: at 1 records expire unread.",
+    over=Over.MAX,
+)
 BATCH_AGE = _age(
     "kcl_last_batch_age_seconds", "Time since a batch was finished, of shards to be read."
 )
 CALLS = _gauge("kcl_calls_in_progress", "Children that owe the answer to a message.", over=Over.SUM)
 CALL_AGE = _age(
     "kcl_call_age_seconds", "Age of the message that a child has not answered; 0 without one."
+)
+CHILD_TIMEOUT = _gauge(
+    "kcl_child_timeout_seconds",
+    "Silence after which a child is ended, timeoutInSeconds; absent without it.",
+    unit=Unit.SECONDS,
 )
 CHILDREN = _gauge("kcl_children", "Child processes.", over=Over.SUM)
 CHILD_MEMORY = _gauge(

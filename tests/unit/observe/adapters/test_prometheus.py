@@ -78,6 +78,7 @@ def test_promtool_finds_nothing_to_complain_about():
         state="PROCESSING",
         millis_behind_latest=1,
         reading_lag_s=1.0,
+        retention_s=86400.0,
         child_pid=1,
     )
     facts = WorkerFacts(
@@ -85,6 +86,7 @@ def test_promtool_finds_nothing_to_complain_about():
         about={"application": "app"},
         unreadable=0,
         left_free=0,
+        child_timeout_s=60.0,
         clock_ahead_s=0.0,
         dropped_messages=0,
         resident_bytes=lambda _pid: 1,

@@ -31,6 +31,7 @@ def read(
             "about": {"application": "app", "worker_id": "w1"},
             "unreadable": 1,
             "left_free": 2,
+            "child_timeout_s": 60.0,
             "clock_ahead_s": -300.0,
             "dropped_messages": 3,
             "resident_bytes": {11: 1000, 12: 500}.get,
@@ -45,6 +46,7 @@ BUSY = shard(
     millis_behind_latest=1500,
     processing_lag_s=4.0,
     reading_lag_s=2.0,
+    retention_s=80.0,
     last_processed_age_s=9.0,
     call_age_s=3.0,
     child_pid=11,
@@ -60,11 +62,13 @@ def test_shards_are_summed_or_the_worst_one_is_shown():
         "kcl_worker_ready": 1.0,
         "kcl_unreadable_leases": 1.0,
         "kcl_leases_left_free": 2.0,
+        "kcl_child_timeout_seconds": 60.0,
         "kcl_clock_ahead_seconds": -300.0,
         "kcl_log_messages_dropped_total": 3.0,
         "kcl_behind_latest_seconds": 1.5,
         "kcl_processing_lag_seconds": 4.0,
         "kcl_reading_lag_seconds": 2.5,
+        "kcl_retention_used_ratio": 0.05,
         "kcl_last_batch_age_seconds": 9.0,
         "kcl_calls_in_progress": 1.0,
         "kcl_call_age_seconds": 3.0,
@@ -77,6 +81,16 @@ def test_shards_are_summed_or_the_worst_one_is_shown():
 
 def test_a_clock_of_which_nothing_is_known_has_no_series():
     assert read(clock_ahead_s=None)["kcl_clock_ahead_seconds"] == {}
+
+
+def test_children_that_may_be_silent_for_ever_have_no_time_out():
+    assert read(child_timeout_s=None)["kcl_child_timeout_seconds"] == {}
+
+
+def test_a_lag_is_no_share_of_a_retention_that_is_not_known():
+    assert shard(0, reading_lag_s=2.0).retention_used is None
+    assert shard(0, retention_s=80.0).retention_used is None
+    assert read(shard(0, reading_lag_s=2.0))["kcl_retention_used_ratio"] == {}
 
 
 def test_each_shard_may_have_its_own_series():
