@@ -44,6 +44,7 @@ def main() -> None:
         about={"application": "app", "worker_id": "w1", "version": "0"},
         unreadable=0,
         left_free=0,
+        child_timeout_s=None,
         clock_ahead_s=0.0,
         dropped_messages=0,
         resident_bytes=resident_bytes,

@@ -43,6 +43,13 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
+def test_alerts_dashboard_and_samples_are_in_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    shared = {name.partition(".data/data/share/kcl-mld/")[2] for name in names}
+    assert set(tracked("properties", "sample_apps")) - shared == set()
+
+
 def test_the_license_is_the_one_that_is_named():
     assert (ROOT / "LICENSE").read_text().split("\n\n")[0].split() == [
         *("Apache", "License", "Version", "2.0,", "January", "2004"),

@@ -162,7 +162,6 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "reading_error": None,
         "reading_todo": None,
         "loss": None,
-        "retention_s": None,
         "silence_cause": None,
         "child_exceptions": 0,
         "last_error": None,
@@ -186,6 +185,7 @@ async def test_a_worker_reports_its_shard_that_is_furthest_behind_to_the_fleet()
         )
     )["Item"]
     lag_s = round(world.lease(FIRST)["reading_lag_s"])
+    assert world.lease(FIRST)["retention_s"] == 86400.0
     text = item["properties"]["M"]["kclMldWorstLag"]["S"]
     assert text == f"{item['lut']['N']} {lag_s} {FIRST}"
     world.worker.scheduler.stop()
