@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from mld.signals.ports import MetricSender
 
 
-def _keep_memory() -> None:
-    """Default: no memory can be returned."""
-
-
-def _undated() -> float | None:
-    """Default: no answer has a date."""
-    return None
-
-
-def _unmeasured(_pid: int) -> int | None:
-    """Default: no process can be measured."""
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPorts:
     """What a schema registry needs from outside.
@@ -42,7 +28,7 @@ class SchemaPorts:
 
     glue: Glue
     files: DefinitionFiles
-    decoders: DecoderFactory | None = None
+    decoders: DecoderFactory | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +60,13 @@ class Ports:
     rng: random.Random
     offload: Offload
     pid: int
-    schemas: SchemaPorts | None = None
-    letters: LetterStore | None = None
-    release_memory: Callable[[], object] = _keep_memory
-    read_entries: Callable[[], tuple[Entry, ...]] | None = None
-    service_time: Callable[[], float | None] = _undated
-    dropped_messages: Callable[[], int] = int
-    find_load: FindLoad | None = None
-    resident_bytes: Callable[[int], int | None] = _unmeasured
-    metric_sender: MetricSender | None = None
-    patient_dynamodb: Callable[[], DynamoDb] | None = None
+    schemas: SchemaPorts | None
+    letters: LetterStore | None
+    release_memory: Callable[[], object]
+    read_entries: Callable[[], tuple[Entry, ...]] | None
+    service_time: Callable[[], float | None]
+    dropped_messages: Callable[[], int]
+    find_load: FindLoad | None
+    resident_bytes: Callable[[int], int | None]
+    metric_sender: MetricSender | None
+    patient_dynamodb: Callable[[], DynamoDb] | None

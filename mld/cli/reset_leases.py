@@ -199,11 +199,10 @@ async def _reset(
         await positions.prepare(meant)
         steps: dict[str, SteerStep] = {}
         roots: dict[str, ExtendedSequenceNumber] = {}
-        steerer.existing = frozenset(watch.last.leases)
 
         async def plan(lease: Lease) -> None:
             step = plan_step(watch, lease, SteerVerb.RESET, failover_s)
-            is_root = lease.is_finished or lease.lease_key not in steerer.existing
+            is_root = lease.is_finished or lease.lease_key not in watch.last.leases
             if step.way is not SteerWay.REFUSED or is_root:
                 try:
                     found = await positions.of(lease)
@@ -216,11 +215,12 @@ async def _reset(
                     if step.way is SteerWay.ASK and copy is not None and copy.needs_rest:
                         why = f"{lease.lease_owner} renews it: stop all workers"
                         step = replace(step, way=SteerWay.REFUSED, why=why)
-                    steerer.facts[lease.lease_key] = {
+                    facts = {
                         "behind_s": positions.behind_s.get(lease.lease_key),
                         "arrived_s": found.arrived_s,
                         "reads": found.reads,
                     }
+                    steerer.show(lease.lease_key, facts)
             steps[lease.lease_key] = step
 
         await for_each(meant, _AT_ONCE, plan)
@@ -229,7 +229,7 @@ async def _reset(
         planned = [steps[key] for key in sorted(steps)]
         is_done = wants and not any(one.way is SteerWay.REFUSED for one in planned)
         if is_done:
-            await steerer.carry_out(access, planned)
+            await steerer.carry_out(access, planned, watch.last.leases)
     return planned, is_done
 
 

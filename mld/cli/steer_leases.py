@@ -31,7 +31,7 @@ from mld.ops.lease_steering import SHIELD_S, LeaseSteering
 from mld.ops.rules.steering import SteerWay, plan_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
@@ -110,33 +110,46 @@ def chosen_leases(
 
 
 class LeaseSteerer:
-    """One command that changes leases: its plan, and its outcome."""
+    """One command that changes leases: its plan, and its outcome.
 
-    def __init__(self, file: str, config: Config, verb: SteerVerb, reason: str) -> None:
+    Args:
+        until_s: epoch seconds at which a pause ends.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        config: Config,
+        verb: SteerVerb,
+        reason: str,
+        until_s: float | None = None,
+    ) -> None:
         self._file = file
         self._config = config
         self._verb = verb
         self._by = f"{_user()}@{socket.gethostname()}"
         self._reason = reason
         self._request_id = RandomIds().new_id()
-        self._until_s: float | None = None
+        self._until_s = until_s
         self._failures: dict[str, str] = {}
         self._asked: dict[str, LeaseRequest] = {}
         #: The signal that ended it early; None = none.
         self.interrupted_by: int | None = None
-        #: Keys of the rows that are there.
-        self.existing: frozenset[str] = frozenset()
-        #: What is known besides, by lease key; see ``_FACTS``.
-        self.facts: dict[str, dict[str, Any]] = {}
+        self._facts: dict[str, dict[str, Any]] = {}
 
-    def pause_for(self, seconds: float, now_s: float) -> None:
-        """With ``pause``: how long."""
-        self._until_s = float(round(now_s + seconds))
+    def show(self, lease_key: str, facts: dict[str, Any]) -> None:
+        """Show facts about a lease in the report; their names are those of ``_FACTS``."""
+        self._facts[lease_key] = facts
 
-    async def carry_out(self, access: FleetAccess, steps: Sequence[SteerStep]) -> None:
-        """Do what is planned; what can't be done to one lease leaves the others alone.
+    async def carry_out(
+        self, access: FleetAccess, steps: Sequence[SteerStep], existing: Container[str] = ()
+    ) -> None:
+        """Carry out the plan; a lease that can't be changed leaves the others alone.
 
         A signal, and any error, withdraws what was asked and is not done yet.
+
+        Args:
+            existing: keys of the rows that exist, for leases that are written together.
         """
         steering = LeaseSteering(access.dynamodb, access.store, access.clock)
         due = [one for one in steps if one.way in (SteerWay.WRITE, SteerWay.ASK, SteerWay.TOGETHER)]
@@ -146,7 +159,7 @@ class LeaseSteerer:
         self._asked = steering.asked
         try:
             self.interrupted_by = await run_interruptible(
-                self._carry_out(access, steering, due), steering.interrupt, SHIELD_S
+                self._carry_out(access, steering, due, existing), steering.interrupt, SHIELD_S
             )
         finally:
             for line in self._still_asked():
@@ -162,7 +175,11 @@ class LeaseSteerer:
             )
 
     async def _carry_out(
-        self, access: FleetAccess, steering: LeaseSteering, due: Sequence[SteerStep]
+        self,
+        access: FleetAccess,
+        steering: LeaseSteering,
+        due: Sequence[SteerStep],
+        existing: Container[str],
     ) -> None:
         leases = self._config.leases
         term_s = self._config.child.term_grace_s
@@ -183,7 +200,7 @@ class LeaseSteerer:
 
         await for_each((one for one in due if one.way is not SteerWay.TOGETHER), _AT_ONCE, do)
         await self._carry_out_together(
-            access, steering, [one for one in due if one.way is SteerWay.TOGETHER]
+            access, steering, [one for one in due if one.way is SteerWay.TOGETHER], existing
         )
 
     def _ended(self, lease_key: str, why: str | None) -> None:
@@ -193,14 +210,18 @@ class LeaseSteerer:
             self._failures[lease_key] = why
 
     async def _carry_out_together(
-        self, access: FleetAccess, steering: LeaseSteering, steps: list[SteerStep]
+        self,
+        access: FleetAccess,
+        steering: LeaseSteering,
+        steps: list[SteerStep],
+        existing: Container[str],
     ) -> None:
         if not steps:
             return
         _tell(f"writing {len(steps)} leases together")
         pairs = [(one, self._request_of(one, access)) for one in steps]
         try:
-            why = await steering.carry_out_together(pairs, self.existing, self._request_id)
+            why = await steering.carry_out_together(pairs, existing, self._request_id)
         except MldError as error:
             why = str(error)
         for one in steps:
@@ -271,11 +292,11 @@ class LeaseSteerer:
             "before": position_as_json(step.lease.checkpoint),
             "after": position_as_json(step.position),
             "notes": list(step.notes),
-            **self.facts.get(key, {}),
+            **self._facts.get(key, {}),
         }
 
     def _text(self, steps: Sequence[SteerStep]) -> str:
-        names = [name for name in _FACTS if any(name in one for one in self.facts.values())]
+        names = [name for name in _FACTS if any(name in one for one in self._facts.values())]
         is_reset = self._verb is SteerVerb.RESET
         columns = [
             Column("lease", keeps_end=True),
@@ -287,7 +308,7 @@ class LeaseSteerer:
         ]
         rows = []
         for one in steps:
-            facts = self.facts.get(one.lease.lease_key, {})
+            facts = self._facts.get(one.lease.lease_key, {})
             after = ["-" if one.position is None else str(one.position)] if is_reset else []
             cells = [one.lease.lease_key, one.lease.actual_owner or "-", str(one.lease.checkpoint)]
             cells += [*after, *(_shown_fact(name, facts) for name in names), _said(one)]
@@ -373,16 +394,13 @@ def _steer(
         plan_step(watch, one, verb, config.leases.failover_s)
         for one in chosen_leases(watch, names, is_all=is_all)
     ]
-    steerer = LeaseSteerer(file, config, verb, reason)
+    until_s = None if for_s is None else round(watch.last.wall_s + for_s)
+    steerer = LeaseSteerer(file, config, verb, reason, None if until_s is None else float(until_s))
     if for_s is not None:
-        steerer.pause_for(for_s, watch.last.wall_s)
-        steerer.facts = {
-            one.lease.lease_key: {
-                "until_s": round(watch.last.wall_s + for_s),
-                "retention_left_s": _retention_left_s(watch, one.lease, for_s),
-            }
-            for one in steps
-        }
+        for one in steps:
+            left_s = _retention_left_s(watch, one.lease, for_s)
+            facts = {"until_s": until_s, "retention_left_s": left_s}
+            steerer.show(one.lease.lease_key, facts)
     is_done = execute and not any(one.way is SteerWay.REFUSED for one in steps)
     if is_done:
         asyncio.run(execute_steps(config, steerer, steps))

@@ -53,8 +53,8 @@ class FleetServices:
     process: OwnProcess
     twins: TwinWatch
     reporting: tuple[FleetLoop, ...]
-    upgrading: tuple[FleetLoop, ...] = ()
-    assigning: tuple[FleetLoop, ...] = ()
+    upgrading: tuple[FleetLoop, ...]
+    assigning: tuple[FleetLoop, ...]
 
 
 class FleetMember:
@@ -63,6 +63,7 @@ class FleetMember:
     Args:
         elected: the leader election where leases are taken.
         make_services: called once, when the generation needs the services.
+        on_mode: called with the way in which the worker gets leases.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class FleetMember:
         switch: AcquisitionSwitch,
         elected: LeaderElector,
         make_services: Callable[[], FleetServices],
-        on_mode: Callable[[Mode], None] | None = None,
+        on_mode: Callable[[Mode], None],
     ) -> None:
         self._state = state
         self._switch = switch
@@ -113,8 +114,7 @@ class FleetMember:
         """Get leases in the way of the current generation."""
         mode = self._state.behaviour.mode
         self._switch.use(mode)
-        if self._on_mode is not None:
-            self._on_mode(mode)
+        self._on_mode(mode)
 
     def leave(self, failure: BaseException | None = None, lease: Lease | None = None) -> None:
         """The worker stops: give up the lead, and leave the fleet.

@@ -30,7 +30,6 @@ from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assig
 from mld.kernel.concurrency import Wakeup, for_each
 from mld.kernel.model.text import counted
 from mld.leases.heartbeat import retry_pause_s
-from mld.signals.conditions import Conditions
 from mld.signals.model.metrics import (
     ASSIGNMENT,
     ASSIGNMENT_LEASES,
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
     from mld.leases.model.lease import Lease
+    from mld.signals.conditions import Conditions
     from mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")
@@ -121,7 +121,7 @@ class LeaseAssigner:
         expect: Callable[[str], None],
         is_read: Callable[[Lease], bool],
         *,
-        conditions: Conditions | None = None,
+        conditions: Conditions,
     ) -> None:
         self._store = store
         self._renewer = renewer
@@ -145,7 +145,7 @@ class LeaseAssigner:
         self._workers_before = 0
         self._items = 0
         self._is_alone = False
-        self._conditions = conditions or Conditions()
+        self._conditions = conditions
         self._why = ""
         self._gave_up_at = 0.0
 

@@ -24,7 +24,6 @@ from mld.fleet.model.worker_metrics import (
 from mld.fleet.rules.assignment.fleet import REPORTS_MISSED
 from mld.fleet.rules.assignment.looks import LONGEST_PAUSE_S
 from mld.fleet.rules.worker_sightings import OtherFigures
-from mld.kernel.concurrency import Wakeup
 from mld.kernel.rules.backoff import backoff_s
 from mld.kernel.rules.clock_offset import wrong_by_s
 from mld.leases.model.attributes import rounded
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_metrics import WorstLag
     from mld.fleet.own_process import OwnProcess
     from mld.fleet.twin_watch import TwinWatch
+    from mld.kernel.concurrency import Wakeup
     from mld.kernel.ports import Clock, LoadSource
     from mld.leases.lease_scan import TableScan
     from mld.leases.lease_store import LeaseStore
@@ -71,10 +71,6 @@ AGAIN_S = LONGEST_PAUSE_S
 CPU = "C"
 
 FindLoad: TypeAlias = "Callable[[], Awaitable[LoadSource | None]]"
-
-
-def _unknown() -> None:
-    return None
 
 
 class WorkerMetricsReader:
@@ -184,23 +180,23 @@ class WorkerMetricsReporter:
         twins: gets the item that each report replaces, and may stop the reports.
     """
 
-    def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
+    def __init__(  # noqa: PLR0913 - what surrounds it
         self,
         store: CoordinatorStateStore,
         config: FleetConfig,
         worker_id: str,
         runtime: Runtime,
-        find_load: FindLoad | None = None,
-        others: WorkerMetricsReader | None = None,
-        conditions: Conditions | None = None,
-        on_first: Callable[[], None] | None = None,
         *,
-        failover_s: float | None = None,
-        lapses: Wakeup | None = None,
-        find_most: Callable[[], int | None] = _unknown,
-        find_worst_lag: Callable[[], WorstLag | None] = _unknown,
-        process: OwnProcess | None = None,
-        twins: TwinWatch | None = None,
+        find_load: FindLoad | None,
+        others: WorkerMetricsReader | None,
+        conditions: Conditions,
+        on_first: Callable[[], None],
+        failover_s: float | None,
+        lapses: Wakeup,
+        find_most: Callable[[], int | None],
+        find_worst_lag: Callable[[], WorstLag | None],
+        process: OwnProcess | None,
+        twins: TwinWatch | None,
     ) -> None:
         self._store = store
         self._config = config
@@ -213,20 +209,18 @@ class WorkerMetricsReporter:
         self._place: str | None = None
         self._reader = others
         self._others = OtherFigures()
-        self._on_first = on_first
+        self._on_first: Callable[[], None] | None = on_first
         self._last: WorkerMetrics | None = None
         self._why_not = ""
         self._reporting: asyncio.Task[Any] | None = None
         self._is_answered = asyncio.Event()
         self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
-        self._lapses = lapses or Wakeup()
+        self._lapses = lapses
         self._find_most = find_most
         self._find_worst_lag = find_worst_lag
         self._process = process
         self._twins = twins
-        self._failing = FailingCondition(
-            Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock
-        )
+        self._failing = FailingCondition(Reason.METRICS_FAIL, conditions, runtime.clock)
 
     async def run(self) -> None:
         """Measure and report until cancelled; then delete the item.

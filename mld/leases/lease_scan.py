@@ -72,11 +72,6 @@ class TableScan:
         return len(self.leases) + len(self.foreign) + len(self.broken)
 
 
-def every(_lease: Lease) -> bool:
-    """Accepts all leases of the table."""
-    return True
-
-
 class TableScanner:
     """Scans the table; separates leases, other items, and leases that can't be read."""
 

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("mld.retrieval")
 
 
-async def _at_once() -> None:
-    """Default: reads don't wait for renewals."""
-
-
 class PollingPublisher(RecordsPublisher):
     """One shard's answers, in order.
 
@@ -58,7 +54,7 @@ class PollingPublisher(RecordsPublisher):
         self,
         shard_id: str,
         parts: PublisherParts,
-        in_time: Callable[[], Awaitable[object]] = _at_once,
+        in_time: Callable[[], Awaitable[object]],
     ) -> None:
         runtime = parts.runtime
         self._fetches = FetchReport(shard_id, runtime.clock, runtime.metrics)

@@ -65,7 +65,7 @@ class LeaseAuditor:
         config: Config,
         clock: Clock,
         *,
-        on_abandoned: Callable[[Lease], None] | None = None,
+        on_abandoned: Callable[[Lease], None],
     ) -> None:
         """Audit one stream; the arguments are those of ``ShardSyncer``."""
         self._store = store
@@ -180,8 +180,6 @@ class LeaseAuditor:
             )
 
     def _report_abandoned(self, leases: tuple[Lease, ...]) -> None:
-        if self._on_abandoned is None:
-            return
         found, self._standstills = abandoned(
             leases, self._standstills, self._clock.monotonic(), self._stands_still_s
         )
@@ -211,7 +209,7 @@ class ShardSyncer:
         clock: Clock,
         metrics: Metrics,
         *,
-        on_abandoned: Callable[[Lease], None] | None = None,
+        on_abandoned: Callable[[Lease], None],
     ) -> None:
         self._store = store
         self._detector = source.detector

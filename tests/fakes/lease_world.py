@@ -22,7 +22,7 @@ from mld.fleet.own_process import OwnProcess
 from mld.fleet.rules.client_version import Mode
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_scan import UnreadableRows, every
+from mld.leases.lease_scan import UnreadableRows
 from mld.leases.lease_store import Holder, LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.lease import Lease
@@ -51,6 +51,11 @@ Match = Callable[[str, Mapping[str, Any]], bool]
 async def nobody_has_left(_worker_id: str) -> bool:
     """No worker is known to have left the fleet."""
     return False
+
+
+def every(_lease: Lease) -> bool:
+    """Accepts all leases of the table."""
+    return True
 
 
 def load_nothing() -> None:
@@ -264,7 +269,7 @@ class World:
             elector,
             FleetWatch(store, state, self.clock, self.conditions, lambda: False),
             watch_table(store, renewer, self.conditions, self.clock, rng),
-            FleetMember(state, switch, elector, _no_services),
+            FleetMember(state, switch, elector, _no_services, lambda _mode: None),
         )
 
     def fault(self, kind: str, operation: str = "UpdateItem", **details: Any) -> None:

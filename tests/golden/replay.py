@@ -26,6 +26,7 @@ from mld.local.kinesis.model import KinesisModel
 from protocol import transcripts
 from protocol.transcripts import Direction
 from tests.fakes.aggregate import aggregate
+from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -336,7 +337,7 @@ class ReplayWorld:
         self._left = list(recordings)
         self._all = list(recordings)
         self._waiting = {}
-        ports = app.Ports(
+        ports = ports_with(
             dynamodb=FakeDynamoDb(self.dynamodb),
             kinesis=FakeKinesis(self.kinesis),
             cloudwatch=None,
@@ -346,7 +347,6 @@ class ReplayWorld:
             rng=random.Random(name),
             offload=Inline(),
             pid=4711,
-            release_memory=lambda: None,
         )
         self.worker = app.build(config, ports, Stream(config.stream.name))
         self._put_first()

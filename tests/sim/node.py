@@ -9,7 +9,6 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld import app
 from mld.config.config import (
     AwsConfig,
     ChildConfig,
@@ -37,6 +36,7 @@ from mld.config.stream_list import (
 from mld.errors import LetterRefused, MldError
 from mld.fleet.leader_lock import LeaderLock
 from mld.kernel.model.sequence import InitialPosition, Sentinel
+from tests.fakes.app_ports import ports_with
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.children import SimChildren
@@ -48,6 +48,7 @@ from tests.sim.stream import STREAM
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mld import app
     from mld.app.scheduler import StopOutcome
     from tests.sim.children import Manners
     from tests.sim.fleet import Fleet
@@ -211,7 +212,7 @@ class Node(TaskOwner):
             fleet.court.actor = self.worker_id
 
         leases = self.config.leases
-        return app.Ports(
+        return ports_with(
             dynamodb=ThroughGate(
                 "dynamodb",
                 FakeDynamoDb(fleet.dynamodb),

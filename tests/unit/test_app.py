@@ -26,6 +26,7 @@ from mld.errors import (
 )
 from mld.local.kinesis.model import KinesisModel
 from mld.signals.model.reasons import Reason
+from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
@@ -72,7 +73,7 @@ class World:
         self.cloudwatch = FakeCloudWatch()
         self.dropped_messages = 0
         settings = config(**changes)
-        ports = app.Ports(
+        ports = ports_with(
             dynamodb=self.dynamodb,
             kinesis=self.port,
             cloudwatch=None if settings.metrics.level == "NONE" else self.cloudwatch,
@@ -82,7 +83,6 @@ class World:
             rng=random.Random(2),
             offload=Inline(),
             pid=4711,
-            release_memory=lambda: None,
             dropped_messages=lambda: self.dropped_messages,
             resident_bytes={1000: 4096}.get,
         )

@@ -198,11 +198,6 @@ class Tally:
     restarts: int = 0
 
 
-def _undated() -> float | None:
-    """Default: no answer has a date."""
-    return None
-
-
 class ConsumerNotes:
     """What the consumers add to the writes of their leases' holder."""
 
@@ -256,13 +251,13 @@ class ConsumerParts:
     launcher: ChildLauncher
     pid: int
     notes: ConsumerNotes
-    schemas: SchemaRegistry | None = None
-    letters: LetterStore | None = None
+    schemas: SchemaRegistry | None
+    letters: LetterStore | None
+    service_time: Callable[[], float | None]
     starts: ChildStarts = field(init=False)
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
-    service_time: Callable[[], float | None] = _undated
 
     def __post_init__(self) -> None:
         self.starts = ChildStarts(self.renewer.in_time)

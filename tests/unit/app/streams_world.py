@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mld import app
 from mld.config.build import build_config
 from mld.local.kinesis.model import KinesisModel
+from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -85,7 +86,7 @@ class StreamsWorld:
         config = build_config(text.encode(), "app.properties", worker_id="w1").require()
         return app.build(
             config,
-            app.Ports(
+            ports_with(
                 dynamodb=self.dynamodb,
                 kinesis=self.port,
                 cloudwatch=None,

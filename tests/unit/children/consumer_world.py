@@ -212,6 +212,8 @@ class World:
             pid=4711,
             notes=self.notes,
             schemas=None if schemas is None else schemas(self.runtime),
+            letters=None,
+            service_time=lambda: None,
         )
 
     def publish_to(self, runtime: Runtime) -> None:
@@ -220,7 +222,11 @@ class World:
             StreamContext(
                 source=self.source,
                 syncer=ExpectedLeases(self.expected),  # type: ignore[arg-type] - nothing syncs here
-                publishers=partial(PollingPublisher, parts=replace(self.polling, runtime=runtime)),
+                publishers=partial(
+                    PollingPublisher,
+                    parts=replace(self.polling, runtime=runtime),
+                    in_time=self.renewer.in_time.wait,
+                ),
                 metrics=runtime.metrics,
             )
         )

@@ -17,12 +17,12 @@ from mld.fleet.fleet_upgrade import (
 )
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.client_version import READY_S, Mode
-from mld.fleet.worker_metrics import WorkerMetricsReporter
 from mld.kernel.concurrency import Wakeup
 from mld.kernel.model.sequence import SHARD_END
 from mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import migration
 from tests.fakes.lease_world import lease, on_table_with
+from tests.fakes.reporting import reporter_with
 
 
 class Leading:
@@ -116,7 +116,7 @@ class Member:
         self.assigner = Assigning(self.heard)
         self.assigner.world = world
         runtime = world.runtime("me")
-        reporter = WorkerMetricsReporter(self.items, config, "me", runtime)
+        reporter = reporter_with(self.items, config, "me", runtime)
         ready = MigrationReadyMonitor(
             self.state, self.items, self.store, self.elected.is_leader, world.clock
         )
@@ -128,6 +128,7 @@ class Member:
             twins=SimpleNamespace(may_have_twin=True),
             reporting=(reporter.run, index.run),
             upgrading=(ready.run,),
+            assigning=(),
         )
         switch = AcquisitionSwitch(
             {
@@ -138,7 +139,9 @@ class Member:
         )
         self.switch = switch
         self.times_made = 0
-        self.member = FleetMember(self.state, switch, self.elected, self.make_services)
+        self.member = FleetMember(
+            self.state, switch, self.elected, self.make_services, lambda _mode: None
+        )
 
     def make_services(self):
         self.times_made += 1

@@ -13,13 +13,12 @@ from mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
 from mld.fleet.model.worker_life import FailedLife, Instance
 from mld.fleet.model.worker_metrics import WorkerMetrics
 from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.leases.lease_scan import every
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
-from tests.fakes.lease_world import World, lease
+from tests.fakes.lease_world import World, every, lease
 from tests.sim.loop import run
 
 A, B, C, D = (f"shardId-{number:012d}" for number in range(4))

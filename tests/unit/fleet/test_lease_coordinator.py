@@ -19,7 +19,6 @@ from mld.fleet.lease_coordinator import (
 )
 from mld.fleet.lease_wiring import LeaseWiring
 from mld.fleet.rules.client_version import Mode
-from mld.leases.lease_scan import every
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.reading import RowNotes
 from mld.signals.conditions import Conditions
@@ -28,7 +27,7 @@ from mld.signals.runtime import Runtime
 from mld.streams.existence_watch import GIVE_UP_S, WANTED_S
 from mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.clock import CountingIds
-from tests.fakes.lease_world import TABLE, World, lease
+from tests.fakes.lease_world import TABLE, World, every, lease
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import Inline
 
@@ -118,7 +117,7 @@ def test_how_a_worker_gets_its_leases_is_given_to_it():
             taking.elector,
             taking.fleet,
             taking.table_watch,
-            FleetMember(world.fleet_state("me"), switch, taking.elector, None),
+            FleetMember(world.fleet_state("me"), switch, taking.elector, None, lambda _mode: None),
         )
         await me.start()
         world.put(lease())

@@ -7,10 +7,10 @@ from mld.config.fleet import FleetConfig
 from mld.errors import ChildFailed, Denied, UnservableFleet
 from mld.fleet.model.state_history import TableStatus
 from mld.fleet.model.worker_life import failed_lives_in
-from mld.fleet.worker_metrics import WorkerMetricsReporter
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.lease import Lease
 from tests.fakes.lease_world import TABLE, Fault, on_table_with
+from tests.fakes.reporting import reporter_with
 
 on_table = on_table_with()
 
@@ -23,7 +23,7 @@ def lives(world):
 
 
 def reporting(world, process, worker="me"):
-    reporter = WorkerMetricsReporter(
+    reporter = reporter_with(
         world.fleet_items(worker),
         FleetConfig(),
         worker,

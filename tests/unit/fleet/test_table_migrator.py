@@ -13,7 +13,6 @@ from mld.fleet.lock_store import LockStore
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.rules.leader_lock import LockTiming
 from mld.fleet.rules.table_migration import TableStep
-from mld.fleet.worker_metrics import WorkerMetricsReporter
 from mld.signals.conditions import Conditions
 from tests.fakes.fleet_items import (
     COORDINATOR,
@@ -24,6 +23,7 @@ from tests.fakes.fleet_items import (
     status,
 )
 from tests.fakes.lease_world import TABLE, World, lease, load_nothing
+from tests.fakes.reporting import reporter_with
 from tests.sim.loop import run
 
 BAKE_S = 3600.0
@@ -57,7 +57,7 @@ class Worker:
             on_news=lambda: None,
             conditions=Conditions(),
         )
-        self.reporter = WorkerMetricsReporter(self.items, config, name, runtime)
+        self.reporter = reporter_with(self.items, config, name, runtime)
         self.migrator = TableMigrator(
             self.state, self.items, world.store(name), self.lock, config, name, runtime
         )

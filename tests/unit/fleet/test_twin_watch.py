@@ -9,10 +9,10 @@ from mld.fleet.model.worker_life import Instance
 from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.fleet.own_process import OwnProcess
 from mld.fleet.twin_watch import TwinWatch
-from mld.fleet.worker_metrics import WorkerMetricsReporter
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import lease, on_table_with
+from tests.fakes.reporting import reporter_with
 
 KEY = lease().lease_key
 ELDER = Instance("elder", 0)
@@ -33,7 +33,7 @@ class Twin:
         self.watch = TwinWatch(
             self.items, "me", self.instance, 60.0, world.clock, self.renewer, self.conditions
         )
-        self.reporter = WorkerMetricsReporter(
+        self.reporter = reporter_with(
             self.items, FleetConfig(), "me", runtime, process=process, twins=self.watch
         )
 

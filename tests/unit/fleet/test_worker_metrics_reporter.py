@@ -10,11 +10,11 @@ from mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag, metrics_to_i
 from mld.fleet.worker_metrics import (
     RETIRE_LIMIT_S,
     WorkerMetricsReader,
-    WorkerMetricsReporter,
 )
 from mld.signals.conditions import Conditions
 from mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, on_table_with
+from tests.fakes.reporting import reporter_with
 
 
 class Measuring:
@@ -45,7 +45,15 @@ def reporter(world, source=None, conditions=None, **config):
     runtime = world.runtime("me")
     config = FleetConfig(**config)
     others = WorkerMetricsReader(items, world.store("me"), world.clock)
-    return WorkerMetricsReporter(items, config, "me", runtime, find_load, others, conditions)
+    return reporter_with(
+        items,
+        config,
+        "me",
+        runtime,
+        find_load=find_load,
+        others=others,
+        conditions=conditions or Conditions(),
+    )
 
 
 on_table = on_table_with()
@@ -66,7 +74,7 @@ def test_a_worker_can_be_given_leases_once_its_first_item_is_there():
     async def on(world):
         told = []
         items, config = world.fleet_items("me"), FleetConfig(report_s=10.0)
-        one = WorkerMetricsReporter(
+        one = reporter_with(
             items,
             config,
             "me",
@@ -85,7 +93,7 @@ def test_a_worker_can_be_given_leases_once_its_first_item_is_there():
 def test_a_worker_says_how_many_leases_it_can_renew():
     async def on(world):
         items, runtime = world.fleet_items("me"), world.runtime("me")
-        one = WorkerMetricsReporter(items, FleetConfig(), "me", runtime, find_most=lambda: 330)
+        one = reporter_with(items, FleetConfig(), "me", runtime, find_most=lambda: 330)
         await one.report_once()
         assert own_texts(world) == {"kclMldMostRenewable": {"S": "330"}}
 
@@ -97,7 +105,7 @@ def test_a_worker_says_which_of_its_leases_is_furthest_behind():
         items, runtime = world.fleet_items("me"), world.runtime("me")
         lags = iter([None, WorstLag("shard-7", 31)])
         find = lambda: next(lags)  # noqa: E731
-        one = WorkerMetricsReporter(items, FleetConfig(), "me", runtime, find_worst_lag=find)
+        one = reporter_with(items, FleetConfig(), "me", runtime, find_worst_lag=find)
         await one.report_once()
         assert own_texts(world) == {}
         await one.report_once()

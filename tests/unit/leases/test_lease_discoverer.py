@@ -11,7 +11,6 @@ import pytest
 from mld.errors import Throttled
 from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import RELEASE_TRIES
-from mld.leases.lease_scan import every
 from mld.leases.model.lease import HeldLease
 from mld.leases.model.lease_request import LeaseRequest
 from mld.leases.rules.discovery import (
@@ -21,7 +20,7 @@ from mld.leases.rules.discovery import (
     WATCH_S,
     Informed,
 )
-from tests.fakes.lease_world import World, lease
+from tests.fakes.lease_world import World, every, lease
 from tests.sim.loop import run
 
 A, B = "shardId-000000000000", "shardId-000000000001"

@@ -248,6 +248,9 @@ def test_a_shard_publishes_what_the_java_daemon_publishes():
             launcher=world.children,
             pid=4711,
             notes=world.notes,
+            schemas=None,
+            letters=None,
+            service_time=lambda: None,
         )
         await world.open()
         world.put(b"one")

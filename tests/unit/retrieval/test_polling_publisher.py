@@ -55,6 +55,10 @@ def answer(*numbers, behind=0, following="next", children=None, size=1):
 END = answer(following=None, children=[CHILD])
 
 
+async def renewed_in_time():
+    """Leases are renewed in time, so reading need not wait."""
+
+
 class ScriptedKinesis:
     """Answers GetRecords from a list; an exception in it is raised; at its end it is empty.
 
@@ -107,7 +111,7 @@ class Fetching(Publishing):
             runtime=self.runtime,
             initial_timestamp_s=timestamp_s,
         )
-        self.publisher = PollingPublisher("shard-1", parts)
+        self.publisher = PollingPublisher("shard-1", parts, renewed_in_time)
 
     @property
     def times(self):

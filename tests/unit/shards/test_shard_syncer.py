@@ -593,14 +593,6 @@ async def test_finished_leases_that_nobody_holds_are_handed_to_the_cleanup():
 
 
 @simulated
-async def test_an_audit_without_cleanup_reports_to_nobody():
-    world = await resharded()
-    world.syncer._auditor._on_abandoned = None
-    await world.syncer.audit()
-    assert world.cleanup.queued == ()
-
-
-@simulated
 async def test_an_unknown_outcome_of_a_sync_comes_out():
     world = ShardWorld(1)
     world.fail("ListShards", UnknownOutcome("ListShards", "ReadTimeoutError"), 6)
