@@ -13,7 +13,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.fleet.coordinator_state import CoordinatorStateStore, StateItems
+from mld.fleet.coordinator_state import CoordinatorStateStore
 from mld.fleet.model.state_history import (
     ClientVersion,
     MigrationState,
@@ -23,6 +23,7 @@ from mld.fleet.model.state_history import (
 )
 from mld.fleet.model.table_layout import Layout, Place
 from mld.fleet.model.worker_metrics import WorkerMetrics
+from mld.fleet.state_items import StateItems
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
