@@ -79,7 +79,7 @@ def install(sink: str) -> None:
     """Stand between a sink and its library.
 
     Args:
-        sink: delta, outputs, merge, iceberg, jdbc or foreach; the last one's function does it by
+        sink: delta, outputs, merge, iceberg, glue, jdbc or foreach; the last one's function does it by
             itself.
     """
     if EVENTS not in os.environ or _installed:
@@ -90,7 +90,8 @@ def install(sink: str) -> None:
         import psycopg  # noqa: PLC0415
 
         psycopg.Connection.commit = with_faults(psycopg.Connection.commit, psycopg.OperationalError)
-    elif sink == "iceberg":
+    elif sink in ("iceberg", "glue"):
+        from pyiceberg.catalog.glue import GlueCatalog  # noqa: PLC0415
         from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
@@ -98,7 +99,8 @@ def install(sink: str) -> None:
             """Half of the answers that get lost come as a refusal: a transport has asked twice."""
             return _draw.choice((AnswerLost, CommitFailedException))(text)
 
-        SqlCatalog.commit_table = with_faults(SqlCatalog.commit_table, error)
+        for each in (SqlCatalog, GlueCatalog):
+            each.commit_table = with_faults(each.commit_table, error)
     elif sink != "foreach":
         from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.table import TableMerger  # noqa: PLC0415

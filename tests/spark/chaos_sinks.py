@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from tests.spark import postgres, table_user
 from tests.spark.table_files import table_files
+from tests.unit.spark.iceberg.aws_proxy import AwsProxy
 
 if TYPE_CHECKING:
     import random
@@ -425,6 +426,57 @@ class Iceberg(Steady):
             catalog.close()
 
 
+class InGlue(Iceberg):
+    """An Iceberg table in Glue and S3, behind a proxy that keeps versions as Glue does.
+
+    Args:
+        aws: of the fleet.
+        proxy: before it.
+    """
+
+    def __init__(self, name: str, path: Path, aws: Any, proxy: Any) -> None:
+        super().__init__(name, path, {})
+        self._aws, self._proxy = aws, proxy
+        self._database = f"chaos{uuid.uuid4().hex[:8]}"
+        bucket = f"chaos-{uuid.uuid4().hex}"
+        aws.client("s3").create_bucket(Bucket=bucket)
+        aws.client("glue").create_database(DatabaseInput={"Name": self._database})
+        self._properties = {
+            "spark.sink": "iceberg",
+            "spark.sink.table": f"{self._database}.rows",
+            "spark.sink.catalog.type": "glue",
+            "spark.sink.catalog.warehouse": f"s3://{bucket}/lake",
+            "spark.sink.partitionBy": "bucket(3, id)",
+        }
+
+    def environment(self) -> Mapping[str, str]:
+        return {f"AWS_ENDPOINT_URL_{each}": self._proxy.url for each in ("S3", "GLUE")}
+
+    def second_count(self) -> int:
+        """As the table's own metadata counts."""
+        with self._opened() as table:
+            assert table is not None
+            files = [each.file for each in table.scan().plan_files()]
+        return sum(each.record_count for each in files)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 (slow to import)
+        from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 (slow to import)
+
+        keys = {"region": self._aws.region, "access-key-id": "user", "secret-access-key": "user"}
+        properties = {
+            f"{area}.{name}": text for area in ("glue", "s3") for name, text in keys.items()
+        }
+        places = {"glue.endpoint": self._proxy.url, "s3.endpoint": self._proxy.url}
+        catalog = load_catalog("user", type="glue", **places, **properties)
+        try:
+            table = catalog.load_table((self._database, "rows"))
+        except NoSuchTableError:
+            table = None
+        yield table
+
+
 def _delete_rows(table: Any) -> None:
     """Rows of the user's own are added and deleted."""
     import pyarrow as pa  # noqa: PLC0415 (slow to import)
@@ -499,7 +551,8 @@ def make(name: str, folder: Path, aws: Any) -> Iterator[Sink]:
     """A sink with an empty place to write to.
 
     Args:
-        name: delta, s3 (which is delta), outputs, merge, iceberg, jdbc or foreach.
+        name: delta, s3 (which is delta), outputs, merge, iceberg, glue (which is iceberg), jdbc
+            or foreach.
         folder: for what it writes.
         aws: of the fleet.
 
@@ -519,6 +572,9 @@ def make(name: str, folder: Path, aws: Any) -> Iterator[Sink]:
         properties |= {"spark.sink.key": "key"}
     if name == "s3":
         yield InS3(name, path, {**properties, "spark.sink": "delta"}, aws)
+    elif name == "glue":
+        with AwsProxy(aws.moto_url) as proxy:
+            yield InGlue(name, path, aws, proxy)
     elif name == "iceberg":
         yield Iceberg(name, path, properties)
     elif name == "jdbc":
