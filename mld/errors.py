@@ -159,6 +159,10 @@ class ExpiredIterator(ServiceError):
     """The shard iterator is older than five minutes: get a new one."""
 
 
+class TrimmedData(ServiceError):
+    """A position in a DynamoDB stream whose records have expired (TrimmedDataAccessException)."""
+
+
 class InvalidArgument(ServiceError):
     """Kinesis refused an argument (InvalidArgumentException): get a new iterator."""
 

@@ -84,6 +84,7 @@ _BY_CODE: dict[str, type[errors.ServiceError]] = {
     "LimitExceededException": errors.LimitExceeded,
     "ResourceInUseException": errors.InUse,
     "ResourceNotFoundException": errors.NotFound,
+    "TrimmedDataAccessException": errors.TrimmedData,
     **dict.fromkeys(_THROTTLED, errors.Throttled),
     **dict.fromkeys(_DENIED, errors.Denied),
     **dict.fromkeys(_CREDENTIALS_REFUSED, errors.CredentialsRefused),

@@ -58,7 +58,7 @@ _ACCEPTED = b""
 #: Amazon sends the first; some emulators the second.
 _JSON = ("application/x-amz-json", "application/json")
 #: Key of the answer under which the hook leaves the body.
-_RAW = "MldRawBody"
+RAW_BODY = "MldRawBody"
 
 
 class BrokenFrame(Exception):
@@ -327,7 +327,7 @@ class BotocoreKinesis:
         self.clock = service_clock_of(client)
         #: Where requests go.
         self.endpoint_url = str(client.meta.endpoint_url)
-        client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
+        client.meta.events.register("before-parse.kinesis.GetRecords", take_body)
         self._control = Caller(client, control)
         self._retrieval = Caller(client, retrieval, ("get_records", "get_shard_iterator"))
         self._subscribing = subscribing or client
@@ -355,7 +355,7 @@ class BotocoreKinesis:
             UnknownOutcome: besides the usual, an answer that is not JSON (a proxy's page).
         """
         answer = await self._retrieval.read("get_records", request)
-        body = answer.get(_RAW)
+        body = answer.get(RAW_BODY)
         if not isinstance(body, bytes):
             raise UnknownOutcome("GetRecords", "UnexpectedContentType", "the answer is not JSON")
         return body
@@ -379,12 +379,12 @@ class BotocoreKinesis:
         return await ShardSubscription.open(self._subscribing, request)
 
 
-def _take_body(
+def take_body(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **more: Any
 ) -> None:
     """Move the body of a good JSON answer out of the parser's sight, once it is seen whole."""
     check_whole(response_dict, customized_response_dict, **more)
     content_type = str(response_dict["headers"].get("content-type", "")).lower()
     if response_dict["status_code"] < 300 and content_type.startswith(_JSON):
-        customized_response_dict[_RAW] = response_dict["body"]
+        customized_response_dict[RAW_BODY] = response_dict["body"]
         response_dict["body"] = b"{}"

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.aws.clients import kinesis_settings, subscription_settings
+from mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
 from mld.aws.kinesis import BotocoreKinesis
+from mld.config.stream import DYNAMODB_STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from botocore.client import BaseClient
 
     from mld.aws.clients import ClientSettings
     from mld.config.config import Config
     from mld.kernel.adapters.calls import CallPool
+
+    KinesisPort: TypeAlias = BotocoreKinesis | BotocoreDynamoDbStreams
 
 
 def open_kinesis(
@@ -24,7 +29,7 @@ def open_kinesis(
     retrieval: CallPool,
     *,
     subscribes: bool = False,
-) -> BotocoreKinesis:
+) -> KinesisPort:
     """The port ``Kinesis`` for the streams of a file.
 
     Args:
@@ -34,6 +39,9 @@ def open_kinesis(
         subscribes: subscriptions get a client of their own where the file may ask for them.
     """
     client = make_client(kinesis_settings(config))
+    if config.stream.traits is DYNAMODB_STREAMS:
+        patience_s = 2 * config.shards.audit_interval_s
+        return BotocoreDynamoDbStreams(client, control, retrieval, patience_s)
     subscribing = None
     if subscribes and config.may_fan_out:
         subscribing = make_client(subscription_settings(config))

@@ -44,7 +44,7 @@ from mld.streams.rules.stream_identity import described_stream
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from mld.aws.kinesis import BotocoreKinesis
+    from mld.aws.kinesis_port import KinesisPort
     from mld.config.config import Config
     from mld.config.credentials import CredentialChain
     from mld.config.stream import Stream
@@ -158,7 +158,7 @@ class AwsExamination:
 
     # -- streams ---------------------------------------------------------------------------------
 
-    async def _streams(self, kinesis: BotocoreKinesis) -> tuple[StreamFacts, ...]:
+    async def _streams(self, kinesis: KinesisPort) -> tuple[StreamFacts, ...]:
         single, names = find_streams(self._config, self._region, kinesis, self._clock, self._rng)
         streams: list[Stream] = [] if single is None else [single]
         if names is not None:
@@ -174,7 +174,7 @@ class AwsExamination:
         await for_each(streams, _AT_ONCE, look)
         return tuple(found[str(one)] for one in streams)
 
-    async def _stream(self, kinesis: BotocoreKinesis, stream: Stream) -> StreamFacts:
+    async def _stream(self, kinesis: KinesisPort, stream: Stream) -> StreamFacts:
         name, request = f"stream {stream.name}", stream.request()
         describe = kinesis.describe_stream_summary
         answer, error = await self._try("kinesis:DescribeStreamSummary", name, describe, **request)
@@ -185,7 +185,7 @@ class AwsExamination:
         consumer = None if summary is None else await self._consumer(kinesis, stream, summary)
         return StreamFacts(name=stream.name, summary=summary, error=error, consumer=consumer)
 
-    async def _read(self, kinesis: BotocoreKinesis, stream: Stream) -> None:
+    async def _read(self, kinesis: KinesisPort, stream: Stream) -> None:
         """Read one record of one shard; the reads of a shard are shared with its consumers."""
         name, request = f"stream {stream.name}", stream.request()
         listed, _ = await self._try(
@@ -212,7 +212,7 @@ class AwsExamination:
                 )
 
     async def _consumer(
-        self, kinesis: BotocoreKinesis, stream: Stream, summary: Mapping[str, Any]
+        self, kinesis: KinesisPort, stream: Stream, summary: Mapping[str, Any]
     ) -> str | None:
         """Status of the consumer that workers would find or register."""
         retrieval = self._config.retrieval_of(stream.name)

@@ -37,7 +37,7 @@ from mld.streams.stream_names import DiscoveredNames, StaticNames
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.aws.kinesis import BotocoreKinesis
+    from mld.aws.kinesis_port import KinesisPort
     from mld.config.config import Config
     from mld.config.credentials import CredentialChain
     from mld.config.stream import Stream
@@ -138,7 +138,7 @@ class FleetAccess:
     """
 
     dynamodb: BotocoreDynamoDb
-    kinesis: BotocoreKinesis
+    kinesis: KinesisPort
     store: LeaseStore
     streams: StreamReader
     clock: SystemClock
@@ -217,7 +217,9 @@ def open_fleet(
             partial(fleet_items, access.dynamodb, Layout.of(config), RandomIds(), random.Random()),
             access.store,
             access.streams,
-            TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s) if tips else None,
+            TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s)
+            if tips and config.stream.traits.most_readers is None
+            else None,
             clock,
             WorkerPages(urls, access.pool("pages"), clock).ask if urls else None,
         )
@@ -226,7 +228,7 @@ def open_fleet(
 def find_streams(
     config: Config,
     region: str,
-    kinesis: BotocoreKinesis,
+    kinesis: KinesisPort,
     clock: SystemClock,
     rng: random.Random,
 ) -> tuple[Stream | None, StreamNames | None]:

@@ -47,6 +47,7 @@ from mld.config.overrides import Overrides, conceal
 from mld.config.plausible import PLACEHOLDERS, check_plausible
 from mld.config.settings import Setting, Settings, read_settings
 from mld.config.spark.settings import SparkSetting, spark_settings
+from mld.config.stream import KINESIS
 from mld.config.streams import stream_of, streams_of
 from mld.config.unexpanded import check_unexpanded
 from mld.errors import ConfigError
@@ -54,6 +55,8 @@ from mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from mld.config.stream import SourceTraits
 
 _NO_CHAIN = CredentialChain(())
 #: DynamoDB refuses other names, which a running daemon would meet for ever.
@@ -183,7 +186,7 @@ def _assemble(settings: Settings, worker_id: str, host_name: str) -> Config:
         child=child,
         contain=contain_of(settings, child),
         shards=_shards(settings),
-        retrieval=_retrieval(settings),
+        retrieval=_retrieval(settings, stream.traits),
         metrics=settings.read(MetricsConfig, enabled_dimensions=_dimensions(settings)),
         schemas=_schemas(settings),
         fleet=_fleet(settings),
@@ -269,7 +272,7 @@ def _aws(settings: Settings, stream: StreamConfig) -> AwsConfig:
             "write AwsCredentialsProvider = DefaultCredentialsProvider",
         )
     kinesis_region = settings.text("kinesisClient.region")
-    if stream.arn_addressing and kinesis_region is None:
+    if stream.arn_addressing and kinesis_region is None and stream.traits is KINESIS:
         kinesis_region = str(stream.arn).split(":")[3]
         settings.derive("kinesisClient.region", kinesis_region, "derived from streamArn")
     return settings.read(
@@ -327,9 +330,9 @@ def _shards(settings: Settings) -> ShardConfig:
     return shards
 
 
-def _retrieval(settings: Settings) -> RetrievalConfig:
+def _retrieval(settings: Settings, traits: SourceTraits) -> RetrievalConfig:
     """Fetching records; settles what ``retrievalMode=DEFAULT`` means."""
-    mode = _retrieval_mode(settings)
+    mode = _retrieval_mode(settings) if traits.may_fan_out else RetrievalMode.POLLING
     max_records = settings.number("maxRecords")
     idle_ms = settings.number("idleTimeBetweenReadsInMillis")
     if max_records > _MOST_RECORDS:

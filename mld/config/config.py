@@ -37,6 +37,7 @@ from mld.config.keys import (
     text,
     word,
 )
+from mld.config.stream import traits_of
 from mld.config.stream_list import FormerPolicy, StreamList, StreamSelection
 from mld.kernel.model.sequence import InitialPosition, Sentinel
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.config.credentials import CredentialChain
+    from mld.config.stream import SourceTraits
 
 _LATEST_POSITION = InitialPosition(Sentinel.LATEST)
 _THROTTLED = "throttled calls in a row that are no failure yet"
@@ -127,6 +129,11 @@ class StreamConfig:
             "where shards without a checkpoint start", ("LATEST", "TRIM_HORIZON", "AT_TIMESTAMP")),
         Key("initialPositionInStreamExtended", Kind.STRICT_LONG, None,
             "start at this time, in seconds since 1970", least=0, below=PASSED_ON))
+
+    @property
+    def traits(self) -> SourceTraits:
+        """What distinguishes streams of its service."""
+        return traits_of(self.arn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from mld.config.config import RetrievalMode
 from mld.config.credentials import CredentialSource
 from mld.config.overrides import first_variable, how_to_expand
 from mld.config.reserved_keys import key_taken_by_others
-from mld.config.stream import StreamArn, partition_of
+from mld.config.stream import KINESIS, StreamArn, partition_of
 from mld.config.stream_list import is_regular
 from mld.kernel.model.masking import mask
 
@@ -58,12 +58,12 @@ def check_plausible(settings: Settings, config: Config) -> None:
     """
     _check_worker_id(settings, config)
     _check_units(settings)
-    _check_endpoints(settings)
+    _check_endpoints(settings, config)
     _check_roles(settings, config)
     _check_consumer(settings, config)
     _check_consumer_name(settings, config)
     _check_names_of_streams(settings)
-    if config.stream.arn is not None:
+    if config.stream.arn is not None and config.stream.traits is KINESIS:
         _check_arn(settings, StreamArn.parse(config.stream.arn), config)
 
 
@@ -181,11 +181,13 @@ def _check_names_of_streams(settings: Settings) -> None:
             settings.warn(name, text, advice, line)
 
 
-def _check_endpoints(settings: Settings) -> None:
+def _check_endpoints(settings: Settings, config: Config) -> None:
     for name, (service, client_region) in _ENDPOINTS.items():
         match = _AWS_HOST.fullmatch(urlsplit(settings.text(name) or "").hostname or "")
         if match is None:
             continue
+        if name == "kinesisEndpoint" and config.stream.traits is not KINESIS:
+            continue  # judged with the ARN
         if match["service"] != service:
             text = f"is an endpoint of {match['service']}, not of {service}"
             settings.error(name, text, "correct the URL")

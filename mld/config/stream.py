@@ -51,6 +51,129 @@ class StreamArn:
         return f"arn:{self.partition}:kinesis:{self.region}:{self.account}:stream/{self.name}"
 
 
+_TABLE_STREAM = re.compile(
+    r"arn:(?P<partition>aws[^:]*):dynamodb:(?P<region>[-a-z0-9]+):(?P<account>[0-9]{12})"
+    r":table/(?P<table>[a-zA-Z0-9_.-]{3,255})/stream/(?P<label>[-0-9T:.]+)\Z"
+)
+#: The region in ARNs of DynamoDB Local, whatever region its client has.
+LOCAL_REGION = "ddblocal"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStreamArn:
+    """The parts of ``arn:aws*:dynamodb:<region>:<12 digits>:table/<table>/stream/<label>``.
+
+    Attributes:
+        label: time of creation, e.g. ``2026-11-28T07:09:24.310``: a stream that is created again has
+            another one.
+    """
+
+    partition: str
+    region: str
+    account: str
+    table: str
+    label: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableStreamArn:
+        """Read an ARN.
+
+        Raises:
+            MalformedData: the text is not the ARN of a DynamoDB stream.
+        """
+        match = _TABLE_STREAM.match(text)
+        if match is None:
+            raise MalformedData(f"{text!r} is not the ARN of a DynamoDB stream")
+        return cls(**match.groupdict())
+
+    @property
+    def name(self) -> str:
+        """How Java's adapter names the stream in its log and its metrics."""
+        label = self.label.replace(":", "_")
+        return f"{self.region}${self.account}${self.table}${label}"
+
+    @property
+    def mark(self) -> str:
+        """``account:region:name``, as rows of a single stream have it."""
+        return f"{self.account}:{self.region}:{self.name}"
+
+    def __str__(self) -> str:
+        place = f"arn:{self.partition}:dynamodb:{self.region}:{self.account}"
+        return f"{place}:table/{self.table}/stream/{self.label}"
+
+
+def parse_arn(text: str) -> StreamArn | TableStreamArn:
+    """Read the ARN of a stream.
+
+    Raises:
+        MalformedData: the text is neither the ARN of a Kinesis stream nor of a DynamoDB stream.
+    """
+    if _is_of_table(text):
+        return TableStreamArn.parse(text)
+    return StreamArn.parse(text)
+
+
+def _is_of_table(arn: str) -> bool:
+    return arn.split(":", 3)[2:3] == ["dynamodb"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTraits:
+    """How streams of one service behave, as far as a decision depends on it.
+
+    Attributes:
+        service: botocore's name of the service.
+        has_hash_ranges: shards divide a space of hash keys, so that a hole shows a missing lease.
+        rolls_over: a shard is replaced by a single child that has no other parent.
+        lists_late: a new shard may appear in lists after its parent has ended, and below shards that
+            were listed before; a closed shard may be listed whose records are gone.
+        reuses_names: another stream may get the name of this one, and then shards of the same ids.
+        has_aggregates: a record may hold several, and a checkpoint may lie among them.
+        may_fan_out: records can be pushed.
+        empty_pauses: idle times after an answer without records.
+        most_readers: that may read a shard at the same time; None = no limit matters.
+    """
+
+    service: str
+    has_hash_ranges: bool
+    rolls_over: bool
+    lists_late: bool
+    reuses_names: bool
+    has_aggregates: bool
+    may_fan_out: bool
+    empty_pauses: int
+    most_readers: int | None
+
+
+KINESIS = SourceTraits(
+    service="kinesis",
+    has_hash_ranges=True,
+    rolls_over=False,
+    lists_late=False,
+    reuses_names=True,
+    has_aggregates=True,
+    may_fan_out=True,
+    empty_pauses=1,
+    most_readers=None,
+)
+DYNAMODB_STREAMS = SourceTraits(
+    service="dynamodbstreams",
+    has_hash_ranges=False,
+    rolls_over=True,
+    lists_late=True,
+    reuses_names=False,
+    has_aggregates=False,
+    may_fan_out=False,
+    empty_pauses=2,
+    most_readers=2,
+)
+
+
+def traits_of(arn: str | None) -> SourceTraits:
+    """The traits of the stream of an ARN; None = a stream that has only a name."""
+    return DYNAMODB_STREAMS if arn is not None and _is_of_table(arn) else KINESIS
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A stream as this worker addresses it.
@@ -65,6 +188,11 @@ class Stream:
     arn: str | None = None
     account: str | None = None
     epoch: int | None = None
+
+    @property
+    def traits(self) -> SourceTraits:
+        """What distinguishes streams of its service."""
+        return traits_of(self.arn)
 
     @property
     def identifier(self) -> str | None:

@@ -23,6 +23,7 @@ from mld.config.stream_list import (
     parse_streams,
     parse_tags,
 )
+from mld.config.table_stream import key_of_table_stream, table_stream
 from mld.errors import ConfigError, MalformedData
 from mld.kernel.model.masking import mask
 from mld.kernel.model.sequence import InitialPosition, Sentinel
@@ -50,14 +51,20 @@ def stream_of(settings: Settings) -> StreamConfig:
     Region and initial position hold for all streams.
     """
     position = _initial_position(settings)
-    name, arn, by_arn = "", None, False
-    if not settings.flag("multiStream"):
+    name, by_arn = "", False
+    arn: str | None = None
+    key = None if settings.flag("multiStream") else key_of_table_stream(settings)
+    if key is not None:
+        table, by_arn = table_stream(settings, key), True
+        name, arn = ("", None) if table is None else (table.name, str(table))
+    elif not settings.flag("multiStream"):
         by_arn = settings.value("streamArnAddressing") == "arn"
-        name, arn = _stream_and_arn(settings, by_arn=by_arn)
+        name, found = _stream_and_arn(settings, by_arn=by_arn)
+        arn = None if found is None else str(found)
     return settings.read(
         StreamConfig,
         name=name,
-        arn=None if arn is None else str(arn),
+        arn=arn,
         arn_addressing=by_arn and arn is not None,
         initial_position=position,
     )

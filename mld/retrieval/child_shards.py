@@ -1,26 +1,30 @@
-"""Asks a closed shard for its children."""
+"""Finds the children of a closed shard."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.errors import MalformedData
+from mld.errors import MalformedData, NotFound
 from mld.retrieval.model.wire import read_batch
+from mld.streams.model.shard import ChildShard, Shard
 
 if TYPE_CHECKING:
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
-    from mld.streams.model.shard import ChildShard
 
 
 async def child_shards(kinesis: Kinesis, stream: Stream, shard_id: str) -> tuple[ChildShard, ...]:
-    """The children of a closed shard, asked by reading at its end.
+    """The children of a closed shard.
+
+    They are asked by reading at its end; where few may read a shard, by listing.
 
     Raises:
         NotFound: stream or shard do not exist any more.
         AwsError: the call failed; nothing is known. Not retried here.
         MalformedData: the answer contradicts itself.
     """
+    if stream.traits.most_readers is not None:
+        return await _listed(kinesis, stream, shard_id)
     answer = await kinesis.get_shard_iterator(
         **stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
     )
@@ -30,3 +34,14 @@ async def child_shards(kinesis: Kinesis, stream: Stream, shard_id: str) -> tuple
     arn = {"StreamARN": stream.arn} if stream.arn else {}
     body = await kinesis.get_records(ShardIterator=iterator, **arn)
     return read_batch(body).child_shards
+
+
+async def _listed(kinesis: Kinesis, stream: Stream, shard_id: str) -> tuple[ChildShard, ...]:
+    only = {"Type": "CHILD_SHARDS", "ShardId": shard_id}
+    answer = await kinesis.list_shards(**stream.request(), ShardFilter=only)
+    children = [Shard.from_response(entry) for entry in answer["Shards"]]
+    if not children:
+        answer = await kinesis.list_shards(**stream.request())
+        if all(entry["ShardId"] != shard_id for entry in answer["Shards"]):
+            raise NotFound("ListShards", "ResourceNotFoundException", f"{shard_id} is not listed")
+    return tuple(ChildShard(one.shard_id, one.parent_shard_ids, one.hash_range) for one in children)

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import MldError, NotFound
+from mld.errors import MldError, NotFound, TrimmedData
 from mld.retrieval.fetch_report import FetchReport
 from mld.retrieval.model.wire import read_batch
 from mld.retrieval.records_publisher import (
@@ -26,7 +26,9 @@ from mld.retrieval.records_publisher import (
     RecordsPublisher,
 )
 from mld.retrieval.rules.polling import (
+    EXPIRED_S,
     IteratorType,
+    after_expiry,
     expected_bytes,
     iterator_start,
     pause_s,
@@ -60,6 +62,7 @@ class PollingPublisher(RecordsPublisher):
         self._fetches = FetchReport(shard_id, runtime.clock, runtime.metrics)
         super().__init__(shard_id, parts, self._fetches, self._drop_read_ahead)
         self._parts = parts
+        self._traits = parts.stream.traits
         self._in_time = in_time
         self._iterator: str | None = None
         self._success_at: float | None = None
@@ -112,7 +115,9 @@ class PollingPublisher(RecordsPublisher):
 
     def _pause(self) -> float:
         since = None if self._success_at is None else self._clock.monotonic() - self._success_at
-        return pause_s(self._config, since, self._behind_s, self._empty_reads)
+        return pause_s(
+            self._config, since, self._behind_s, self._empty_reads, self._traits.empty_pauses
+        )
 
     # -- one call ------------------------------------------------------------------------------
 
@@ -126,6 +131,9 @@ class PollingPublisher(RecordsPublisher):
                 await self._ask(rewinds)
         except NotFound as error:
             self._not_found = error
+        except TrimmedData as error:
+            if self._rewinds == rewinds:
+                self._records_expired(error)
         except MldError as error:
             if self._fetches.failed(error) and self._rewinds == rewinds:
                 if self._iterator is None:
@@ -145,6 +153,25 @@ class PollingPublisher(RecordsPublisher):
         if self._rewinds == rewinds and self._iterator is not None:
             await self._get_records(self._iterator, rewinds)
 
+    def _records_expired(self, error: TrimmedData) -> None:
+        """The service refuses the position because its records have expired."""
+        self._iterator = None
+        position = self._position
+        oldest = None if position is None else after_expiry(position)
+        if oldest is not None:
+            log.error(
+                "%s: the records behind %s have expired: they are older than the retention of the "
+                "stream. Reading goes on at the oldest record that is left",
+                self._shard_id,
+                self._last_known() or oldest.checkpoint,
+            )
+            self._position = oldest
+            return
+        self._fetches.failed(error)
+        since = self._fetches.failing_since
+        if since is not None and self._clock.monotonic() - since >= EXPIRED_S:
+            self._not_found = NotFound(error.operation, error.code, error.message)
+
     def _last_known(self) -> str | None:
         """Sequence number of the last known record of this shard."""
         position = self._position
@@ -155,7 +182,7 @@ class PollingPublisher(RecordsPublisher):
         if position is None:
             raise RuntimeError("the publisher was not started")
         rewinds, since_s = self._rewinds, self._clock.corrected()
-        start = iterator_start(position, self._parts.initial_timestamp_s)
+        start = iterator_start(position, self._parts.initial_timestamp_s, self._traits)
         began = self._clock.monotonic()
         succeeded = False
         try:

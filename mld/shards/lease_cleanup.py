@@ -21,6 +21,7 @@ from mld.shards.rules.shard_end import (
     CleanupTimes,
     is_due,
     listed_children,
+    noted_children,
     obstacle,
 )
 
@@ -203,15 +204,16 @@ class LeaseCleanup:
         return replace(lease, child_shard_ids=shard_ids)
 
     async def _delete_completed(self, lease: Lease) -> bool:
-        child_ids = lease.child_shard_ids or listed_children(
-            lease.shard_id, await self._source(lease).detector.list_shards()
-        )
+        child_ids = await self._child_ids(lease)
         children = {key: await self._row(lease, key) for key in child_ids}
         parents = {key: await self._row(lease, key) for key in lease.parent_shard_ids}
         why = obstacle(lease, children, parents)
         if why is not None:
             level = logging.WARNING if None in children.values() else logging.DEBUG
             log.log(level, "Lease %s is kept: %s", lease.lease_key, why)
+            return False
+        if not child_ids and self._source(lease).stream.traits.lists_late:
+            log.debug("Lease %s is kept: a child may still be listed", lease.lease_key)
             return False
         if not child_ids:
             await self._source(lease).existence.check()
@@ -220,6 +222,23 @@ class LeaseCleanup:
                 lease.lease_key,
             )
         return await self._renewer.delete_finished(lease.lease_key)
+
+    async def _child_ids(self, lease: Lease) -> tuple[str, ...]:
+        """The children that the row names, or that are listed; both where one may be listed late.
+
+        Raises:
+            NotFound: the shard is no longer listed, and its row names no child.
+        """
+        source, noted = self._source(lease), noted_children(lease)
+        if not source.stream.traits.lists_late:
+            return noted or listed_children(lease.shard_id, await source.detector.list_shards())
+        try:
+            listed = {child.shard_id for child in await source.children_of(lease.shard_id)}
+        except NotFound:
+            if not noted:
+                raise
+            listed = set()
+        return tuple(sorted({*noted, *listed}))
 
     async def _delete_garbage(self, lease: Lease) -> _Result:
         """Delete the row of a shard that Kinesis no longer knows, unless its children need it.

@@ -62,7 +62,9 @@ class ShardEnd:
         self._rng = rng
         self._metrics = metrics
 
-    async def create_child_leases(self, lease: Lease, children: Sequence[ChildShard]) -> None:
+    async def create_child_leases(
+        self, lease: Lease, children: Sequence[ChildShard], *, rolls_over: bool = False
+    ) -> None:
         """Create the missing rows of the children, then note the children in the parent's row.
 
         To be called before the shard's SHARD_END checkpoint is written: a finished parent without
@@ -71,6 +73,7 @@ class ShardEnd:
         Args:
             lease: the finished shard's, held by this worker.
             children: of its last answer; for a shard that vanished see :meth:`create_heirs`.
+        rolls_over: see :func:`mld.shards.rules.shard_end.merge_parents`.
 
         Raises:
             BlockedOnParent: the other parent of a merge has no row yet; keep the lease and repeat.
@@ -90,7 +93,7 @@ class ShardEnd:
         if missing:
             # Only the creator of the child must know both parents: where it has a row already,
             # the other parent's may have been cleaned up long ago.
-            await self._check_merge(lease, children)
+            await self._check_merge(lease, children, rolls_over=rolls_over)
             await self._check_own_row(lease)
         for child_lease in missing:
             created = await create_lease(
@@ -140,8 +143,10 @@ class ShardEnd:
         if not await self._has_row(lease.lease_key):
             raise InvalidShardEnd(lease.lease_key, "its own row is gone")
 
-    async def _check_merge(self, lease: Lease, children: Sequence[ChildShard]) -> None:
-        parents = merge_parents(children)
+    async def _check_merge(
+        self, lease: Lease, children: Sequence[ChildShard], *, rolls_over: bool
+    ) -> None:
+        parents = merge_parents(children, rolls_over=rolls_over)
         if parents is None:
             return
         if len(parents) != 2:

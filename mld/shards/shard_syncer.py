@@ -106,7 +106,7 @@ class LeaseAuditor:
             leases: all rows of the stream, () if no recent ones are known.
         """
         self._standstills = {}
-        if not leases:
+        if not leases or not self._stream.traits.has_hash_ranges:
             return None  # the count stays valid: a busy worker sometimes has no recent rows
         checked = active(leases)
         spans = [lease.hash_range for lease in checked if lease.hash_range is not None]
@@ -134,6 +134,8 @@ class LeaseAuditor:
         if not leases:
             self._tracker = HoleTracker()
             return "there are none"
+        if not self._stream.traits.has_hash_ranges:
+            return None
         hole = first_hole(await self._active_ranges(leases))
         self._tracker = self._tracker.see(hole)
         awaited = self._overdue(leases)
@@ -321,7 +323,8 @@ class ShardSyncer:
             self._synced_at = self._clock.monotonic()
             self._metrics.add(SYNC_SHARDS, int(succeeded))
             self._metrics.call(SHARD_SYNC, self._synced_at - started, succeeded=succeeded)
-        log.info("%s", outcome)
+        is_routine = not outcome.created and self._stream.traits.lists_late
+        log.log(logging.DEBUG if is_routine else logging.INFO, "%s", outcome)
         return outcome
 
     # -- audit -----------------------------------------------------------------------------------
@@ -370,6 +373,8 @@ class ShardSyncer:
         self._metrics.add(STREAMS_WITH_PARTIAL_LEASES, int(self._auditor.sees_hole))
         self._metrics.add(STREAMS_TO_SYNC, int(reason is not None))
         self._metrics.add(SKIPPED_SHARD_SYNC, int(skipped))
+        if reason is None and self._stream.traits.lists_late:
+            return await self.sync()  # only the list shows what is missing
         if reason is None:
             return SyncOutcome(performed=False, why="nothing is missing")
         if skipped:

@@ -161,6 +161,8 @@ class StreamExistence:
         Returns:
             False when the stream is gone; True also when this is unknown for :data:`CONFIRM_S`.
         """
+        if not self._stream.traits.reuses_names:
+            return True
         why: object = "no answer"
         try:
             async with asyncio.timeout(CONFIRM_S):
@@ -202,7 +204,8 @@ class StreamExistence:
         Args:
             sequence_number: of the last known record of the shard; None without one.
         """
-        self._suspects[shard_id] = sequence_number
+        if self._stream.traits.reuses_names:
+            self._suspects[shard_id] = sequence_number
         self._check_wanted.wake()
 
     async def is_trimmed(self, shard_id: str, sequence_number: str | None = None) -> bool:
@@ -221,10 +224,11 @@ class StreamExistence:
             AwsError: unknown; try again later.
         """
         await self._watch.check()
-        found = shard_existence(shard_id, sequence_number, await self._list_shards())
+        traits = self._stream.traits
+        found = shard_existence(shard_id, sequence_number, await self._list_shards(), traits)
         if found is ShardExistence.TRIMMED and not self._was_missing(shard_id):
             again = await self._list_shards(newer_than=self._listed_at)
-            found = shard_existence(shard_id, sequence_number, again)
+            found = shard_existence(shard_id, sequence_number, again, traits)
         if found is ShardExistence.FOREIGN:
             self._suspects[shard_id] = sequence_number
             await self._watch.check()
@@ -239,7 +243,8 @@ class StreamExistence:
 
     def heirs(self, lease: Lease) -> tuple[ChildShard, ...]:
         """Shards that continue the keys of a shard past retention, by the last list."""
-        return heirs(lease, self._shards or self._earlier)
+        has_hash_ranges = self._stream.traits.has_hash_ranges
+        return heirs(lease, self._shards or self._earlier, has_hash_ranges=has_hash_ranges)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -300,7 +305,7 @@ class StreamExistence:
             shards = await self._list_shards()
         except NotFound:
             return missing_stream(name, table, None, None, is_one_of_many=self._is_one_of_many)
-        if is_another_stream(self._beginnings, shards):
+        if self._stream.traits.reuses_names and is_another_stream(self._beginnings, shards):
             return self._recreated("its shards begin at other sequence numbers")
         self._beginnings = beginnings(shards)
         return None

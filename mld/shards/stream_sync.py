@@ -17,6 +17,7 @@ from mld.shards.rules.audit import signs_of_recreation
 from mld.shards.rules.shardsync import (
     incompleteness,
     leases_for_empty_table,
+    leases_of_lineage,
     leases_to_create,
     lost_children,
     never_read,
@@ -134,9 +135,13 @@ class StreamSync:
             InconsistentShards: the list stayed incomplete, or contradicts itself; try again later.
             AwsError: a call failed; rows written before stay.
         """
-        shards = await self._complete_list()
-        self._refuse_unexpected(shards)
-        planned = leases_for_empty_table(self._stream, shards, self._position)
+        if self._stream.traits.has_hash_ranges:
+            shards = await self._complete_list()
+            self._refuse_unexpected(shards)
+            planned = leases_for_empty_table(self._stream, shards, self._position)
+        else:
+            shards = await self._some_shards()
+            planned = leases_of_lineage(self._stream, shards, (), self._position)
         keys = {lease.lease_key for lease in planned}
         # A worker that listed before a reshard and one that listed after it must not both write:
         # children at LATEST below a parent at LATEST would skip what arrives in between.
@@ -162,6 +167,13 @@ class StreamSync:
             f"hash range of {self._stream.name} incomplete after {COMPLETENESS_ATTEMPTS} tries: "
             f"{why}"
         )
+
+    async def _some_shards(self) -> tuple[Shard, ...]:
+        """The list of a stream without hash keys: nothing shows whether it is complete."""
+        shards = await self._detector.list_shards()
+        if not shards:
+            raise _inconsistent(f"no shards found for stream {self._stream.name}")
+        return shards
 
     async def fill_gaps(self, may_write: MayWrite) -> SyncOutcome:
         """Restore lost child leases, then create what the initial position asks for.
@@ -190,11 +202,15 @@ class StreamSync:
             frozenset(shard.shard_id for shard in shards),
         )
         leased = {*leases, *unreadable, *(lease.shard_id for lease in restored)}
-        planned = leases_to_create(
-            self._stream, shards, leased, self._position, unexpected=unexpected
-        )
+        if self._stream.traits.has_hash_ranges:
+            planned = leases_to_create(
+                self._stream, shards, leased, self._position, unexpected=unexpected
+            )
+        else:
+            planned = leases_of_lineage(self._stream, shards, leased, self._position)
         open_ids = {shard.shard_id for shard in shards if shard.is_open}
-        if leased:  # else the stream is new here, and nothing is missing
+        # Else the stream is new here, or a shard was listed late: nothing is missing.
+        if leased and not self._stream.traits.lists_late:
             for lease in planned:
                 self._report_missing(lease, is_open=lease.shard_id in open_ids)
             planned = tuple(map(never_read, planned))
@@ -212,19 +228,26 @@ class StreamSync:
         for lease in lost:
             if not await self._is_lost(lease) or not await may_write():
                 continue
-            log.error(
-                "Lease %s (hash keys %s) is missing although its parents are finished: creating it "
-                "at TRIM_HORIZON. %s",
-                lease.lease_key,
-                lease.hash_range,
-                "Its parents are past retention, so whoever finished them could not know it."
-                if listed.isdisjoint(lease.parent_shard_ids)
-                else "If it was deleted after use, its shard is read again.",
-            )
-            row = never_read(lease)
+            row = lease
+            if self._stream.traits.lists_late:
+                log.info("Shard %s was listed after the end of its parent", lease.shard_id)
+            else:
+                self._report_lost(lease, listed)
+                row = never_read(lease)
             await create_lease(self._store, row, self._clock, self._metrics, CREATE_LEASE_IN_SYNC)
             restored.append(lease)
         return tuple(restored)
+
+    def _report_lost(self, lease: Lease, listed: frozenset[str]) -> None:
+        log.error(
+            "Lease %s (hash keys %s) is missing although its parents are finished: creating it "
+            "at TRIM_HORIZON. %s",
+            lease.lease_key,
+            lease.hash_range,
+            "Its parents are past retention, so whoever finished them could not know it."
+            if listed.isdisjoint(lease.parent_shard_ids)
+            else "If it was deleted after use, its shard is read again.",
+        )
 
     def _report_missing(self, lease: Lease, *, is_open: bool) -> None:
         if is_open and lease.checkpoint == LATEST:
@@ -312,7 +335,7 @@ class StreamSync:
 
     def warn_of_recreation(self, leases: Collection[Lease], shards: Collection[Shard]) -> None:
         """Say so when leases belong to an earlier stream of the same name."""
-        signs = signs_of_recreation(leases, shards)
+        signs = signs_of_recreation(leases, shards) if self._stream.traits.reuses_names else ()
         if signs:
             log.error(
                 "Stream %s was probably deleted and created again: %d of its leases belong to an "

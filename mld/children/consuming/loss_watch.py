@@ -178,7 +178,7 @@ class LossWatch:
         self._report(loss_note(verdict, cause, known, at_s, first))
 
     async def _has_older(self, known: KnownReading, publisher: RecordsPublisher) -> bool:
-        """Whether the shard still has a record from before the position.
+        """Whether the shard still has the record at the position, or one from before it.
 
         Then none after it expired.
 
@@ -187,7 +187,7 @@ class LossWatch:
         if self._began_at is None or known.position.sentinel is not None:
             return False
         oldest = await publisher.oldest_number()
-        return oldest is not None and int(oldest) < int(known.position.sequence_number)
+        return oldest is not None and int(oldest) <= int(known.position.sequence_number)
 
     def _judge_end(self, at_s: float) -> None:
         """The shard disappeared before it was read to its end."""

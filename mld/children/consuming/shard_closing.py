@@ -136,7 +136,10 @@ class ShardClosing:
         """Create the leases of the child shards; errors are those of ``ShardEnd``."""
         context, feed = self._context, self._feed
         if not feed.has_vanished:
-            await context.parts.shard_end.create_child_leases(lease, feed.child_shards)
+            rolls_over = context.stream_context.stream.traits.rolls_over
+            await context.parts.shard_end.create_child_leases(
+                lease, feed.child_shards, rolls_over=rolls_over
+            )
             return
         heirs = context.stream_context.existence.heirs(lease)
         await context.parts.shard_end.create_heirs(lease, heirs)

@@ -13,8 +13,8 @@ Six rules differ from Java, each where following it loses data or hangs a shard:
   Containment begins a line inside an aggregate, and a child that fails at the refusal would fail at
   every record of the rest.
 * Only ASCII digits are accepted.
-* A number is stored without leading zeros (Java stores the text, and Kinesis refuses to begin
-  there).
+* A number is stored as its service writes it, for Kinesis without leading zeros (Java stores the
+  text, and Kinesis refuses to begin there).
 
 Source: ShardRecordProcessorCheckpointer.java:110-145, 292-326 (KCL 3.5.1).
 """
@@ -93,7 +93,7 @@ def _asked(
     state: CheckpointState, sequence_number: str, sub_sequence_number: int | None
 ) -> ExtendedSequenceNumber:
     try:
-        number = without_leading_zeros(sequence_number)
+        number = as_delivered(sequence_number, state.at_end or state.largest)
         asked = ExtendedSequenceNumber(number, sub_sequence_number or 0)
     except MalformedData as error:
         raise CheckpointRefused(ILLEGAL_ARGUMENT, str(error)) from error
@@ -113,6 +113,20 @@ def _asked(
             f"and the largest delivered position {upper}",
         )
     return asked
+
+
+def as_delivered(sequence_number: str, delivered: ExtendedSequenceNumber) -> str:
+    """A sequence number as its service writes it; another text as it is.
+
+    Kinesis writes no leading zeros, and takes none. DynamoDB Local writes all its numbers with as
+    many digits, and takes no shorter ones; a child may have made integers of them.
+
+    Args:
+        delivered: one of the shard.
+    """
+    number = without_leading_zeros(sequence_number)
+    form = delivered.sequence_number
+    return number.zfill(len(form)) if form.startswith("0") and number.isdecimal() else number
 
 
 def _is_the_end(

@@ -35,6 +35,8 @@ class _Envelope(msgspec.Struct, gc=False, rename="pascal"):
     records: msgspec.Raw
     millis_behind_latest: int | None = None
     child_shards: list[_Child] | None = None
+    #: Of a DynamoDB stream, where none was listed for long.
+    ended_without_children: bool = False
 
 
 class _Answer(_Envelope, gc=False, rename="pascal"):
@@ -132,7 +134,8 @@ def read_event(body: bytes) -> Batch:
 def _batch(form: _Form, body: bytes) -> Batch:
     envelope, records, body = _cut(form, body) or _whole(form, body)
     children = tuple(_child(form, child) for child in envelope.child_shards or ())
-    if (envelope.following is None) != bool(children):
+    is_end = bool(children) or envelope.ended_without_children
+    if (envelope.following is None) != is_end:
         raise MalformedData(f"{form.what} must have either {form.following} or child shards")
     return Batch(
         records=records,

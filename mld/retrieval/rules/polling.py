@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import Sentinel, without_leading_zeros
+from mld.config.stream import KINESIS
+from mld.kernel.model.sequence import TRIM_HORIZON, Sentinel, without_leading_zeros
 
 if TYPE_CHECKING:
     from mld.config.config import RetrievalConfig
+    from mld.config.stream import SourceTraits
     from mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: Subtracted from our clock when an expired LATEST iterator is replaced by a timestamp: a clock
@@ -86,7 +88,9 @@ class ReadPosition:
     latest_since_s: float | None = None
 
 
-def iterator_start(position: ReadPosition, initial_timestamp_s: float | None) -> IteratorStart:
+def iterator_start(
+    position: ReadPosition, initial_timestamp_s: float | None, traits: SourceTraits = KINESIS
+) -> IteratorStart:
     """Where a first or a replaced iterator begins.
 
     A sequence number is read AT until a record was received, because a checkpoint may lie inside
@@ -96,6 +100,8 @@ def iterator_start(position: ReadPosition, initial_timestamp_s: float | None) ->
     Args:
         initial_timestamp_s: the configured time of an AT_TIMESTAMP start; without one (the
             configuration changed since the lease was made) reading starts at TRIM_HORIZON.
+        traits: without aggregates a checkpoint is always read AFTER, as it was stored: AT would fail
+            where that record has just expired, although nothing is lost.
     """
     if position.last_received is not None:
         return IteratorStart(IteratorType.AFTER_SEQUENCE_NUMBER, position.last_received)
@@ -110,8 +116,13 @@ def iterator_start(position: ReadPosition, initial_timestamp_s: float | None) ->
         case Sentinel.AT_TIMESTAMP | Sentinel.TRIM_HORIZON:
             return IteratorStart(IteratorType.TRIM_HORIZON)
         case _:
-            number = without_leading_zeros(position.checkpoint.sequence_number)
-            return IteratorStart(IteratorType.AT_SEQUENCE_NUMBER, number)
+            return _at_number(position.checkpoint.sequence_number, traits)
+
+
+def _at_number(number: str, traits: SourceTraits) -> IteratorStart:
+    if not traits.has_aggregates:
+        return IteratorStart(IteratorType.AFTER_SEQUENCE_NUMBER, number)
+    return IteratorStart(IteratorType.AT_SEQUENCE_NUMBER, without_leading_zeros(number))
 
 
 def begun_earlier(position: ReadPosition, step_s: float) -> ReadPosition | None:
@@ -133,11 +144,27 @@ def begun_earlier(position: ReadPosition, step_s: float) -> ReadPosition | None:
     return replace(position, latest_since_s=max(0.0, position.latest_since_s - step_s))
 
 
+def after_expiry(position: ReadPosition) -> ReadPosition | None:
+    """Where to go on when the records at a position have expired: at the oldest that is left.
+
+    Returns:
+        None if that is where reading began.
+    """
+    if position.last_received is None and position.checkpoint == TRIM_HORIZON:
+        return None
+    return replace(position, checkpoint=TRIM_HORIZON, last_received=None)
+
+
+#: A closed shard whose oldest records are refused as expired for this long has none.
+EXPIRED_S = 60.0
+
+
 def pause_s(
     config: RetrievalConfig,
     since_success_s: float | None,
     behind_s: float | None,
     empty_reads: int = 0,
+    empty_pauses: int = 1,
 ) -> float:
     """Seconds to sleep before the next GetRecords of a shard (never before its first).
 
@@ -147,11 +174,12 @@ def pause_s(
             value (a clock that stepped back) counts by its distance.
         behind_s: how far behind the tip that call was, None if unknown.
         empty_reads: answers without records at the tip, one after the other, that one included.
+        empty_pauses: idle times after such an answer.
     """
     if since_success_s is None:
         return config.idle_s
     since_s = abs(since_success_s)
-    idle_s = config.idle_s
+    idle_s = config.idle_s * (empty_pauses if empty_reads else 1)
     if config.idle_backoff and empty_reads:
         longer_s = idle_s * 2 ** min(empty_reads - 1, _MOST_DOUBLINGS)
         idle_s = max(idle_s, min(longer_s, IDLE_BACKOFF_S))

@@ -40,12 +40,21 @@ class MergeVerdict(Enum):
     GIVE_UP = "drop the lease, to have room for the one that is waited for"
 
 
-def merge_parents(children: Sequence[ChildShard]) -> tuple[str, ...] | None:
+def merge_parents(
+    children: Sequence[ChildShard], *, rolls_over: bool = False
+) -> tuple[str, ...] | None:
     """Bare ids of the parents of a merge's only child; None when the shard was split.
 
     A single child means a merge; the caller refuses any number of ids other than two.
+
+    Args:
+        rolls_over: of the traits of the stream: a single child may have this shard alone for a
+            parent.
     """
-    return children[0].parent_shard_ids if len(children) == 1 else None
+    if len(children) != 1:
+        return None
+    parents = children[0].parent_shard_ids
+    return None if rolls_over and len(parents) == 1 else parents
 
 
 def judge_merge(
@@ -77,7 +86,9 @@ def child_without_parents(children: Sequence[ChildShard]) -> str | None:
     return next((child.shard_id for child in children if not child.parent_shard_ids), None)
 
 
-def heirs(lease: Lease, shards: Iterable[Shard]) -> tuple[ChildShard, ...]:
+def heirs(
+    lease: Lease, shards: Iterable[Shard], *, has_hash_ranges: bool = True
+) -> tuple[ChildShard, ...]:
     """The shards that continue the keys of a shard past retention, in order of their ids.
 
     Its children; if these are past retention, too, the oldest listed shards of its keys.
@@ -85,10 +96,11 @@ def heirs(lease: Lease, shards: Iterable[Shard]) -> tuple[ChildShard, ...]:
     Args:
         lease: of the shard that no list contains any more.
         shards: the unfiltered list.
+        has_hash_ranges: of the traits of the stream; without them there are only children.
     """
     listed = {shard.shard_id: shard for shard in shards}
     found = [one for one in listed.values() if lease.shard_id in one.parent_shard_ids]
-    keys = lease.hash_range
+    keys = lease.hash_range if has_hash_ranges else None
     if not found and keys is not None:
         found = [
             one
@@ -189,3 +201,13 @@ def has_started(lease: Lease) -> bool:
 def listed_children(shard_id: str, shards: Iterable[Shard]) -> tuple[str, ...]:
     """Ids of the listed shards that name this one as a parent, sorted."""
     return tuple(sorted(shard.shard_id for shard in shards if shard_id in shard.parent_shard_ids))
+
+
+def noted_children(lease: Lease) -> tuple[str, ...]:
+    """Ids of the children that a row names; none where it names them wrongly.
+
+    Java's adapter for DynamoDB Streams notes all shards of the stream, this one among them, where a
+    server lists all of them when it is asked for the children.
+    """
+    noted = tuple(lease.child_shard_ids)
+    return () if lease.shard_id in noted else noted

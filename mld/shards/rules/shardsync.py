@@ -180,6 +180,49 @@ def leases_to_create(
     )
 
 
+def leases_of_lineage(
+    stream: Stream,
+    shards: Collection[Shard],
+    leased: Collection[str],
+    position: InitialPosition,
+) -> tuple[Lease, ...]:
+    """The leases that a table lacks, of a stream whose shards are listed late; in creation order.
+
+    From each open shard without a lease up to the nearest ancestor that has one: all of them at
+    TRIM_HORIZON, because what comes behind a leased shard is to be read. Where no ancestor has one,
+    under LATEST the open shard alone, else all of them at the initial position. At the first sync
+    of a list without an open shard, which is that of a stream that was disabled, the last shards
+    count as open.
+
+    Source: DynamoDBStreamsShardSyncer:357-500 (dynamodb-streams-kinesis-adapter 2.3.0).
+
+    Args:
+        shards: the unfiltered list, in which no shard has more than one parent.
+        leased: bare ids of shards that have a lease.
+        position: initial position.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    parents = {parent for shard in shards for parent in shard.parent_shard_ids}
+    leaves = [shard for shard in shards if shard.is_open]
+    if not leaves and not leased:
+        leaves = [shard for shard in shards if shard.shard_id not in parents]
+    chosen: dict[str, ExtendedSequenceNumber] = {}
+    for leaf in leaves:
+        line: list[str] = []
+        walked: str | None = leaf.shard_id
+        while walked in listed and walked not in leased and walked not in line:
+            line.append(walked)
+            walked = next(iter(listed[walked].parent_shard_ids), None)
+        if walked in leased:
+            chosen |= dict.fromkeys(line, TRIM_HORIZON)
+        elif position.sentinel is Sentinel.LATEST:
+            chosen[leaf.shard_id] = position.checkpoint
+        else:
+            chosen |= dict.fromkeys(line, position.checkpoint)
+    ordered = sorted((listed[shard_id] for shard_id in chosen), key=_creation_order)
+    return tuple(lease_of_shard(stream, shard, chosen[shard.shard_id]) for shard in ordered)
+
+
 class ShardGraph:
     """Listed shards by id, their listed parents, and which of them a lease covers.
 

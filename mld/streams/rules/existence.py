@@ -12,9 +12,12 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import KINESIS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mld.config.stream import SourceTraits
     from mld.streams.model.shard import Shard
 
 #: Status of a stream that is being deleted.
@@ -33,7 +36,10 @@ class ShardExistence(Enum):
 
 
 def shard_existence(
-    shard_id: str, sequence_number: str | None, shards: Iterable[Shard]
+    shard_id: str,
+    sequence_number: str | None,
+    shards: Iterable[Shard],
+    traits: SourceTraits = KINESIS,
 ) -> ShardExistence:
     """Classify a shard that the service does not know, or whose position it refuses.
 
@@ -43,12 +49,18 @@ def shard_existence(
     Args:
         sequence_number: decimal text of a record that was read or checkpointed in it, or None.
         shards: the unfiltered list, not empty.
+        traits: where no other stream gets a stream's name, a shard above all listed ones is not
+            listed yet. Where lists are late, they have closed shards whose records are gone.
     """
     listed = {shard.shard_id: shard for shard in shards}
     shard = listed.get(shard_id)
     if shard is None:
         is_older = any(other > shard_id for other in listed)
-        return ShardExistence.TRIMMED if is_older else ShardExistence.FOREIGN
+        unknown = ShardExistence.FOREIGN if traits.reuses_names else ShardExistence.LISTED
+        return ShardExistence.TRIMMED if is_older else unknown
+    if not traits.reuses_names:
+        is_gone = traits.lists_late and not shard.is_open
+        return ShardExistence.TRIMMED if is_gone else ShardExistence.LISTED
     if sequence_number is not None and int(sequence_number) < int(shard.starting_sequence_number):
         return ShardExistence.FOREIGN
     return ShardExistence.LISTED

@@ -19,7 +19,7 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import Stream, StreamArn, partition_of
+from mld.config.stream import DYNAMODB_STREAMS, Stream, StreamArn, partition_of
 from mld.errors import ConfigError, MalformedData
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def stream_to_read(config: StreamConfig, region: str, account: str | None) -> St
     """
     if config.arn is None:
         return Stream(config.name)
+    if config.traits is DYNAMODB_STREAMS:
+        return Stream(config.name, arn=config.arn)
     try:
         arn = StreamArn.parse(config.arn)
     except MalformedData as error:
