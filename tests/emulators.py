@@ -26,6 +26,8 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "emulators"
 _START_TIMEOUT_S = 180
 _KINESIS_LOCAL = "kinesis-local@0.6.2"
 _DYNAMODB_LOCAL = ("com.amazonaws", "DynamoDBLocal", "2.6.1")
+#: DynamoDB Local with its test control, which its command line does not offer.
+_CONTROLLED = Path(__file__).resolve().parent / "data/dynamodb_streams/ControlledServer.java"
 _POM = """<project>
 <modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId><version>1</version>
 <dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
@@ -79,6 +81,13 @@ def _fetch_dynamodb_local() -> None:
     subprocess.run(command, check=True, cwd=folder)
 
 
+def _compile_controlled() -> None:
+    DYNAMODB_LOCAL.fetch_if_missing()
+    folder = CACHE / "dynamodb-local"
+    command = ["javac", "-cp", "lib/*", "-d", "controlled", str(_CONTROLLED)]
+    subprocess.run(command, check=True, cwd=folder)
+
+
 KINESIS_LOCAL = Kind(
     "kinesis-local",
     ("node",),
@@ -104,6 +113,21 @@ DYNAMODB_LOCAL = Kind(
         *("java", "-Djava.library.path=lib", "-cp", "lib/*"),
         *("com.amazonaws.services.dynamodbv2.local.main.ServerRunner", "-inMemory"),
         *("-port", str(port)),
+    ],
+    CACHE / "dynamodb-local",
+)
+
+#: A PutItem to its table ``[TEST_CONTROL]`` replaces shards, or makes all of them older.
+CONTROLLED_DYNAMODB_LOCAL = Kind(
+    "controlled-dynamodb-local",
+    ("java",),
+    "javac",
+    CACHE / "dynamodb-local/controlled/com/amazonaws/services/dynamodbv2/local/server"
+    "/ControlledServer.class",
+    _compile_controlled,
+    lambda port, _spare: [
+        *("java", "-Djava.library.path=lib", "-cp", "lib/*:controlled"),
+        *("com.amazonaws.services.dynamodbv2.local.server.ControlledServer", str(port)),
     ],
     CACHE / "dynamodb-local",
 )
@@ -153,7 +177,7 @@ def _free_port() -> int:
 
 def main() -> int:
     """Fetch what is missing and can be fetched; say what cannot."""
-    for kind in (KINESIS_LOCAL, DYNAMODB_LOCAL):
+    for kind in (KINESIS_LOCAL, DYNAMODB_LOCAL, CONTROLLED_DYNAMODB_LOCAL):
         kind.fetch_if_missing()
         print(kind.missing() or f"{kind.name}: there")
     return 0

@@ -6,4 +6,5 @@ Decisions, in ``docs/decisions/``:
 
 * aws.md: Timeouts, retries and pauses are ours
 * aws.md: An answer must be complete within four timeouts
+* dynamodb-streams.md: The stream of a table is a second service behind one interface
 """

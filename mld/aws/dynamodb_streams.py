@@ -49,6 +49,8 @@ MOST_RECORDS = 1000
 RETENTION_HOURS = 24
 _REFUSED = "ValidationException"
 _AT_TIMESTAMP, _CHILD_SHARDS = "AT_TIMESTAMP", "CHILD_SHARDS"
+#: States as Kinesis names them; the others are of streams that are disabled, which Kinesis lacks.
+_STATUS = {"ENABLED": "ACTIVE", "ENABLING": "CREATING"}
 #: Answers of this size are converted in a thread.
 _OFFLOAD_BYTES = 65_536
 
@@ -132,7 +134,7 @@ class BotocoreDynamoDbStreams:
             "StreamDescriptionSummary": {
                 "StreamName": request.get("StreamName"),
                 "StreamARN": stream["StreamArn"],
-                "StreamStatus": stream["StreamStatus"],
+                "StreamStatus": _STATUS.get(stream["StreamStatus"], stream["StreamStatus"]),
                 "StreamCreationTimestamp": stream.get("CreationRequestDateTime"),
                 "RetentionPeriodHours": RETENTION_HOURS,
             }

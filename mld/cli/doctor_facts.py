@@ -39,6 +39,7 @@ from mld.ops.rules.doctor import (
     StreamFacts,
     TableFacts,
 )
+from mld.ops.rules.iam_policy import stream_action
 from mld.streams.rules.stream_identity import described_stream
 
 if TYPE_CHECKING:
@@ -156,6 +157,9 @@ class AwsExamination:
         self._attempts.append(Attempt(action, on, error))
         return answer, error
 
+    def _action(self, operation: str) -> str:
+        return stream_action(operation, self._config.stream.traits)
+
     # -- streams ---------------------------------------------------------------------------------
 
     async def _streams(self, kinesis: KinesisPort) -> tuple[StreamFacts, ...]:
@@ -177,7 +181,9 @@ class AwsExamination:
     async def _stream(self, kinesis: KinesisPort, stream: Stream) -> StreamFacts:
         name, request = f"stream {stream.name}", stream.request()
         describe = kinesis.describe_stream_summary
-        answer, error = await self._try("kinesis:DescribeStreamSummary", name, describe, **request)
+        answer, error = await self._try(
+            self._action("DescribeStreamSummary"), name, describe, **request
+        )
         if isinstance(error, NotFound):
             return StreamFacts(name=stream.name, error=error)
         summary = None if answer is None else answer["StreamDescriptionSummary"]
@@ -189,11 +195,11 @@ class AwsExamination:
         """Read one record of one shard; the reads of a shard are shared with its consumers."""
         name, request = f"stream {stream.name}", stream.request()
         listed, _ = await self._try(
-            "kinesis:ListShards", name, kinesis.list_shards, **request, MaxResults=1
+            self._action("ListShards"), name, kinesis.list_shards, **request, MaxResults=1
         )
         for shard in (listed or {}).get("Shards", ())[:1]:
             iterator, _ = await self._try(
-                "kinesis:GetShardIterator",
+                self._action("GetShardIterator"),
                 name,
                 kinesis.get_shard_iterator,
                 **request,
@@ -203,7 +209,7 @@ class AwsExamination:
             if iterator is not None:
                 arn = {"StreamARN": stream.arn} if stream.arn else {}
                 await self._try(
-                    "kinesis:GetRecords",
+                    self._action("GetRecords"),
                     name,
                     kinesis.get_records,
                     **arn,

@@ -69,7 +69,8 @@ def iam(
     config = read_config(file)
     if account is None:
         # A worker reads the stream of an ARN by its name, in its own account by default.
-        arn = None if config.stream.arn_addressing else config.stream.arn
+        is_elsewhere = config.stream.arn_addressing and config.stream.traits.may_fan_out
+        arn = None if is_elsewhere else config.stream.arn
         account = "*" if arn is None else arn.split(":")[4]
     if account == "*":
         click.echo("The account is not known: write --account ID to narrow the ARNs", err=True)

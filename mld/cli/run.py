@@ -137,6 +137,7 @@ async def _main(
     config: Config, options: RunOptions, world: RealWorld, systemd: SystemdNotify
 ) -> int:
     from mld.app import build
+    from mld.config.stream import DYNAMODB_STREAMS
 
     stream = await _stream(config, world)
     worker = build(
@@ -149,6 +150,8 @@ async def _main(
         config.child.shown,
         config.worker_id,
     )
+    if stream is not None and stream.traits is DYNAMODB_STREAMS:
+        log.warning("DynamoDB Streams are a preview: they were run with DynamoDB Local, not on AWS")
     with handled_signals(worker) as received:
         async with asyncio.TaskGroup() as group:
             notifying = group.create_task(

@@ -28,7 +28,7 @@ from mld.config.keys import (
     read_as,
     word,
 )
-from mld.config.stream import Stream, StreamArn
+from mld.config.stream import DYNAMODB_STREAMS, Stream, StreamArn, traits_of
 from mld.errors import MalformedData
 from mld.kernel.model.masking import mask
 from mld.kernel.model.sequence import InitialPosition, Sentinel
@@ -91,6 +91,9 @@ def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, .
     for item in (part.strip() for part in text.split(",")):
         if not item:
             continue
+        if traits_of(item) is DYNAMODB_STREAMS:
+            problems.append(Problem(Severity.ERROR, _OF_TABLE, "write its ARN in streamArn"))
+            continue
         try:
             stream = _parse_item(item)
         except MalformedData as error:
@@ -104,6 +107,10 @@ def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, .
     if not listed and not problems:
         problems.append(Problem(Severity.ERROR, "names no stream", _FORMS))
     return tuple(listed), tuple(problems)
+
+
+#: Also of a mixture with streams of Kinesis.
+_OF_TABLE = "a worker reads one DynamoDB stream, without multiStream"
 
 
 def _parse_item(item: str) -> ListedStream:

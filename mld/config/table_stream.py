@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.config.config import FanOutConfig
+from mld.config.config import FanOutConfig, SchemaConfig
 from mld.config.keys import keys_of
 from mld.config.stream import DYNAMODB_STREAMS, LOCAL_REGION, TableStreamArn, traits_of
 from mld.errors import MalformedData
@@ -76,7 +76,7 @@ def _refuse(settings: Settings) -> None:
     for key in keys_of(FanOutConfig):
         if settings[key.name].is_set:
             settings.error(key.name, _WHOLE, "remove the line")
-    if settings.value("glueSchemaRegistry.enabled") is True:
+    if settings.read(SchemaConfig).enabled:
         text = "records of a DynamoDB stream have no schema of a registry"
         settings.error("glueSchemaRegistry.enabled", text, "remove the line")
     host = urlsplit(settings.text("kinesisEndpoint") or "").hostname or ""

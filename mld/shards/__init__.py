@@ -7,4 +7,5 @@ Decisions, in ``docs/decisions/``:
 * shards.md: "Not found" is not the end of a shard
 * shards.md: Any worker that sees a hole for long enough repairs it
 * shards.md: Records that any stream would serve are confirmed before children get them
+* dynamodb-streams.md: Without hash ranges, leases follow the lineage
 """

@@ -28,6 +28,7 @@ from mld.shards.rules.shard_end import heirs
 from mld.signals.model.reasons import Reason
 from mld.streams.existence_watch import ExistenceWatch
 from mld.streams.rules.existence import (
+    DISABLED,
     ShardExistence,
     beginnings,
     is_another_stream,
@@ -38,7 +39,7 @@ from mld.streams.rules.existence import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
@@ -108,6 +109,7 @@ class StreamExistence:
         )
         self._is_known = stream.created is not None
         self._is_denied = False
+        self._is_disabled = False
         self._retention_s: float | None = None
         self._find_leases = find_leases
         self._reported_at: dict[str, float] = {}
@@ -294,9 +296,21 @@ class StreamExistence:
             return None
         summary: dict[str, Any] = answer["StreamDescriptionSummary"]
         self.stream.arn = summary.get("StreamARN", self.stream.arn)
+        self._report_disabled(summary)
         hours = summary.get("RetentionPeriodHours")
         self._retention_s = 3600.0 * hours if isinstance(hours, int | float) else None
         return summary
+
+    def _report_disabled(self, summary: Mapping[str, Any]) -> None:
+        is_disabled = summary.get("StreamStatus") in DISABLED
+        if is_disabled and not self._is_disabled:
+            log.error(
+                "Stream %s was disabled: it is read to its end. If its table has a stream again, that "
+                "one has another ARN, LatestStreamArn in aws dynamodb describe-table: a worker with "
+                "an applicationName of its own reads it",
+                self._stream.name,
+            )
+        self._is_disabled = is_disabled
 
     async def _look_at_shards(self) -> str | None:
         name, table = self._stream.name, self._table_name

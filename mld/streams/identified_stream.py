@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from mld.config.stream import StreamArn
+from mld.config.stream import parse_arn
 from mld.errors import MalformedData
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class IdentifiedStream:
     def mark(self) -> str | None:
         """``account:region:name`` of the stream; None while its ARN is unknown."""
         try:
-            return None if self.arn is None else StreamArn.parse(self.arn).mark
+            return None if self.arn is None else parse_arn(self.arn).mark
         except MalformedData:
             return None
 

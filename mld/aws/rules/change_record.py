@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -143,7 +143,7 @@ def _milliseconds(seconds: msgspec.Raw | None) -> int | None:
         return None
     try:
         found = int(Decimal(bytes(seconds).decode()) * 1000)
-    except (InvalidOperation, OverflowError) as error:
+    except ArithmeticError as error:
         raise ValueError(f"{seconds!r} is not a time") from error
     return found
 

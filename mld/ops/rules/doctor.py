@@ -241,11 +241,14 @@ def judge_stream(facts: StreamFacts) -> Iterator[Check]:
     status = str(facts.summary.get("StreamStatus"))
     shards = facts.summary.get("OpenShardCount")
     hours = facts.summary.get("RetentionPeriodHours")
-    text = f"{status}, {shards} open shards, keeps records for {hours} hours"
+    counted = "" if shards is None else f"{shards} open shards, "
+    text = f"{status}, {counted}keeps records for {hours} hours"
     if facts.summary.get("EncryptionType") == "KMS":
         text += f", encrypted with {facts.summary.get('KeyId')}: readers need kms:Decrypt"
     if status in {"ACTIVE", "UPDATING"}:
         yield Check(subject, OK, text)
+    elif status in {"DISABLING", "DISABLED"}:
+        yield Check(subject, WARNING, text, "name the newer stream: LatestStreamArn of the table")
     else:
         yield Check(subject, ERROR, text, "wait until it is ACTIVE")
     if facts.consumer is not None:

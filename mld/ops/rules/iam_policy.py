@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mld.config.config import RetrievalMode
-from mld.config.stream import partition_of
+from mld.config.stream import DYNAMODB_STREAMS, partition_of
 from mld.config.stream_list import is_regular
 from mld.fleet.model.table_layout import Layout
 from mld.leases.model.owner_index import LEASE_OWNER_INDEX
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mld.config.config import Config
+    from mld.config.stream import SourceTraits
     from mld.config.stream_list import StreamSelection
 
 _ANY = "*"
@@ -108,6 +109,26 @@ def least_policy(config: Config, role: Role, scope: PolicyScope) -> tuple[Policy
     return tuple(found)
 
 
+#: What an operation on streams needs where the stream is that of a table.
+_OF_TABLES = {
+    "DescribeStreamSummary": "DescribeStream",
+    "ListShards": "DescribeStream",
+    "GetShardIterator": "GetShardIterator",
+    "GetRecords": "GetRecords",
+}
+
+
+def stream_action(operation: str, traits: SourceTraits) -> str:
+    """The action that allows a read of a stream, e.g. ``kinesis:GetRecords``.
+
+    Args:
+        operation: as Kinesis names it.
+    """
+    if traits is DYNAMODB_STREAMS:
+        return f"dynamodb:{_OF_TABLES[operation]}"
+    return f"kinesis:{operation}"
+
+
 def _kinesis(*operations: str) -> tuple[str, ...]:
     return tuple(f"kinesis:{one}" for one in operations)
 
@@ -128,13 +149,17 @@ class _Streams:
     def reading(self) -> Iterator[PolicyStatement]:
         actions = ("DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords")
         arns = tuple(arn for _, arn in self._arns())
-        yield PolicyStatement("ReadStreams", _kinesis(*actions), arns)
+        traits = self._config.stream.traits
+        allowed = dict.fromkeys(stream_action(one, traits) for one in actions)
+        yield PolicyStatement("ReadStreams", tuple(allowed), arns)
         selection = None if self._config.streams is None else self._config.streams.selection
         if selection is not None:
             tags = ("ListTagsForStream",) if selection.tags else ()
             yield PolicyStatement("FindStreams", _kinesis("ListStreams", *tags), (_ANY,))
 
     def changing(self) -> Iterator[PolicyStatement]:
+        if not self._config.stream.traits.may_fan_out:
+            return
         arns = [arn for _, arn in self._arns()]
         resources = (*arns, *(f"{arn}/consumer/*" for arn in arns))
         actions = _kinesis("ListStreamConsumers", "DeregisterStreamConsumer")

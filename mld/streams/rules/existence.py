@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Status of a stream that is being deleted.
 DELETING = "DELETING"
+#: Statuses of a table's stream that gets no more records.
+DISABLED = frozenset({"DISABLING", "DISABLED"})
 
 
 class ShardExistence(Enum):

@@ -1,8 +1,8 @@
-"""A kclpy program that keeps a journal: ``journal.py VERSION [batch|each|never]``.
+"""A kclpy program that keeps a journal: ``journal.py VERSION [batch|each|integer|never]``.
 
 Every callback becomes a JSON line in ``$JOURNAL/journal-PID.jsonl`` with the time; checkpoints are
-made after every batch, after every record with its own position, or at no batch at all. Further
-arguments are noted.
+made after every batch, after every record with its own position, after every batch with the number
+of its last record as an integer, or at no batch at all. Further arguments are noted.
 """
 
 import json
@@ -45,6 +45,8 @@ def batch(records, checkpointer):
     )
     for record in records if WHEN == "each" else ():
         checkpoint(checkpointer, record.sequence_number, record.sub_sequence_number)
+    if WHEN == "integer":
+        checkpoint(checkpointer, str(int(records[-1].sequence_number)), 0)
     if WHEN == "batch":
         checkpoint(checkpointer)
 

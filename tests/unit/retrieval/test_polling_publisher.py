@@ -18,6 +18,7 @@ from mld.errors import (
     ResourceMissing,
     ServiceError,
     Throttled,
+    TrimmedData,
     UnknownOutcome,
 )
 from mld.kernel.model.sequence import (
@@ -792,3 +793,59 @@ def test_a_batch_that_somebody_waits_for_is_not_taken_back_before_it_is_taken():
         assert unserved[0] is False
 
     fetching(test, answer(1))
+
+
+# -- the stream of a table -----------------------------------------------------------------------
+
+TABLE = Stream(
+    name="T", arn="arn:aws:dynamodb:us-east-1:123456789012:table/T/stream/2026-11-28T07:09:24.310"
+)
+TRIMMED = TrimmedData("GetRecords", "TrimmedDataAccessException", "too old")
+
+
+def test_reading_goes_on_at_the_oldest_record_when_those_at_the_position_expired(caplog):
+    async def test(world):
+        assert (await world.take()).last_sequence_number == "900"
+        kinds = [one["ShardIteratorType"] for one in world.kinesis.iterators]
+        assert kinds == ["AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON"]
+        (line,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+        assert "shard-1: the records behind 007 have expired" in line.getMessage()
+
+    fetching(test, TRIMMED, answer("900"), position=At("007"), stream=TABLE)
+
+
+def test_a_closed_shard_of_which_nothing_is_left_has_ended():
+    async def test(world):
+        batch = await world.take()
+        assert batch.has_vanished
+        assert 60 <= world.times[-1] < 70
+
+    fetching(test, *[TRIMMED] * 100, stream=TABLE)
+
+
+def test_an_open_shard_is_asked_on():
+    async def test(world):
+        world.existence.fates.extend([False] * 100)
+        assert (await world.take()).last_sequence_number == "1"
+        assert world.existence.asked
+
+    fetching(test, *[TRIMMED] * 60, answer("1"), stream=TABLE)
+
+
+def test_a_shard_may_end_without_children():
+    end = json.loads(answer(following=None)) | {"EndedWithoutChildren": True}
+
+    async def test(world):
+        batch = await world.take()
+        assert (batch.is_shard_end, batch.has_vanished, batch.child_shards) == (True, False, ())
+
+    fetching(test, json.dumps(end).encode(), stream=TABLE)
+
+
+def test_answers_without_records_are_twice_as_far_apart():
+    async def test(world):
+        for _ in range(3):
+            await world.take()
+        assert world.times == [0.0, 3.0, 6.0]
+
+    fetching(test, stream=TABLE)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mld.children.rules.checkpointing import CheckpointState, position_to_store
+from mld.children.rules.checkpointing import (
+    CheckpointState,
+    as_delivered,
+    position_to_store,
+)
 from mld.errors import CheckpointRefused
 from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 
@@ -122,3 +126,27 @@ def test_at_shard_end_a_number_beyond_the_last_delivered_one_is_refused():
         position_to_store(state.ended(), "10", None)
     assert caught.value.error_name == "IllegalArgumentException"
     assert position_to_store(state.ended(), "7", None) == At("7")
+
+
+PADDED = reading(At("0003"), At("0012"))
+
+
+@pytest.mark.parametrize(
+    ("state", "number", "stored"),
+    [
+        (PADDED, "7", At("0007")),
+        (PADDED, "0007", At("0007")),
+        (PADDED, "000000007", At("0007")),
+        (PADDED, "12", At("0012")),
+        (PADDED, "3", None),
+        (PADDED.ended(), "12", SHARD_END),
+        (CheckpointState.starting_at(At("0003")), "3", None),
+    ],
+)
+def test_a_number_is_stored_as_its_service_writes_it(state, number, stored):
+    assert position_to_store(state, number, 0) == stored
+
+
+@pytest.mark.parametrize("text", ["LATEST", "", "-1", "x7"])
+def test_only_numbers_are_filled_up(text):
+    assert as_delivered(text, At("0012")) == text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.config.config import RetrievalConfig
+from mld.config.stream import DYNAMODB_STREAMS
 from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
@@ -18,6 +19,7 @@ from mld.retrieval.rules.polling import (
     IteratorStart,
     IteratorType as T,
     ReadPosition,
+    after_expiry,
     expected_bytes,
     iterator_start,
     may_prefetch,
@@ -142,3 +144,23 @@ def test_the_next_answer_is_expected_like_the_last_and_far_behind_like_those_of_
     last_bytes, behind_s, of_others, expected
 ):
     assert expected_bytes(last_bytes, behind_s, of_others) == expected
+
+
+def test_without_aggregates_a_checkpoint_is_read_after_it_and_keeps_its_digits():
+    start = iterator_start(ReadPosition(At("0012")), None, DYNAMODB_STREAMS)
+    assert start == IteratorStart(T.AFTER_SEQUENCE_NUMBER, "0012")
+    assert iterator_start(ReadPosition(LATEST), None, DYNAMODB_STREAMS).type is T.LATEST
+
+
+def test_where_records_expired_reading_goes_on_at_the_oldest():
+    position = ReadPosition(At("12"), "15", 1.0)
+    assert after_expiry(position) == ReadPosition(TRIM_HORIZON, None, 1.0)
+    assert after_expiry(ReadPosition(TRIM_HORIZON, "15")) == ReadPosition(TRIM_HORIZON)
+    assert after_expiry(ReadPosition(TRIM_HORIZON)) is None
+
+
+def test_an_answer_without_records_may_lengthen_the_pause():
+    config = RetrievalConfig(idle_s=1.0)
+    assert pause_s(config, 0.0, None, 1, 2) == 2.0
+    assert pause_s(config, 0.0, None, 3, 2) == 2.0
+    assert pause_s(config, 0.0, None, 0, 2) == 1.0

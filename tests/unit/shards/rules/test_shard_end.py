@@ -14,6 +14,7 @@ from mld.shards.rules.shard_end import (
     heirs,
     judge_merge,
     merge_parents,
+    noted_children,
 )
 from mld.streams.model.shard import ChildShard, HashRange, Shard
 
@@ -104,3 +105,22 @@ def test_a_child_must_name_a_parent():
 )
 def test_only_an_unfinished_row_blocks_a_child(parent, blocked):
     assert blocks(parent) is blocked
+
+
+def test_where_shards_roll_over_a_single_child_of_a_single_parent_is_no_merge():
+    assert merge_parents([child("c", "a")]) == ("a",)
+    assert merge_parents([child("c", "a")], rolls_over=True) is None
+    assert merge_parents([child("c", "a", "b")], rolls_over=True) == ("a", "b")
+
+
+def test_without_hash_ranges_only_children_go_on():
+    row = replace(ROW, hash_range=HashRange(0, 1))
+    shards = [listed("x", 0, 1, "q"), listed("y", 0, 1, "p")]
+    found = heirs(row, shards, has_hash_ranges=False)
+    assert [one.shard_id for one in found] == ["y"]
+    assert heirs(row, shards[:1], has_hash_ranges=False) == ()
+
+
+def test_a_row_that_names_itself_among_its_children_names_none():
+    assert noted_children(replace(ROW, child_shard_ids=("c", "d"))) == ("c", "d")
+    assert noted_children(replace(ROW, child_shard_ids=("a", "c", "p"))) == ()

@@ -20,6 +20,7 @@ from mld.shards.rules.shardsync import (
     is_unused,
     lease_of_child,
     leases_for_empty_table,
+    leases_of_lineage,
     leases_to_create,
     lost_children,
     shard_filter,
@@ -257,3 +258,56 @@ def test_a_merge_child_is_restored_only_when_both_listed_parents_have_finished_r
 def test_a_row_is_unused_while_it_is_as_it_was_created(fields, unused):
     row = Lease(**({"lease_key": "a", "shard_id": "a", "checkpoint": LATEST} | fields))
     assert is_unused(row, LATEST) is unused
+
+
+# -- streams whose shards are listed late ------------------------------------------------------
+
+#: a -> b -> c, d: b was split, c and d are open; e has lost its parents.
+LINEAGE = [
+    shard("a", closed=True, sequence=1),
+    shard("b", ["a"], closed=True, sequence=2),
+    shard("c", ["b"], sequence=3),
+    shard("d", ["b"], sequence=3),
+    shard("e", ["gone"], sequence=1),
+]
+
+
+def lineage(position, leased=(), shards=LINEAGE):
+    leased = {f"shardId-{name}" for name in leased}
+    rows = leases_of_lineage(STREAM, shards, leased, position)
+    return {one.shard_id[-1]: str(one.checkpoint) for one in rows}
+
+
+def test_all_of_a_lineage_is_leased_from_the_root_down():
+    found = lineage(AT_TRIM_HORIZON)
+    assert found == dict.fromkeys("abcde", "TRIM_HORIZON")
+    assert list(found) == ["a", "e", "b", "c", "d"]
+    time = InitialPosition(Sentinel.AT_TIMESTAMP, 1.0)
+    assert lineage(time) == dict.fromkeys("abcde", "AT_TIMESTAMP")
+
+
+def test_latest_begins_at_the_open_shards():
+    assert lineage(AT_LATEST) == dict.fromkeys("cde", "LATEST")
+
+
+@pytest.mark.parametrize("position", [AT_LATEST, AT_TRIM_HORIZON])
+def test_below_a_lease_nothing_is_skipped(position):
+    assert lineage(position, "ae") == dict.fromkeys("bcd", "TRIM_HORIZON")
+    assert lineage(position, "bde") == {"c": "TRIM_HORIZON"}
+    assert lineage(position, "cde") == {}
+
+
+def test_a_gap_above_a_lease_is_not_filled():
+    assert lineage(AT_TRIM_HORIZON, "cde") == {}
+
+
+def test_where_all_shards_are_closed_the_last_ones_count_as_open_at_the_first_sync():
+    closed = [shard("a", closed=True), shard("b", ["a"], sequence=1, closed=True)]
+    assert lineage(AT_LATEST, shards=closed) == {"b": "LATEST"}
+    assert lineage(AT_TRIM_HORIZON, shards=closed) == dict.fromkeys("ab", "TRIM_HORIZON")
+    assert lineage(AT_TRIM_HORIZON, "x", shards=closed) == {}
+
+
+def test_a_shard_that_is_its_own_ancestor_ends_the_walk():
+    circle = [shard("a", ["b"]), shard("b", ["a"])]
+    assert lineage(AT_TRIM_HORIZON, shards=circle) == dict.fromkeys("ab", "TRIM_HORIZON")

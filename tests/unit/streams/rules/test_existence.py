@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mld.config.stream import DYNAMODB_STREAMS
 from mld.leases.rules.table_existence import missing_table
 from mld.streams.model.shard import HashRange, Shard
 from mld.streams.rules.existence import (
@@ -106,3 +107,19 @@ def test_a_table_without_an_id_is_known_by_its_creation():
     assert missing_table("app", table, 1) is not None
     assert missing_table("app", table, 2) is None
     assert missing_table("app", table, None) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "sequence_number", "expected"),
+    [
+        (5, None, ShardExistence.TRIMMED),  # closed, and its records are gone
+        (7, "1", ShardExistence.LISTED),
+        (3, None, ShardExistence.TRIMMED),
+        (8, None, ShardExistence.LISTED),  # not listed yet
+    ],
+)
+def test_no_shard_of_a_table_is_one_of_another_stream(number, sequence_number, expected):
+    closed = Shard(shard(5).shard_id, HashRange(0, 1), "1", "2")
+    listed = [closed, shard(7)]
+    found = shard_existence(shard(number).shard_id, sequence_number, listed, DYNAMODB_STREAMS)
+    assert found is expected

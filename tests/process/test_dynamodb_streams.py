@@ -1,0 +1,208 @@
+"""Workers on the stream of a table of DynamoDB Local, whose shards are replaced on command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import chain
+
+import botocore.session
+import pytest
+from botocore.config import Config
+
+from tests.emulators import CONTROLLED_DYNAMODB_LOCAL, DYNAMODB_LOCAL, Emulator
+from tests.kclpy_cache import kclpy
+from tests.process.daemon import JOURNALING, Application, journals, wait_until
+
+_CONTROL = "[TEST_CONTROL]"
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    if not DYNAMODB_LOCAL.missing():
+        CONTROLLED_DYNAMODB_LOCAL.fetch_if_missing()
+    if reason := CONTROLLED_DYNAMODB_LOCAL.missing():
+        pytest.skip(reason)
+    with Emulator(CONTROLLED_DYNAMODB_LOCAL) as emulator:
+        yield emulator
+
+
+class Table:
+    """A table with a stream, and an application that reads it."""
+
+    def __init__(self, aws, url, folder, name):
+        self.name = name
+        environment = aws.environment_for_child()
+
+        def client(service):
+            return botocore.session.Session().create_client(
+                service,
+                region_name="us-east-1",
+                endpoint_url=url,
+                aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+                config=Config(proxies={}),
+            )
+
+        self.dynamodb, self.streams = client("dynamodb"), client("dynamodbstreams")
+        self.dynamodb.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+            StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+        )
+        table = self.dynamodb.describe_table(TableName=name)["Table"]
+        self.arn = table["LatestStreamArn"]
+        self.app = Application(
+            aws,
+            f"{name}-app",
+            folder,
+            streamName=self.arn,
+            kinesisEndpoint=url,
+            dynamoDBEndpoint=url,
+        )
+        self.app.dynamodb = self.dynamodb
+        self._put = 0
+
+    def put(self, count):
+        for _ in range(count):
+            self.dynamodb.put_item(TableName=self.name, Item={"pk": {"S": str(self._put)}})
+            self._put += 1
+
+    def control(self, **action):
+        item = {name: {"S": value} for name, value in action.items()}
+        self.dynamodb.put_item(TableName=_CONTROL, Item=item)
+
+    def shards(self):
+        """Ids from the oldest to the open one."""
+        found = self.streams.describe_stream(StreamArn=self.arn)["StreamDescription"]["Shards"]
+        return [one["ShardId"] for one in found]
+
+    def checkpoints(self):
+        """Checkpoint of each lease, by shard."""
+        return {
+            key: item["checkpoint"]
+            for key, item in self.app.items().items()
+            if "checkpoint" in item
+        }
+
+    def numbers(self):
+        """Sequence number of each record of the stream, in order of its shards."""
+        found = []
+        for shard_id in self.shards():
+            answer = self.streams.get_shard_iterator(
+                StreamArn=self.arn, ShardId=shard_id, ShardIteratorType="TRIM_HORIZON"
+            )
+            records = self.streams.get_records(ShardIterator=answer["ShardIterator"])["Records"]
+            found.append([one["dynamodb"]["SequenceNumber"] for one in records])
+        return found
+
+
+@pytest.fixture
+def new_table(aws, emulator, tmp_path, request):
+    made = []
+
+    def make(name):
+        made.append(Table(aws, emulator.url, tmp_path, name))
+        return made[-1]
+
+    yield make
+    for table in made:
+        table.app.kill_all()
+
+
+def entries(run, kind):
+    """Entries of all programs of a worker, in order of time."""
+    found = [one for journal in journals(run).values() for one in journal if one["saw"] == kind]
+    return sorted(found, key=lambda one: one["at"])
+
+
+def records_of(run):
+    return [record for one in entries(run, "records") for record in one["records"]]
+
+
+def wait_for_records(run, count):
+    wait_until(lambda: len(records_of(run)) == count, f"{count} records")
+
+
+def keys_of(run):
+    changes = [json.loads(data) for *_, data in records_of(run)]
+    return [int(change["dynamodb"]["Keys"]["pk"]["S"]) for change in changes]
+
+
+def test_records_come_in_order_through_shards_that_are_replaced(new_table):
+    table = new_table("Replaced")
+    table.put(3)
+    run = table.app.start(executable=(sys.executable, str(JOURNALING), "3", "integer"))
+    wait_for_records(run, 3)
+    for expected in (5, 7):
+        table.control(ACTION="ROLLOVER")
+        table.put(2)
+        wait_for_records(run, expected)
+    first, second, last = table.shards()
+    wait_until(
+        lambda: table.checkpoints().get(last, "").isdecimal(),
+        "a checkpoint of the last shard",
+    )
+    assert run.stop() == 0
+    assert keys_of(run) == list(range(7))
+    numbers = table.numbers()
+    assert [number for number, *_ in records_of(run)] == [*chain.from_iterable(numbers)]
+    assert [key for _, _, key, _ in records_of(run)] == [*chain.from_iterable(numbers)]
+    # The program checkpoints integers; the rows have the numbers of the stream.
+    assert numbers[-1][-1].startswith("00")
+    assert table.checkpoints() == {
+        first: "SHARD_END",
+        second: "SHARD_END",
+        last: numbers[-1][-1],
+    }
+    rows = table.app.items()
+    assert rows[first]["childShardIds"] == [second]
+    assert rows[last]["parentShardId"] == [second]
+    assert (rows[last]["startingHashKey"], rows[last]["endingHashKey"]) == ("0", "1")
+    assert len(entries(run, "initialize")) == len(entries(run, "EOF")) == 3
+
+    table.put(1)
+    again = table.app.start(executable=(sys.executable, str(JOURNALING), "3"), worker="w2")
+    wait_until(lambda: records_of(again), "what came meanwhile")
+    assert keys_of(again) == [7]
+    assert again.stop() == 0
+
+
+def test_shards_whose_records_expired_end_and_their_children_are_read(new_table):
+    table = new_table("Expired")
+    table.put(2)
+    table.control(ACTION="ROLLOVER")
+    table.put(2)
+    table.control(ACTION="DILATE_TIME", HOURS="60")
+    table.put(2)
+    run = table.app.start(executable=(sys.executable, str(JOURNALING), "3"))
+    wait_for_records(run, 2)
+    assert keys_of(run) == [4, 5]
+    expired = table.shards()[:-1]
+    wait_until(
+        lambda: all(table.checkpoints().get(one) == "SHARD_END" for one in expired),
+        "the end of the shards that expired",
+    )
+    assert run.stop() == 0
+
+
+def test_the_unchanged_sample_of_kclpy_reads_it(new_table):
+    folder = kclpy()
+    if folder is None:
+        pytest.skip("amazon_kclpy cannot be fetched")
+    table = new_table("Sample")
+    table.put(2)
+    sample = folder / "samples" / "sample_kclpy_app.py"
+    run = table.app.start(
+        executable=(sys.executable, str(sample)), environment={"PYTHONPATH": str(folder)}
+    )
+    run.wait_for_log("started child")
+    table.control(ACTION="ROLLOVER")
+    table.put(1)
+    first, last = table.shards()
+    wait_until(lambda: table.checkpoints().get(first) == "SHARD_END", "the end of the first shard")
+    wait_until(lambda: table.app.owners().get(last), "the lease of its child")
+    assert run.stop() == 0
+    assert "Traceback" not in run.output
