@@ -23,7 +23,7 @@ from mld.kernel.adapters.calls import CallPool
 from tests.fakes.http import Replies, served
 from tests.unit.aws.sessions import quick_session
 
-ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T/stream/2026-11-28T07:09:24.310"
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"
 PATIENCE_S = 240.0
 
 

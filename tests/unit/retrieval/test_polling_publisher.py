@@ -798,7 +798,8 @@ def test_a_batch_that_somebody_waits_for_is_not_taken_back_before_it_is_taken():
 # -- the stream of a table -----------------------------------------------------------------------
 
 TABLE = Stream(
-    name="T", arn="arn:aws:dynamodb:us-east-1:123456789012:table/T/stream/2026-11-28T07:09:24.310"
+    name="T",
+    arn="arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310",
 )
 TRIMMED = TrimmedData("GetRecords", "TrimmedDataAccessException", "too old")
 

@@ -96,6 +96,8 @@ def test_endpoints_of_the_environment_are_asked_about():
         ({}, OK, "ACTIVE, 4 open shards, keeps records for 24 hours"),
         ({"StreamStatus": "UPDATING"}, OK, "UPDATING"),
         ({"StreamStatus": "DELETING"}, ERROR, "DELETING"),
+        ({"StreamStatus": "DISABLED"}, WARNING, "DISABLED"),
+        ({"OpenShardCount": None}, OK, "ACTIVE, keeps records for 24 hours"),
         ({"EncryptionType": "KMS", "KeyId": "k"}, OK, "encrypted with k: readers need kms:Decrypt"),
     ],
 )

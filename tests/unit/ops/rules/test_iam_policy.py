@@ -206,3 +206,12 @@ def test_a_worker_may_keep_dead_letters(destination, action, arn):
             assert [(one.actions, one.resources) for one in letters] == [((action,), (arn,))]
         else:
             assert letters == []
+
+
+def test_the_stream_of_a_table_has_actions_of_dynamodb():
+    arn = f"arn:aws:dynamodb:us-east-1:{ACCOUNT}:table/Orders/stream/2026-11-28T07:09:24.310"
+    found = statements(config(streamName=arn))
+    assert found["ReadStreams"].resources == (arn,)
+    actions = ("DescribeStream", "GetShardIterator", "GetRecords")
+    assert found["ReadStreams"].actions == tuple(f"dynamodb:{one}" for one in actions)
+    assert "ChangeConsumers" not in statements(config(streamName=arn), Role.OPERATOR)
