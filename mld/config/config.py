@@ -117,7 +117,8 @@ class StreamConfig:
     name: str = field(
         metadata=named("streamName", "stream to read; required unless streamArn is given"))
     arn: str | None = by_rule(None, Key("streamArn", Kind.TEXT, None,
-        "wins over streamName; Java takes only the stream's name from it"))
+        "wins over streamName; Java takes only the stream's name from it; or the ARN of a DynamoDB"
+        " stream"))
     arn_addressing: bool = own_switch("streamArnAddressing",
         "arn = read the stream of streamArn even where Java would read another", ("name", "arn"),
         on="arn")
