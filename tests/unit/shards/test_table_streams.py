@@ -231,7 +231,7 @@ async def test_shards_that_are_listed_late_are_no_other_stream():
     await asyncio.sleep(1)
     await world.existence.check()
     assert await world.existence.confirm()
-    assert world.existence.mark == f"123456789012:us-east-1:{NAME}"
+    assert world.existence.stream.mark == f"123456789012:us-east-1:{NAME}"
 
 
 @simulated
