@@ -77,7 +77,7 @@ def end_cannot_be_settled(world):
         },
     )
 
-    async def failing(*_arguments):
+    async def failing(*_arguments, **_more):
         raise Unreachable("GetItem", "refused")
 
     world.parts.shard_end.create_child_leases = failing

@@ -859,7 +859,7 @@ def test_a_lease_that_lapsed_before_the_end_is_not_ended():
         world.split()
         await asyncio.sleep(60)
 
-        async def lapses(lease, children):
+        async def lapses(lease, children, **_):
             await world.renewer.drop(FIRST, held.token)
             raise Unreachable("PutItem", "refused")
 
@@ -876,7 +876,7 @@ def test_a_contradictory_end_gives_the_lease_up():
         await asyncio.sleep(60)
         consumer = world.consumer(await world.hold())
 
-        async def contradicts(lease, children):
+        async def contradicts(lease, children, **_):
             raise InvalidShardEnd(lease.lease_key, "only one parent")
 
         world.parts.shard_end.create_child_leases = contradicts
@@ -895,10 +895,10 @@ def test_an_end_that_cannot_be_written_yet_is_repeated():
         real = world.parts.shard_end.create_child_leases
         failures = [Unreachable("PutItem", "refused")] * 3
 
-        async def fails(lease, children):
+        async def fails(lease, children, **more):
             if failures:
                 raise failures.pop()
-            await real(lease, children)
+            await real(lease, children, **more)
 
         world.parts.shard_end.create_child_leases = fails
         assert await consumer.run() is ShutdownReason.SHARD_END
@@ -915,12 +915,12 @@ def test_a_shard_that_cannot_be_finished_says_so_once_a_minute(caplog):
         real = world.parts.shard_end.create_child_leases
         until = world.clock.monotonic() + 150
 
-        async def fails(lease, children):
+        async def fails(lease, children, **more):
             if world.clock.monotonic() < until:
                 raise BlockedOnParent(FIRST, "another", "it has no lease yet")
             if world.clock.monotonic() < until + 5:
                 raise Unreachable("PutItem", "refused")
-            await real(lease, children)
+            await real(lease, children, **more)
 
         world.parts.shard_end.create_child_leases = fails
         assert await consumer.run() is ShutdownReason.SHARD_END

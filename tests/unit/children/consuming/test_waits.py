@@ -145,7 +145,7 @@ def test_an_end_that_cannot_be_settled_is_tried_again_after_its_pause(others_end
         await world.open()
         split(world)
 
-        async def failing(*_arguments):
+        async def failing(*_arguments, **_more):
             times.append(world.clock.monotonic())
             if len(times) < 4:
                 raise Unreachable("GetItem", "refused")
