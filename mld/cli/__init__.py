@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 USAGE_EXIT = 2
 #: Of a command whose output could not be written.
 _UNWRITTEN_EXIT = 1
-#: Of one whose reader went, as in ``| head -1``: as the shell says it of programs in C.
+#: Exit code of a command whose reader has gone, as in ``| head -1``; that of programs in C.
 _UNREAD_EXIT = 128 + signal.SIGPIPE
 #: Command -> (module with a click command of that name, one line of help).
 COMMANDS = {
@@ -74,7 +74,7 @@ COMMANDS = {
     "replay": ("mld.cli.replay", "play a recorded conversation to a child"),
 }
 _PROGRAM = "kcl-mld"
-#: What a command looks like, and a properties file seldom does.
+#: The form of a command's name, which properties files seldom have.
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]*")
 _GROUP_OPTIONS = {"--help", "-h", "--version"}
 #: Somebody sends them on purpose, and expects an effect; SIGCHLD is the kernel's.
@@ -105,7 +105,7 @@ class LazyGroup(click.Group):
             return _UNREAD_EXIT
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What may be the first word: a file and the options of the daemon, too."""
+        """Complete the first word, which may also be a file or an option of the daemon."""
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):
@@ -188,7 +188,7 @@ def dispatch(args: list[str]) -> int:
             click.echo(_WHEN_DENIED, err=True)
         return error.exit_code
     except OSError as error:
-        # Commands turn what they expect of files and sockets into errors of their own.
+        # Commands turn the errors that they expect of files and sockets into their own.
         return _fail_os(error)
     return result if isinstance(result, int) else 0
 
@@ -242,7 +242,7 @@ def _fail_os(error: OSError) -> int:
     with contextlib.suppress(OSError):
         subject = f"{error.filename}: " if error.filename else ""
         click.echo(f"kcl-mld: {subject}{error.strerror or error}", err=True)
-    # What is still buffered for stdout would fail again when the interpreter ends.
+    # Text that is still buffered for stdout would fail again when the interpreter ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 1
 
@@ -259,11 +259,11 @@ _WITHOUT_USAGE = (
 
 
 def _fail_usage(error: click.UsageError, args: list[str]) -> int:
-    """Report in the Java daemon's words, where other programs may look for them."""
+    """Report in the Java daemon's words, as other programs may search for them."""
     message, path = error.format_message(), None
     if isinstance(error, click.BadOptionUsage) and "requires an argument" in message:
         message = f"Expected a value after parameter {error.option_name}"
-        path = _path_of(args)  # click's parser does not say
+        path = _path_of(args)  # click's parser does not report this
     elif error.ctx is not None and not isinstance(error, _WITHOUT_USAGE):
         click.echo(error.ctx.get_usage())
     click.echo(message, err=True)
@@ -295,7 +295,7 @@ if _is_ours:
 
 
 def end_process(code: int) -> NoReturn:
-    """End now; daemon threads and what they hold are not waited for.
+    """End now, without waiting for daemon threads and their resources.
 
     Calls that hang are left to themselves, so at the end there are threads in the middle of TLS, a
     checksum or an answer. The usual way out takes the interpreter apart under them, then the C

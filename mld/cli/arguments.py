@@ -1,4 +1,4 @@
-"""What is typed: numbers that are numbers, between bounds, and what a mistyped command was meant to be.
+"""Arguments as typed: numbers between bounds, and suggestions for mistyped commands.
 
 What click lets through would fail later and elsewhere: ``nan`` and ``inf``, a whole number that no
 float can hold, a time-out beyond what the system can wait for. So both bounds are required.
@@ -23,9 +23,9 @@ from mld.kernel.model.masking import brief
 if TYPE_CHECKING:
     from click import Context, Parameter
 
-#: How alike a mistyped word and what it was meant to be are at least.
+#: Least similarity of a mistyped word and a suggestion, 0 to 1.
 CUTOFF = 0.7
-#: What there is to say and to do where somebody deleted the directory of this process.
+#: The error, and its remedy, when the working directory of this process was deleted.
 GONE = "the working directory is gone"
 ELSEWHERE = "start again where there is one"
 #: The longest time that options take.
@@ -37,7 +37,7 @@ _DURATION = re.compile(
 
 
 class Finite(click.FloatRange):
-    """A number between two bounds; ``nan``, ``inf`` and what is outside are errors of usage."""
+    """A number between two bounds; ``nan``, ``inf`` and numbers outside are usage errors."""
 
     def __init__(self, least: float, most: float, *, least_open: bool = False) -> None:
         """Take what lies between them.

@@ -270,7 +270,7 @@ def daemon(
 def _require_program(
     check: Callable[[Sequence[str], StartPlace], Iterable[Problem]], command: Sequence[str]
 ) -> None:
-    """Say what keeps a program from being started.
+    """Check that a program can be started.
 
     Raises:
         ConfigError: it cannot be.

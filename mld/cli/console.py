@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 VERSION = 1
 #: Events that are kept.
 EVENTS = 500
-#: Looks in one failover time, unless --interval says something else.
+#: Snapshots in one failover time, unless --interval sets another number.
 _LOOKS = 2
 _LEAST_INTERVAL_S = 1.0
-#: A look takes at most one part in so many of the time, however slow or throttled the table is.
+#: A snapshot takes at most this fraction (1/n) of the time, however slow the table is.
 _SHARE = 4
 #: Of the documents of rows, what the table of shards has, too.
 _OF_ROWS = (
@@ -50,12 +50,12 @@ _OF_ROWS = (
     "records_per_s",
     "worker_page",
 )
-#: Snapshots older than those which say who lives; a few are enough for what stands still.
+#: Snapshots that are kept beside those that show which workers live, to detect standstills.
 _OLD_LOOKS = 10
 
 
 class ConsoleWatch:
-    """What one console has seen, and what it serves of it; bounded.
+    """The snapshots of one console, and the documents made from them; bounded.
 
     Args:
         interval_s: between two snapshots, shown on the page.
@@ -75,11 +75,11 @@ class ConsoleWatch:
 
     @property
     def looks(self) -> int:
-        """Those that are kept for the verdicts."""
+        """The snapshots that are kept for the verdicts."""
         return len(self._snapshots)
 
     def add(self, snapshot: FleetSnapshot) -> Published:
-        """Take a look, and say what is known now."""
+        """Add a snapshot, and update the documents."""
         self._snapshots = _thinned([*self._snapshots, snapshot], self._rules)
         self._count += 1
         self._since_s = self._since_s or snapshot.wall_s
@@ -110,7 +110,7 @@ class ConsoleWatch:
         return self._published(None)
 
     def failed(self, why: str) -> Published:
-        """Say that a look failed: what is known is older than it should be."""
+        """Report that a snapshot failed, so the documents are older than they should be."""
         return self._published(why)
 
     def _published(self, error: str | None) -> Published:
@@ -138,7 +138,7 @@ class ConsoleWatch:
 
 
 def _more(one: Conclusion, row: dict[str, Any]) -> dict[str, Any]:
-    """What the row of a shard and the page of its owner say besides; nulls without a row."""
+    """Further fields of a shard's row and of its owner's page; nulls without a row."""
     return {
         "lives": one.lives,
         "owner_switches": row.get("switches"),
@@ -155,7 +155,7 @@ def _thinned(snapshots: list[FleetSnapshot], rules: ExplainRules) -> list[FleetS
     kept: list[FleetSnapshot] = []
     for one in snapshots:
         age_s = newest_s - one.at
-        # One beyond the oldest age shows what has been so for all of it.
+        # One snapshot beyond the oldest age shows what has lasted for all of it.
         if age_s > oldest_s + step_s:
             continue
         if age_s <= late_s or not kept or one.at - kept[-1].at >= step_s:
@@ -227,13 +227,13 @@ def _loopback(host: str) -> str:
 async def _serve(
     config: Config, watch: ConsoleWatch, server: ConsoleServer, *, tip: bool, urls: tuple[str, ...]
 ) -> None:
-    """Look and serve until a signal."""
+    """Take snapshots and serve them until a signal."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     with open_fleet(config, tips=tip, urls=urls) as reader:
-        # What is wrong from the beginning ends the command.
+        # An error at the first snapshot ends the command.
         first = watch.add(await take_snapshot(reader, config))
         await server.start()
         server.publish(first)

@@ -1,4 +1,4 @@
-"""``kcl-mld dead-letters``: what was set aside, and the same records for the program once more."""
+"""``kcl-mld dead-letters``: lists records that were set aside, and replays them to the program."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def _checks(built: Built, config: Config, file: str, *, tries_child: bool)
 
 
 def _of_file(built: Built) -> Iterator[Check]:
-    """What ``validate`` says, on this machine."""
+    """The findings of ``validate`` on this machine."""
     found = [one for one in built.findings if one.severity in _OF_FINDINGS]
     if not found:
         yield Check("file", CheckSeverity.OK, "no errors or warnings")

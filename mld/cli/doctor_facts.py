@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _KEY = "AwsCredentialsProvider"
 #: Streams that are asked for at the same time.
 _AT_ONCE = 4
-#: A child that is tried has so long for each answer, unless the file allows it less.
+#: Seconds that a tried child has for each answer, unless the file allows it less.
 _CHILD_S = 60.0
 _SHARD = "shardId-000000000000"
 _ASSIGNED = {ClientVersion.CLIENT_VERSION_3X, ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK}
@@ -130,7 +130,7 @@ class AwsExamination:
         return tuple(found)
 
     async def ask(self) -> AwsFacts:
-        """What streams and tables there are, and what may be read."""
+        """Find out which streams and tables exist, and which may be read."""
         config = self._config
         kinesis = open_kinesis(config, partial(self._client, None), self._pool, self._pool)
         settings = clients.patient_dynamodb_settings(config)
@@ -262,7 +262,7 @@ class AwsExamination:
                     await fleet_items(dynamodb, layout, RandomIds(), random.Random())
                 ).version
             except MldError:
-                version = None  # what is denied is among the attempts
+                version = None  # denied calls are among the attempts
         return TableFacts(name=name, table=table, error=error, is_assigned=version in _ASSIGNED)
 
     async def _read_table(self, dynamodb: BotocoreDynamoDb, name: str, *, has_index: bool) -> None:

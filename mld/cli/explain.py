@@ -169,7 +169,7 @@ def _looked(explanation: Explanation) -> str:
 
 
 def _by_cause(conclusions: Iterable[Conclusion]) -> list[list[Conclusion]]:
-    """What needs a person, by what is wrong; in each the one that has lasted longest comes first."""
+    """Verdicts that need a person, by cause; in each, the one that has lasted longest comes first."""
     groups: dict[tuple[object, ...], list[Conclusion]] = {}
     for one in conclusions:
         if one.severity >= VerdictSeverity.WARNING:
@@ -283,7 +283,7 @@ def wait(file: str, *, awaited: str, timeout_s: float, within_s: float) -> int:
 async def _wait(
     config: Config, awaited: Awaited, timeout_s: float, within_s: float
 ) -> Explanation | None:
-    """What was missing at the end; None = nothing.
+    """The condition that was not met in the end; None = all were met.
 
     Raises:
         ResourceMissing: there was no lease table until the end.

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from mld.streams.stream_names import StreamNames
 
 _THREADS = 8
-#: Looks in one failover time.
+#: Snapshots in one failover time.
 LOOKS = 4
 
 
 def rules_of(config: Config, stalled_after_s: float = STALLED_AFTER_S) -> ExplainRules:
-    """What the file says about times."""
+    """The times that the file sets."""
     return ExplainRules(
         failover_s=config.leases.failover_s,
         stalled_after_s=stalled_after_s,
@@ -266,7 +266,7 @@ def table_region(config: Config) -> str:
 
 
 def table_missing(config: Config) -> ResourceMissing:
-    """What a command says where there is no lease table: mostly it looked in the wrong region."""
+    """The error of a command that finds no lease table; often the region is wrong."""
     return ResourceMissing(
         f"the lease table {config.leases.table_name} does not exist in {table_region(config)}; it is created when "
         "the application starts for the first time: if it has run, correct applicationName, "
@@ -300,7 +300,7 @@ def observe(
 
     Args:
         config: of the application.
-        once: one look is enough.
+        once: one snapshot is enough.
         finished: the owners of finished leases have to be seen too, as those rows will be written.
         tip: also where the shards end.
         urls: of workers to ask.

@@ -20,7 +20,7 @@ VERSION = 1
 
 
 def fleet_document(table: str, snapshot: FleetSnapshot, explanation: Explanation) -> dict[str, Any]:
-    """What is said of a fleet beside its rows.
+    """The part of a fleet's document beside its rows.
 
     Args:
         explanation: of this snapshot and those before it.
@@ -118,7 +118,7 @@ def worker_as_json(
 
     Args:
         host: where it runs; None = not known.
-        page: what it says of itself; None = it was not asked.
+        page: the worker's own page; None = it was not requested.
         records_per_s: of all its shards; None = not known.
     """
     return {

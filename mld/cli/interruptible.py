@@ -1,4 +1,4 @@
-"""Work that withdraws what it asked before a signal ends its process."""
+"""Work that withdraws its requests before a signal ends its process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def run_interruptible(
     """Run to the end, or until a signal; signals that the starter ignores stay ignored.
 
     Args:
-        interrupt: called at the first signal: ``work`` is to end by itself.
-        shield_s: from then on it has so long; a second signal ends that time.
+        interrupt: called at the first signal, after which ``work`` has to end.
+        shield_s: seconds that it has from then on; a second signal ends them.
 
     Returns:
         The first signal; None = there was none.

@@ -181,7 +181,7 @@ class SparkMarks:
 
     @property
     def needs_rest(self) -> bool:
-        """No worker may run: it would go on in the epoch before."""
+        """No worker may run, because it would continue in the previous epoch."""
         return True
 
     @classmethod

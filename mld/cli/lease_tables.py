@@ -31,7 +31,7 @@ COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 
 
 def table_of(rows: Sequence[ListedLease]) -> tuple[list[Column], Callable[[ListedLease], TableRow]]:
-    """The columns in which these rows say something, and what makes a row of one."""
+    """The columns that have values in these rows, and a function that makes a table row."""
     is_multi = any(one.lease.stream_identifier is not None for one in rows)
     is_scraped = any(one.page is not None for one in rows)
 
@@ -84,7 +84,7 @@ def listed(
 
 
 def heading(table: str, count: int, explanation: Explanation, choice: str = "") -> list[str]:
-    """Table and number of leases, then what is to be said of the fleet as a whole.
+    """Table and number of leases, then the state of the fleet as a whole.
 
     Args:
         count: leases that are shown.
@@ -99,7 +99,7 @@ def heading(table: str, count: int, explanation: Explanation, choice: str = "") 
 
 
 def beside(snapshot: FleetSnapshot, explanation: Explanation, most: int) -> Iterable[str]:
-    """What is wrong beside the rows that are shown."""
+    """Problems that concern none of the rows that are shown."""
     if snapshot.moving:
         keys = ", ".join(map(printable, snapshot.moving))
         yield (
@@ -180,7 +180,7 @@ def _asked(request: LeaseRequest) -> str:
 
 
 def _changed_by(note: LeaseRequest) -> str:
-    """Who carried out the last command on it, and what it was."""
+    """The last command on the lease, and who ran it."""
     text = f"{note.by or 'somebody'}: {note.verb}"
     if note.at_s is not None:
         text += f" at {shown_time(note.at_s)}"
@@ -229,7 +229,7 @@ def shown_time(epoch_s: float) -> str:
     """A time in UTC, to the second."""
     try:
         return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError):  # a row may say anything
+    except (ValueError, OverflowError):  # a row may hold any text
         return f"{epoch_s:g}"
 
 
@@ -284,17 +284,17 @@ class LeaseChoice:
 
     @property
     def is_all(self) -> bool:
-        """Nothing is left out."""
+        """No lease is left out."""
         return not (self.workers or self.groups or self.streams)
 
     def of(self, rows: Iterable[ListedLease]) -> tuple[ListedLease, ...]:
-        """Those that are meant."""
+        """The leases that are chosen."""
         return tuple(one for one in rows if matches(one, self.workers, self.groups, self.streams))
 
     def events(
         self, events: Iterable[FleetEvent], rows: Iterable[ListedLease]
     ) -> tuple[FleetEvent, ...]:
-        """Events of rows that are meant, and of workers that are."""
+        """Events of the chosen rows and of the chosen workers."""
         if self.is_all:
             return tuple(events)
         keys = {one.lease.lease_key for one in rows}

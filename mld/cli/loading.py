@@ -1,4 +1,4 @@
-"""What every command does first: set up logging, read the properties file, say what is wrong."""
+"""The first steps of every command: set up logging, read the properties file, report findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING}
 
 
 def start_logging(options: RunOptions) -> None:
-    """Set up logging as the command line says: ``--log-level`` wins over the file of ``-l``.
+    """Set up logging by the command line: ``--log-level`` takes precedence over the file of ``-l``.
 
     Raises:
         ConfigError: the file of ``-l`` cannot be used.
@@ -111,7 +111,7 @@ def read_config(path: str) -> Config:
 
 
 def load_config(path: str, *, worker_id: str, shown_as: str | None = None) -> Config:
-    """The configuration of a file for a daemon of this machine; what there is to say is logged.
+    """The configuration of a file for a daemon of this machine; findings are logged.
 
     Args:
         worker_id: for a file that names no worker.

@@ -142,7 +142,7 @@ def _many(text: str, region: str, source: str) -> Target:
 
 
 def starts_at_latest(values: Mapping[str, str]) -> bool:
-    """Whether a worker of this file skips what is in the stream before it starts."""
+    """Whether a worker of this file skips records that are in the stream before it starts."""
     position = values.get("initialpositioninstream", "").strip().upper() or "LATEST"
     return position == "LATEST" and "initialpositioninstreamextended" not in values
 
@@ -184,10 +184,10 @@ def _escaped(text: str) -> str:
 
 
 class LocalCommand(click.Command):
-    """Takes what is behind ``--`` for the daemon: it becomes the object of the context."""
+    """Passes the arguments after ``--`` to the daemon, as the object of the context."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what is before ``--``."""
+        """Parse the arguments before ``--``."""
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
         return super().parse_args(ctx, args[:end])
@@ -350,7 +350,7 @@ def run_daemon(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[
 
 
 class Stopping:
-    """What a signal does: interrupt this process, or go on to the daemon."""
+    """Handles signals: interrupts this process, or passes them to the daemon."""
 
     def __init__(self) -> None:
         self._daemon: subprocess.Popen[bytes] | None = None

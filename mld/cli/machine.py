@@ -81,7 +81,7 @@ def on_this_machine(built: Built, file: str) -> Built:
 
 
 def on_any_machine(built: Built, file: str) -> Built:
-    """The same with what would keep a daemon from work wherever it is."""
+    """Also the findings that would keep a daemon from working on any machine."""
     return _for_spark(built, file, is_here=False)
 
 
@@ -102,7 +102,7 @@ def _program(built: Built, file: str) -> Iterator[Finding]:
 
 
 def _gone(built: Built, setting: Setting) -> Problem:
-    """The working directory was deleted: only what is named by an absolute path starts there."""
+    """The working directory was deleted, so only programs with an absolute path can start."""
     around = StartPlace(os.environ, Path())
     commands = [argv for _, _, argv in _programs_of(built, setting) if argv and argv[0]]
     problems = [problem for argv in commands for problem in examine_child(argv, around)]
@@ -129,7 +129,7 @@ def _programs_of(
 
 
 def _facts_of(listed: ListedStream) -> ChildFacts:
-    """What a child of that stream learns, with placeholders for what the file does not say."""
+    """The facts that a child of the stream gets, with placeholders for those not in the file."""
     account, epoch = listed.account or "0" * 12, listed.epoch or 1
     identifier = f"{account}:{listed.name}:{epoch}"
     shard_id = "shardId-000000000000"
@@ -207,7 +207,7 @@ def _for_spark(built: Built, file: str, *, is_here: bool) -> Built:
     ends in ``run()``, and else the lines are for a program of the user's own.
 
     Args:
-        is_here: the children run on this machine, which is looked at then.
+        is_here: the children run on this machine, so it is examined.
     """
     programs = _programs_of(built, built.setting("executableName"))
     commands = [(key, line, spark_command(argv)) for key, line, argv in programs]
@@ -223,7 +223,7 @@ def _for_spark(built: Built, file: str, *, is_here: bool) -> Built:
         return built
     found: list[Finding] = []
     if direct:
-        # It refuses what it does not know, which a program of the user's own may read.
+        # It refuses unknown keys, which a program of the user's own may read.
         built = built.as_errors(
             lambda one: (one.key or "").startswith(PREFIX) and not is_known(one.key or "")
         )
@@ -234,7 +234,7 @@ def _for_spark(built: Built, file: str, *, is_here: bool) -> Built:
         keys = dict(written)
         if command.properties is not None:
             if folder is None:
-                continue  # that file is elsewhere, and may say what this one does not
+                continue  # that file is elsewhere, and may set keys that this one does not
             more, faults = _read(command.properties, written)
             is_same = os.path.realpath(command.properties) == os.path.realpath(file)
             found += [] if is_same else faults
@@ -252,7 +252,7 @@ def _texts(keys: Mapping[str, _Key]) -> dict[str, str]:
 
 
 def _read(path: str, written: Mapping[str, _Key]) -> tuple[dict[str, _Key], list[Finding]]:
-    """The keys of the file that a command line names, and what is wrong with them.
+    """The keys of the file that a command line names, and their findings.
 
     Args:
         written: keys of the daemon's file, which count instead.
@@ -287,7 +287,7 @@ def _of_faults(keys: Mapping[str, _Key], file: str, faults: Iterable[SparkFault]
 
 
 def _of_places(keys: Mapping[str, _Key], file: str, folder: str | None) -> list[Finding]:
-    """What is wrong with the directories that keys name, if they are on this machine."""
+    """Findings about the directories that keys name, if they are on this machine."""
     return (
         []
         if folder is None
@@ -353,9 +353,9 @@ def _path(environ: Mapping[str, str]) -> str:
 
 
 def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> bool:
-    """Whether a program is a script of this Python; of any other one nothing is known.
+    """Whether a program is a script of this Python; other ones are unknown.
 
-    A script for ``sh`` or ``env`` finds its Python by itself.
+    A script for ``sh`` or ``env`` finds its own Python.
     """
     if sys.flags.ignore_environment or any(map(_MEANT_FOR_PYTHON, command.variables)):
         return False

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mld.leases.model.attributes import Item
     from mld.ops.rules.lease_migration import MigrationPlan, RowWrite
 
-#: Progress is printed after so many writes.
+#: Number of writes between two lines of progress.
 _REPORT_EVERY = 500
 _DONE = {
     MigrationPhase.COPY: "copied",
@@ -229,7 +229,7 @@ async def _migrate(
     config: Config, to: RowKind, asked: AskedStream, *, apply: bool, as_json: bool
 ) -> None:
     aws, table = config.aws, config.leases.table_name
-    # Nothing is renewed here, so a slow answer is waited for, whatever failoverTimeMillis is.
+    # No lease is renewed here, so a slow answer is awaited, whatever failoverTimeMillis is.
     settings = clients.patient_dynamodb_settings(config)
     session = make_session(
         aws.dynamodb_credentials or aws.kinesis_credentials, table_region(config)
@@ -287,7 +287,7 @@ async def _identifier(
 
 def _identifier_of_table(asked: AskedStream, known: tuple[str, ...]) -> str | None:
     if len(known) != 1:
-        return None  # nothing to move, or too much: the plan says so
+        return None  # nothing to move, or too much: the plan reports it
     stream = Stream.parse_identifier(known[0])
     wanted = [
         (asked.name, stream.name),
@@ -303,7 +303,7 @@ def _identifier_of_table(asked: AskedStream, known: tuple[str, ...]) -> str | No
 
 
 async def _described(config: Config, asked: AskedStream, known: Iterable[str]) -> AskedStream:
-    """Account and creation epoch as Kinesis says."""
+    """Account and creation epoch as Kinesis reports them."""
     region = resolve_region(clients.kinesis_settings(config).region)
     session = make_session(config.aws.kinesis_credentials, region)
     request = {"StreamName": asked.name} | ({"StreamARN": asked.arn} if asked.arn else {})

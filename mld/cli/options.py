@@ -29,11 +29,11 @@ _PROTOCOL = "protocol"
 
 
 class RepeatedOptionError(click.UsageError):
-    """An option that is taken once is given twice; reported without usage, as in Java."""
+    """An option that may be given once is repeated; reported without usage, as in Java."""
 
 
 class RunCommand(click.Command):
-    """Expands ``@FILE`` before options are looked at, like the Java daemon."""
+    """Expands ``@FILE`` before options are parsed, like the Java daemon."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Replace every ``@FILE`` by the lines of the file, then parse."""
@@ -93,7 +93,7 @@ def parse_address(
 def choose_properties_file(
     options: tuple[str, ...], positional: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...]]:
-    """The file to use and what to warn about, with the Java daemon's messages.
+    """The file to use and the warnings, with the Java daemon's messages.
 
     Args:
         options: values of ``-p`` and its other names.
@@ -125,7 +125,7 @@ def takes_properties_file(
 
     Args:
         more: further names of the option.
-        metavar: of what is no option, for the usage.
+        metavar: of the arguments that are no options, for the usage.
         is_required: False = the parameter may be None.
     """
 
@@ -189,7 +189,7 @@ def takes_file_and_names(what: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def check_protocol_package() -> None:
-    """Make sure that the package ``protocol`` is ours; nothing is imported for that.
+    """Make sure that the package ``protocol`` is ours, without an import.
 
     A module of the user's may fail when it is imported, or do something.
 

@@ -1,4 +1,4 @@
-"""``--set`` and ``--expand-env``: what the command line says above the properties file."""
+"""``--set`` and ``--expand-env``: values of the command line, which override the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mld.config.overrides import Overrides
 
-#: Where a command line's context keeps what it says.
+#: The key of a command line's context under which its values are kept.
 _SETTINGS, _EXPANDS = f"{__name__}.settings", f"{__name__}.expands"
 
 
@@ -70,7 +70,7 @@ OVERRIDE_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def given_overrides() -> Overrides:
-    """What the command line that runs and the environment say above the properties file.
+    """The values of the running command line and of the environment that override the file.
 
     Raises:
         ConfigError: a variable is malformed.
@@ -90,7 +90,7 @@ def typed_overrides() -> list[str]:
 
 
 def takes_overrides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options; what it is called with stays the same."""
+    """Add the options to a command; its own parameters stay the same."""
     for name, attributes in reversed(OVERRIDE_OPTIONS.items()):
         command = click.option(name, **attributes)(command)
     return command

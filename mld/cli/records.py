@@ -1,4 +1,4 @@
-"""``kcl-mld records peek``: the records behind a checkpoint, for a look at a poison record, say."""
+"""``kcl-mld records peek``: the records behind a checkpoint, e.g. to examine a poison record."""
 
 from __future__ import annotations
 

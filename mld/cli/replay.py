@@ -43,7 +43,7 @@ takes_timeout = click.option(
 
 
 def require_startable(command: Sequence[str], kclpy: Kclpy = Kclpy.AUTO) -> None:
-    """Look whether a child can be started.
+    """Check whether a child can be started.
 
     Raises:
         ConfigError: it can't.

@@ -52,7 +52,7 @@ class ResetTarget:
 
     @property
     def is_number(self) -> bool:
-        """A record of one shard is meant."""
+        """The target is a record of one shard."""
         return self.at_sequence_number is not None or self.after_sequence_number is not None
 
 

@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from mld.kernel.adapters.systemd import SystemdNotify
     from mld.observe.adapters.http_status import Query
 
-#: So many names of tasks with one stack are shown.
+#: Number of tasks with the same stack whose names are shown.
 _NAMES = 8
-#: The handler writes a dump in small pieces; after so long without another one it is complete.
+#: The handler writes a dump in small pieces; after this long without another one it is complete.
 _QUIET_S = 0.2
 _ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
 _FORCING = (signal.SIGTERM, signal.SIGINT)
 _MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
 log = logging.getLogger("mld.cli")
-#: After the drain, so long may the last metrics take.
+#: Time limit of the last metrics after the drain.
 _METRICS_S = 2.0
 
 
@@ -165,14 +165,14 @@ async def _main(
 
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
-    """Run the worker to its end and say how it ended; the exit code."""
+    """Run the worker to its end, and log how it ended; returns the exit code."""
     from mld.kernel.model.text import counted
 
     try:
         async with _status_server(worker, options):
             outcome = await worker.run()
     except MldError as error:
-        # The last line says all; the ERROR of a failed child is in the log since it happened.
+        # The last line has it all; the ERROR of a failed child has been logged when it happened.
         level = logging.WARNING if isinstance(error, ChildFailed) else logging.ERROR
         log.log(level, "Exiting with code %d: %s", error.exit_code, error)
         return error.exit_code
@@ -236,7 +236,7 @@ def _max_age_s(query: Query) -> float | None:
     """``maxAge`` of a request.
 
     Raises:
-        BadQuery: it is not a number of seconds, or given twice.
+        BadQuery: it is not a number of seconds, or is repeated.
     """
     from mld.observe.adapters.http_status import BadQuery
 
@@ -254,7 +254,7 @@ def _max_age_s(query: Query) -> float | None:
 
 
 def _metrics_page(worker: Worker) -> Callable[[], Awaitable[tuple[int, str, bytes]]]:
-    """What makes ``/metrics``; without prometheus_client it says what to install."""
+    """The renderer of ``/metrics``; without prometheus_client, its page names the extra to install."""
     try:
         from mld.observe.adapters.prometheus import MetricsPage
     except ImportError:
@@ -271,7 +271,7 @@ def _metrics_page(worker: Worker) -> Callable[[], Awaitable[tuple[int, str, byte
 
 @contextlib.asynccontextmanager
 async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[None]:
-    """Serve health where ``--http`` says; nothing without it.
+    """Serve health at the address of ``--http``; without it, do nothing.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -318,7 +318,7 @@ def task_stacks(tasks: set[asyncio.Task[Any]]) -> str:
 
 
 def _awaited(awaitable: Any) -> Iterator[str]:
-    """The calls from a coroutine down to what it waits for."""
+    """The calls from a coroutine down to the one that it waits for."""
     while awaitable is not None:
         frame = next(
             (f for name in ("cr", "gi", "ag") if (f := getattr(awaitable, f"{name}_frame", None))),
@@ -378,7 +378,7 @@ def _with_names(text: str) -> str:
 
 @contextlib.contextmanager
 def handled_signals(worker: Worker) -> Iterator[list[int]]:
-    """Handle signals in the running loop inside the block, and ignore them for good behind it.
+    """Handle signals in the running loop inside the block, and ignore them after it.
 
     Yields:
         The numbers of the signals that asked for a stop, filled as they come.

@@ -1,4 +1,4 @@
-"""What the command line of the daemon may say, apart from how it is read and from what it does."""
+"""The options of the daemon's command line, apart from their parsing and their effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line of the daemon says.
+    """The command line of the daemon.
 
     Attributes:
         log_configuration: path for ``-l``, or None.

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _FREE, _MOVES = "free", "moves"
 
-#: One in so many samples may show a worker with more leases than fit into the picture.
+#: One sample in this number may show a worker with more leases than fit into the picture.
 _MOMENTS = 100
 #: Inches.
 _SIZE = (10, 7)
-#: Bounds of what is simulated; larger fleets would take too long.
+#: Bounds of a simulation; larger fleets would take too long.
 MAX_SHARDS, MAX_DURATION_S = 10_000, 86_400.0
 #: Steps of the progress bar.
 _STEPS = 100

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mld.ops.rules.steering import SteerStep
 
 _AT_ONCE = 8
-#: A request is void after so long, if its command could not take it back.
+#: Seconds after which a request expires, if its command could not withdraw it.
 _EXPIRES_S = 900.0
 _MOST_PAUSE_S = 7 * DAY_S
 _MOST_REASON = 500
@@ -69,7 +69,7 @@ def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_chosen(names: Sequence[str], *, is_all: bool) -> None:
-    """Before the table is looked at, which takes the failover time.
+    """Check the names before the table is read, which takes the failover time.
 
     Raises:
         UsageError: no lease is named, or ``--all`` and names.
@@ -85,7 +85,7 @@ def chosen_leases(
     is_all: bool,
     missing: Mapping[str, Lease] | None = None,
 ) -> list[Lease]:
-    """The rows that are meant.
+    """The rows that the names choose.
 
     Args:
         missing: rows that are not there and may be named all the same, by key.
@@ -146,14 +146,14 @@ class LeaseSteerer:
     ) -> None:
         """Carry out the plan; a lease that can't be changed leaves the others alone.
 
-        A signal, and any error, withdraws what was asked and is not done yet.
+        A signal, and any error, withdraws requests that are not carried out yet.
 
         Args:
             existing: keys of the rows that exist, for leases that are written together.
         """
         steering = LeaseSteering(access.dynamodb, access.store, access.clock)
         due = [one for one in steps if one.way in (SteerWay.WRITE, SteerWay.ASK, SteerWay.TOGETHER)]
-        # Of what is not heard of again, this is true.
+        # True of every lease whose result does not arrive.
         text = "the command ended before; whether it is done is not known"
         self._failures = {one.lease.lease_key: text for one in due}
         self._asked = steering.asked
@@ -242,7 +242,7 @@ class LeaseSteerer:
         )
 
     def report(self, steps: Sequence[SteerStep], *, is_done: bool, output: str) -> int:
-        """Print what is planned, or what was done.
+        """Print the plan, or the outcome.
 
         Returns:
             The exit code: 0, or 128 + the signal that ended it early.
@@ -322,7 +322,7 @@ class LeaseSteerer:
 
 
 def _tell(text: str) -> None:
-    """A line of progress; that nobody reads it must not end what has begun."""
+    """Print a line of progress; a closed output must not end the work."""
     with suppress(OSError):
         click.echo(printable(text), err=True)
 
@@ -358,7 +358,7 @@ def position_as_json(position: Any) -> dict[str, Any] | None:
     }
 
 
-#: What is known of a lease besides: its key in JSON, its heading, and how it is shown.
+#: Further facts about a lease: key in JSON, heading of the column, and how it is shown.
 _FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "behind_s": ("lag", seconds),
     "arrived_s": ("arrived", shown_time),
@@ -408,7 +408,7 @@ def _steer(
 
 
 async def execute_steps(config: Config, steerer: LeaseSteerer, steps: Sequence[SteerStep]) -> None:
-    """Carry out what is planned."""
+    """Carry out the plan."""
     with open_access(config) as access:
         await steerer.carry_out(access, steps)
 

@@ -156,7 +156,7 @@ def _rich(columns: Sequence[Column], sections: Sequence[Section], console: Conso
 
 
 def _cut(column: Column, cell: str, width: int) -> str:
-    """At its beginning, where the end says more; rich cuts the others."""
+    """Cut a text at its beginning if its end matters more; rich cuts the others."""
     return f"…{cell[len(cell) - width + 1 :]}" if column.keeps_end and len(cell) > width else cell
 
 
@@ -177,7 +177,7 @@ def _kept(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[
 
 
 def _shrink(columns: Sequence[Column], widths: list[int], kept: Sequence[int], width: int) -> None:
-    """Cut what may be cut, the widest first, until all fit."""
+    """Cut the columns that may be cut, the widest first, until all fit."""
     soft = [number for number in kept if columns[number].least]
     excess = sum(widths[number] for number in kept) + _GAP * (len(kept) - 1) - width
     while excess > 0 and any(widths[n] > columns[n].least for n in soft):

@@ -1,4 +1,4 @@
-"""``kcl-mld validate`` and ``properties``: what a file says, what is wrong with it, what it could say."""
+"""``kcl-mld validate`` and ``properties``: the values of a file, its errors, and all keys."""
 
 from __future__ import annotations
 

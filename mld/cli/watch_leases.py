@@ -96,7 +96,7 @@ def watch(
 
 @contextmanager
 def _screen(*, is_drawn: bool) -> Iterator[None]:
-    """A screen of its own; what was on the terminal before comes back, after SIGTERM, too."""
+    """A screen of its own; the terminal's earlier content is restored, also after SIGTERM."""
     if not is_drawn:
         yield
         return
@@ -126,7 +126,7 @@ class _Watching:
         self._events: deque[FleetEvent] = deque(maxlen=_SHOWN_EVENTS)
 
     async def run(self, urls: tuple[str, ...], for_s: float | None, *, is_drawn: bool) -> None:
-        """Look until the time is over.
+        """Take snapshots until the time is over.
 
         Args:
             urls: of workers that are asked, too.
@@ -134,7 +134,7 @@ class _Watching:
             is_drawn: on the screen, not as lines.
 
         Raises:
-            AwsError: the first look fails; later ones are repeated.
+            AwsError: the first snapshot fails; later ones are repeated.
         """
         loop = asyncio.get_running_loop()
         ends_at = None if for_s is None else loop.time() + for_s

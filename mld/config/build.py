@@ -1,4 +1,4 @@
-"""From a ``.properties`` file to the effective configuration, with everything there is to say.
+"""From a ``.properties`` file to the effective configuration, with all findings.
 
 All problems are reported at once. What the Java daemon silently ignores is a warning and has the
 same effective value as there; what makes it hang or die late is an error. Nothing is read but the
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from mld.config.stream import SourceTraits
 
 _NO_CHAIN = CredentialChain(())
-#: DynamoDB refuses other names, which a running daemon would meet for ever.
+#: DynamoDB refuses other names at every call.
 _TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}\Z")
 #: Dimensions of the daemon's metrics. Source: MetricsUtil and the scopes of KCL 3.5.1.
 _DIMENSIONS = ("ALL", "Operation", "ShardId", "StreamId", "WorkerIdentifier")
@@ -98,7 +98,7 @@ class Built:
         return next(setting for setting in self.settings if setting.key.name == name)
 
     def with_findings(self, more: Iterable[Finding]) -> Built:
-        """The same with more to say; without a configuration if an error is among it."""
+        """The same with more findings; without a configuration if one of them is an error."""
         findings = _in_order([*self.findings, *map(self._concealed, more)])
         return replace(
             self, config=None if _has_error(findings) else self.config, findings=findings
@@ -144,7 +144,7 @@ def build_config(
         source: file as the user named it; appears in findings and origins.
         worker_id: fresh identifier for a worker whose file names none.
         host_name: of this machine.
-        overrides: what is set outside the file; None = nothing.
+        overrides: values that are set outside the file; None = there are none.
 
     Raises:
         ConfigError: the text breaks the grammar (a malformed unicode escape), or it names a
@@ -288,7 +288,7 @@ def _aws(settings: Settings, stream: StreamConfig) -> AwsConfig:
 
 
 def _client_flag(settings: Settings, flag: str) -> bool | None:
-    """One answer for all clients: the flag of the Kinesis client, or of whichever names it."""
+    """One value for all clients: the flag of the Kinesis client, or of the one that sets it."""
     clients = ("kinesisClient", "dynamoDbClient", "cloudWatchClient")
     given = [s for client in clients if (s := settings[f"{client}.{flag}"]).is_set]
     if not given:
@@ -323,7 +323,7 @@ def _leases(settings: Settings, application: str) -> LeaseConfig:
 
 
 def _shards(settings: Settings) -> ShardConfig:
-    """A stream that is missing is looked for as often as for anything else if the file says when."""
+    """If the file sets the attempts, they apply to a missing stream as well."""
     shards = settings.read(ShardConfig)
     if settings["schedulerInitializationBackoffTimeMillis"].is_set:
         return replace(shards, missing_stream_attempts=shards.initialization_attempts)

@@ -45,7 +45,7 @@ def split_command(text: str) -> tuple[str, ...]:
 
 
 def command_problems(text: str) -> tuple[Problem, ...]:
-    """What a child would get that its author did not mean; nothing on this machine is looked at."""
+    """Arguments that the author probably did not intend, without examining this machine."""
     argv = split_command(text)
     if not argv or not argv[0]:
         return (
@@ -189,7 +189,7 @@ def python_start(argv: Sequence[str], path: str, head: bytes) -> PythonStart | N
 
 
 class SparkCommand(NamedTuple):
-    """What such a command line says.
+    """A command line that starts the PySpark processor.
 
     Attributes:
         variables: what ``env`` adds to its environment.
@@ -206,7 +206,7 @@ class SparkCommand(NamedTuple):
 
 
 def spark_command(argv: Sequence[str]) -> SparkCommand | None:
-    """What a command line says; None if it starts another program.
+    """The PySpark command of a command line; None if it starts another program.
 
     Args:
         argv: program and arguments; ``env NAME=value`` may stand before.

@@ -182,11 +182,11 @@ class LeaseConfig:
         failover_s: a counter that did not move for longer than this is expired.
         epsilon_s: subtracted from or added to periods, as in Java.
         point_in_time_recovery: switched on at every start.
-        hand_off_timeout_s: so long the child of a lease that a 3.x leader gives to another worker
+        hand_off_timeout_s: seconds that the child of a lease that a 3.x leader gives to another worker
             may finish; then the lease is passed on regardless.
         request_timeout_s: of one call on the table; below a third of ``failover_s``.
         connect_timeout_s: the part of it that a new connection may take.
-        read_timeout_s: the rest: so long an open connection may be silent.
+        read_timeout_s: seconds that an open connection may be silent.
     """
 
     table_name: str = field(metadata=named("tableName", "lease table; applicationName when absent"))
@@ -294,7 +294,7 @@ class FanOutConfig:
     """The consumer of enhanced fan-out, and how patiently it is found or registered.
 
     Attributes:
-        consumer_arn: nothing is asked then; None = found by name.
+        consumer_arn: used without a lookup; None = found by name.
         consumer_name: None = the application's name.
         backoff_s: doubles.
     """
@@ -362,7 +362,7 @@ class ChildConfig:
 
     Attributes:
         shown: the command line for people: variables of the environment stay as they are written.
-        answer_timeout_s: > 0; None = for ever.
+        answer_timeout_s: > 0; None = unlimited.
         warn_after_s: None = never.
         eof_grace_s: after EOF until SIGTERM.
         term_grace_s: after SIGTERM until SIGKILL.

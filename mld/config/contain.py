@@ -1,4 +1,4 @@
-"""The section of ``childFailurePolicy = deadletter``, and what is wrong with it."""
+"""The section of ``childFailurePolicy = deadletter``, and its findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with records that children fail at, under ``childFailurePolicy = deadletter``.
+"""How records that children fail at are handled, under ``childFailurePolicy = deadletter``.
 
 The names are those of Lambda's event source mappings where it has the like.
 """

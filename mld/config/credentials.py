@@ -1,4 +1,4 @@
-"""The value grammar of ``AwsCredentialsProvider``, parsed without looking anything up.
+"""The value grammar of ``AwsCredentialsProvider``, parsed without any lookup.
 
 ``value := entry ("," entry)*``, ``entry := name ("|" param)*``. An entry is trimmed, a parameter
 is not, and a blank before the first bar makes the name unresolvable. In Java an entry that cannot
@@ -84,7 +84,7 @@ _SDK1_NAMES: dict[str, tuple[CredentialSource, ...]] = {
 
 _TO_PROFILE = "put the keys into a profile and write ProfileCredentialsProvider|<profile>"
 _TO_ENVIRONMENT = "write EnvironmentVariableCredentialsProvider"
-#: Classes of one SDK or the other that have no counterpart here, and what to do instead.
+#: Classes of either SDK that have no counterpart here, and the alternative.
 _ADVICE = {
     "ContainerCredentialsProviderWrapper": "write ContainerCredentialsProvider",
     "StsWebIdentityTokenFileCredentialsProvider": "write WebIdentityTokenFileCredentialsProvider",

@@ -1,4 +1,4 @@
-"""What there is to say about a configuration: errors, warnings and remarks, each with its place."""
+"""Findings about a configuration: errors, warnings and remarks, each with its place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Problem:
     Attributes:
         severity: see :class:`Severity`.
         text: a clause without a full stop; never contains a secret.
-        suggestion: what to write instead; empty where there is nothing to suggest.
+        suggestion: the text to write instead; empty = there is none.
     """
 
     severity: Severity
@@ -50,8 +50,8 @@ class Finding:
     Attributes:
         severity: see :class:`Severity`.
         line: from 1; None when something is missing.
-        key: property name as written; None when the file as a whole is meant.
-        suggestion: what to write instead, or empty.
+        key: property name as written; None = the finding concerns the whole file.
+        suggestion: the text to write instead, or empty.
     """
 
     severity: Severity

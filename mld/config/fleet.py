@@ -1,4 +1,4 @@
-"""What the file says about being one of a 3.x fleet, and how its leader shares out the leases."""
+"""The keys of a worker in a 3.x fleet, and of its leader's assignment of leases."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ HEARTBEAT_KEY = "dynamoDbLockBasedLeaderHeartbeatPeriodInMillis"
 class ClientVersionConfig(Enum):
     """``clientVersionConfig``."""
 
-    #: The file doesn't say.
+    #: Not set in the file.
     UNSAID = ""
     STAY_3X = "CLIENT_VERSION_CONFIG_3X"
     UPGRADE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
-    #: Nothing is written that a 2.x worker could not read.
+    #: Writes only data that a 2.x worker can read.
     STAY_2X = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
 
 
@@ -73,7 +73,7 @@ class FleetConfig:
     Attributes:
         coordinator_table: None = ``<application>-CoordinatorState``.
         metrics_table: None = ``<application>-WorkerMetricStats``.
-        bake_s: so long three tables can be gone back to, 3600 to 604800.
+        bake_s: seconds during which a return to three tables is possible, 3600 to 604800.
         lock_duration_s: others may take the leader lock after that time without a heartbeat.
         lock_heartbeat_s: distance of its heartbeats; below half of ``lock_duration_s``.
         report_s: the leader ignores metrics that are older than twice its own value.
@@ -121,7 +121,7 @@ class AssignmentConfig:
 
     Attributes:
         by_count: leases are only counted.
-        interval_s: Java's distance of two looks of the leader; here a part of ``balance_s``.
+        interval_s: Java's interval between two plans of the leader; here a part of ``balance_s``.
         balance_s: leases of living workers move this often for their load.
         max_throughput_kbps: a worker above it gets no more leases.
         threshold: share of the mean by which loads may differ.

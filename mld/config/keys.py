@@ -85,7 +85,7 @@ class Key:
 
     @property
     def meaning(self) -> str:
-        """What a table of keys says of it."""
+        """The text of the key in a table of keys."""
         return f"advanced: {self.doc}" if self.advanced else self.doc
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SET_OPTION, EXPAND_OPTION = "--set", "--expand-env"
 SET_VARIABLE, EXPAND_VARIABLE = "KCL_MLD_SET", "KCL_MLD_EXPAND_ENV"
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"", "false", "0", "no", "off"})
-#: An escaped one, a variable with or without a default, and what is neither.
+#: An escaped ``$``, a variable with or without a default, and any other ``$``.
 _VARIABLE = re.compile(
     r"\$(?P<escaped>\$\{)"
     r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}"
@@ -41,7 +41,7 @@ class Overrides:
     """What the command line and the environment change in a properties file.
 
     Attributes:
-        settings: in place of what the file says for the same key; a later one wins.
+        settings: replace the file's values of the same keys; a later one wins.
         expands: whether variables in values are replaced.
         environ: the variables; may hold secrets.
     """
@@ -54,7 +54,7 @@ class Overrides:
         """The entries of a file as they count: without those that are replaced, and expanded.
 
         Args:
-            source: what to call the file in an error.
+            source: the name of the file in an error.
 
         Raises:
             ConfigError: the grammar is broken, or a variable is missing; lists every such value
@@ -77,13 +77,13 @@ class Overrides:
         return {SET_VARIABLE: "\n".join(lines), EXPAND_VARIABLE: str(self.expands).lower()}
 
     def contents(self, entries: Iterable[Entry]) -> dict[str, str]:
-        """What was put into these entries, and how it is shown: content -> ``${NAME}``."""
+        """The values that were put into these entries, and how they are shown: value -> ``${NAME}``."""
         names = {name: None for entry in entries for name in entry.variables}
         contents = {self.environ.get(name, ""): f"${{{name}}}" for name in names}
         return {text: shown for text, shown in contents.items() if len(text) >= _LEAST_HIDDEN}
 
     def _expanded(self, entry: Entry, source: str, found: list[Finding]) -> Entry:
-        """The entry with its variables replaced; what is wrong goes to ``found``."""
+        """The entry with its variables replaced; errors are added to ``found``."""
         names: list[str] = []
 
         def value_of(match: re.Match[str]) -> str:
@@ -116,7 +116,7 @@ def _finding(entry: Entry, source: str, text: str, advice: str) -> Finding:
 
 
 def conceal(text: str, contents: Mapping[str, str]) -> str:
-    """The text with what came from the environment replaced by the names of the variables.
+    """The text with values from the environment replaced by the names of the variables.
 
     Args:
         contents: from :meth:`Overrides.contents`.
@@ -149,7 +149,7 @@ def parse_setting(text: str, origin: str) -> Entry:
     """``KEY=VALUE`` as an entry. There are no escapes; blanks around both are dropped.
 
     Args:
-        origin: what to call it in a message.
+        origin: its name in a message.
 
     Raises:
         ConfigError: it is of another form.
@@ -165,11 +165,11 @@ def parse_setting(text: str, origin: str) -> Entry:
 def overrides_of(
     environ: Mapping[str, str], typed: Iterable[Entry] = (), *, expands: bool = False
 ) -> Overrides:
-    """What the environment says, and above it what was typed.
+    """The values of the environment, and above them those that were typed.
 
     Args:
         typed: settings of the command line, which win.
-        expands: True where the command line says so.
+        expands: set by the command line.
 
     Raises:
         ConfigError: a variable is malformed.

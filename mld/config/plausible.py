@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mld.config.settings import Settings
     from mld.config.values import Value
 
-#: What looks like a place for something else, in the id of a worker.
+#: Placeholders in a worker's id that were probably to be replaced.
 PLACEHOLDERS = frozenset("{}$")
 #: A key of DynamoDB, as worker metrics of 3.x have it, and a dimension of CloudWatch.
 _MOST_KEY_BYTES = 2048
@@ -51,7 +51,7 @@ _ENDPOINTS = {
 
 
 def check_plausible(settings: Settings, config: Config) -> None:
-    """Report what is probably not meant.
+    """Report values that were probably not intended.
 
     Args:
         config: assembled of them; incomplete where there were errors.
@@ -156,7 +156,7 @@ def _check_consumer_name(settings: Settings, config: Config) -> None:
         return
     key = "fanoutConfig.consumerName" if fan_out.consumer_name else "applicationName"
     if key == "applicationName" and not 128 < len(name) <= 255:
-        return  # no table has such a name, which is said elsewhere
+        return  # no table has such a name, which is reported elsewhere
     settings.error(
         key,
         f"{mask(name)!r} is not a name that Kinesis takes for a consumer of enhanced fan-out",

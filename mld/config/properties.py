@@ -27,7 +27,7 @@ _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.))", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-#: What Java itself escapes in the files that it writes; a tab and the like may be meant, too.
+#: Characters that Java escapes in the files that it writes; others may be intended, too.
 _WRITTEN_BY_JAVA, _CONTROLS = "\\=:#! u", "tnrf"
 _DRIVE = re.compile(r"(?<![\w\\])[A-Za-z]\\?:\\")
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
@@ -67,7 +67,7 @@ def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:
     r"""Read all entries in file order; duplicates are kept (in Java the last one wins).
 
     Args:
-        source: what to call the file in an error, normally its path as typed.
+        source: the name of the file in an error, normally its path as typed.
 
     Raises:
         ConfigError: a ``\\u`` is not followed by four hexadecimal digits, or the file is UTF-16;

@@ -82,7 +82,7 @@ _BILLING = (
     "the daemon creates the lease table with on-demand capacity; to pay for provisioned capacity,"
     " change the table in DynamoDB"
 )
-#: Names that people try, and what to tell them.
+#: Names that people try, and the message for each.
 _TRIED = {
     "billingMode": _BILLING,
     "leaseTableBillingMode": _BILLING,
@@ -175,7 +175,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Settings:
-    """All properties of one file, and what there is to say about them.
+    """All properties of one file, and the findings about them.
 
     Attributes:
         by_name: canonical name -> setting; complete: absent ones hold their default.
@@ -235,7 +235,7 @@ class Settings:
         self.report(name, Problem(Severity.ERROR, text, suggestion), line)
 
     def warn(self, name: str, text: str, suggestion: str = "", line: int | None = None) -> None:
-        """Report something that is not what it seems."""
+        """Report a line that does not do what it seems to do."""
         self.report(name, Problem(Severity.WARNING, text, suggestion), line)
 
     def remark(self, name: str, text: str, suggestion: str = "", line: int | None = None) -> None:
@@ -414,7 +414,7 @@ def _report_effect(settings: Settings, key: Key, entry: Entry) -> None:
 
 
 def resolve(name: str) -> tuple[Key | None, Problem | None]:
-    """The property that a name of a file means, and what is wrong with the name.
+    """The property that a name in a file stands for, and the findings about the name.
 
     Returns: (key, None) for a name that is known; (None, problem) for one that is not. The problem
         is an error only where Java refuses to start as well.

@@ -49,7 +49,7 @@ _LATEST = InitialPosition(Sentinel.LATEST)
 
 @dataclass(frozen=True, slots=True)
 class ListedStream:
-    """One item of ``streams``; what is None is asked from Kinesis at the start.
+    """One item of ``streams``; parts that are None are requested from Kinesis at the start.
 
     Attributes:
         arn: where the item is an ARN.
@@ -69,7 +69,7 @@ class ListedStream:
 
 
 def may_be(listed: ListedStream, stream: Stream) -> bool:
-    """Whether an item of a list may mean a stream: what the item does not say is no difference."""
+    """Whether an item of a list may stand for a stream; parts that it leaves out are not compared."""
     return (
         listed.name == stream.name
         and listed.account in (None, stream.account)
@@ -84,7 +84,7 @@ def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, .
         text: items separated by commas; blanks around them do not count.
 
     Returns:
-        The streams in their order, and what is wrong; with an error the list must not be used.
+        The streams in their order, and the findings; with an error the list must not be used.
     """
     listed: list[ListedStream] = []
     problems: list[Problem] = []
@@ -234,7 +234,7 @@ def parse_option(key: str, text: str, line: int = 0) -> tuple[StreamOption | Non
     """Read one line whose key begins with :data:`OPTION_PREFIX`.
 
     Returns:
-        The option, and what is wrong with it; None for a line that means nothing.
+        The option, and the findings about it; None for a line without a meaning.
     """
     pattern, _, option = key.removeprefix(OPTION_PREFIX).rpartition(".")
     if option not in OPTIONS or not pattern:
@@ -284,7 +284,7 @@ class Option(NamedTuple):
     Attributes:
         field: of :class:`StreamOptions`.
         read: its text, without blanks around it, as the value of the field.
-        why_wrong: what is wrong with a line, and what to do; None = nothing.
+        why_wrong: the error in a line, and its remedy; None = it is valid.
     """
 
     field: str
@@ -292,7 +292,7 @@ class Option(NamedTuple):
     why_wrong: Callable[[StreamOption], tuple[str, str] | None]
 
 
-#: Two names of one field: whichever stands first wins.
+#: Two names of one field: the first one wins.
 OPTIONS = {
     "executableName": Option("argv", split_command, lambda _: None),
     "initialPositionInStream": Option(
@@ -311,7 +311,7 @@ OPTIONS = {
 
 
 def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
-    """What the file says for one stream: its own name wins over globs, an earlier glob over others.
+    """The options of one stream: its own name wins over globs, an earlier glob over later ones.
 
     Args:
         options: in file order, each one valid.
@@ -411,7 +411,7 @@ class NamePattern:
         return cls(text, re.compile("|".join(map(fnmatch.translate, globs))))
 
     def matches(self, name: str) -> bool:
-        """Whether a stream of that name is meant."""
+        """Whether a stream of that name is selected."""
         return self.compiled.fullmatch(name) is not None
 
 
@@ -466,11 +466,11 @@ class StreamSelection:
         return "all streams " + ", ".join(parts)
 
     def has_name(self, name: str) -> bool:
-        """Whether a stream of that name may be meant."""
+        """Whether a stream of that name may be selected."""
         if self.names is not None and not self.names.matches(name):
             return False
         return self.excluded is None or not self.excluded.matches(name)
 
     def has_tags(self, tags: Mapping[str, str]) -> bool:
-        """Whether a stream with these tags is meant."""
+        """Whether a stream with these tags is selected."""
         return all(tags.get(key) == value for key, value in self.tags)

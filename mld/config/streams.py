@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 #: A rule that chooses streams needs one of these; the others refine it.
 _RULES = ("streamNamePattern", "streamTags")
-#: Kinesis refuses other names, which a running daemon would meet for ever.
+#: Kinesis refuses other names at every call.
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
-#: kclpy's sample file names a stream of this account, which nobody has: only the name is meant.
+#: kclpy's sample file names a stream of this account, which nobody has; only the name counts.
 _PLACEHOLDER_ACCOUNT = "000000000000"
 
 
@@ -85,7 +85,7 @@ def streams_of(settings: Settings) -> StreamList | None:
         )
         return None
     listed = listed or ()
-    if selection is None:  # else it is known only later which streams are meant
+    if selection is None:  # else the streams are known only later
         _compare_with_single(settings, listed)
         _report_idle_options(settings, listed)
     if settings["fanoutConfig.consumerArn"].is_set:
@@ -114,7 +114,7 @@ def _listed(settings: Settings) -> tuple[ListedStream, ...] | None:
 
 
 def _report_without_multi_stream(settings: Settings) -> None:
-    """Keys of several streams in a file for one: lease keys differ, so nothing is guessed."""
+    """Keys of several streams in a file for one; lease keys differ, so they are errors."""
     advice = "write multiStream = true, or remove the line"
     for section in (StreamList, StreamSelection, FormerPolicy):
         for key in keys_of(section):
@@ -221,7 +221,7 @@ def _stream_and_arn(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn
 
 
 def _order(setting: Setting) -> tuple[bool, int]:
-    """Where a property is set; the greater one counts: what is set outside the file is the last."""
+    """Where a property is set; the greater one counts, and values outside the file come last."""
     return setting.source is not None, setting.line or 0
 
 
@@ -305,7 +305,7 @@ def _parsed(settings: Settings, name: str, parse: Callable[[str], T]) -> T | Non
 
 
 def _former_policy(settings: Settings) -> FormerPolicy:
-    """The policy of a file; reports what is wrong with it."""
+    """The policy of a file; reports its findings."""
     text = str(settings.value(STRATEGY_KEY))
     strategy = FormerStrategy.read(text)
     named: tuple[ListedStream, ...] = ()

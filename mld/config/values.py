@@ -192,7 +192,7 @@ def _text(key: Key, text: str) -> Converted:
 
 
 def _verbatim(_key: Key, text: str) -> Converted:
-    return Converted(text)  # mld.config.child_command knows what may be wrong with it
+    return Converted(text)  # mld.config.child_command checks it
 
 
 def _choice(key: Key, text: str) -> Converted:

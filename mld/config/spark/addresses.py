@@ -45,7 +45,7 @@ def connect_address(url: str) -> tuple[str, int]:
     """Host and port of a Connect URL, ``sc://host:port/;name=value``.
 
     Raises:
-        ValueError: it is none; the text says what is expected.
+        ValueError: it is none; the message names the expected form.
     """
     if not url.startswith("sc://"):
         raise ValueError(f"must begin with sc://, like sc://host:{DEFAULT_PORT}")
@@ -96,7 +96,7 @@ def s3_place(text: str) -> S3Place:
     """``s3://bucket/prefix`` or ``s3a://bucket/prefix``, which mean the same.
 
     Raises:
-        ValueError: it is none; the message says why.
+        ValueError: it is none; the message gives the reason.
     """
     _, _, rest = text.strip().partition("://")
     bucket, _, prefix = rest.partition("/")

@@ -225,7 +225,7 @@ BY_NAME = {key.name: key for key in KEYS}
 #: Texts that hold where a file has none.
 DEFAULTS = {key.name: None if key.default is None else str(key.default) for key in KEYS}
 
-#: Words that one may look for, and why there are none.
+#: Words that users may search for, and why they do not exist.
 MISSING_WORDS = {
     ("spark.sink", "parquet"): (
         "files without a log can't be exactly once: a reader can't tell those of a batch that "
@@ -255,7 +255,7 @@ def _number_of(key: Key, text: str) -> float | None:
 
 
 def check(name: str, text: str) -> str | None:
-    """What is wrong with the value of a key; None = nothing.
+    """The error in the value of a key; None = it is valid.
 
     Args:
         name: of a key; unknown names are not judged here (see :func:`is_known`).

@@ -45,7 +45,7 @@ _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
 _CONF, _OPTIONS, _ = FREE_PREFIXES
 #: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
 REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
-#: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
+#: Keys of ``spark.conf.*`` that would break a promise or have no effect, and their replacement.
 REFUSED_CONF: Mapping[str, str] = {
     "spark.connect.grpc.binding.address": "the server listens on loopback only",
     "spark.connect.grpc.binding.port": "the server takes a free port",
@@ -66,11 +66,11 @@ _REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
 
 
 class SparkFault(NamedTuple):
-    """What is wrong with a property.
+    """An error in a property.
 
     Attributes:
-        text: what is wrong, without the key.
-        advice: what to do; empty where the text says it.
+        text: the error, without the key.
+        advice: the remedy; empty if the text has it.
     """
 
     key: str
@@ -115,7 +115,7 @@ def need_faults(written: Mapping[str, str]) -> list[SparkFault]:
 
 
 def file_faults(written: Mapping[str, str]) -> list[SparkFault]:
-    """The same of a file for a program of the user's own, which may give more keys by itself.
+    """The same for the file of a user's own program, which may set more keys itself.
 
     Args:
         written: ``spark.*`` keys of the file with their values; absent ones have their default.
@@ -228,7 +228,7 @@ def _server(text: Mapping[str, str]) -> Iterator[SparkFault]:
 
 
 def _fault_of(key: str, text: str | None, read: Callable[[str], object]) -> Iterator[SparkFault]:
-    """The fault of a value that can't be read, which says what to write; none of a missing one."""
+    """The fault of a value that can't be read, with the expected form; none of a missing one."""
     try:
         if text:
             read(text)
@@ -237,7 +237,7 @@ def _fault_of(key: str, text: str | None, read: Callable[[str], object]) -> Iter
 
 
 def refused_conf(names: Iterable[str], master: str) -> Iterator[tuple[str, str]]:
-    """The settings that have no place in a server of our own, each with what to do instead.
+    """The settings that do not apply to a server of our own, each with its replacement.
 
     Args:
         names: of ``spark.conf.*``, without that prefix.

@@ -42,7 +42,7 @@ def partition_fields(text: str) -> tuple[PartitionField, ...]:
     """``day(ts), bucket(16, user), country`` -> its three fields.
 
     Raises:
-        ValueError: one is none; the text says what is expected.
+        ValueError: one is none; the message names the expected form.
     """
     words = [word.strip() for word in _SPLIT.split(text) if word.strip()]
     return tuple(map(_field, words))

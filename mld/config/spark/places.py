@@ -1,4 +1,4 @@
-"""What ``spark.*`` names on this machine, and what is wrong with it before anything is started.
+"""Places that ``spark.*`` names on this machine, and their faults before anything is started.
 
 Pure: the caller says how this machine is examined: directories, Java, jars, packages, a token. The
 Spark host asks when it starts; the daemon and ``validate`` ask before there is a child, as far as
@@ -55,7 +55,7 @@ class PathChecks(NamedTuple):
 
 
 def spark_faults(written: Mapping[str, str], folder: str, checks: PathChecks) -> list[SparkFault]:
-    """Everything that keeps a Spark child from work, as far as its file and this machine's paths say.
+    """All faults that keep a Spark child from working, by its file and this machine's paths.
 
     Args:
         written: ``spark.*`` keys with their values; absent ones have their default.
@@ -100,7 +100,7 @@ def _shared(text: Mapping[str, str], folder: str, checks: PathChecks) -> Iterato
 
 
 def _whole(text: str, folder: str, checks: PathChecks) -> PurePosixPath | None:
-    """A place, to compare it with others; None if there is none, or nothing is known of it."""
+    """A place, to compare it with others; None if there is none, or it is unknown."""
     if is_s3(text):
         with contextlib.suppress(ValueError):
             place = s3_place(text)
@@ -110,7 +110,7 @@ def _whole(text: str, folder: str, checks: PathChecks) -> PurePosixPath | None:
 
 
 def _beyond_reach(text: Mapping[str, str]) -> Iterator[SparkFault]:
-    """What is written from here, and names a store that we can't write."""
+    """The places that we write to, but whose kind of store we can't write."""
     for key in (_SINK_PATH, _LETTERS):
         if key == _SINK_PATH and text["spark.sink"] == ICEBERG:
             yield from _beside_catalog(text[key])
@@ -174,7 +174,7 @@ def _directory_fault(
     whole = PurePosixPath(folder, path)
     nearest = next((each for each in (whole, *whole.parents) if checks.exists(str(each))), None)
     if nearest is None:
-        return None  # nothing can be said of a machine without a root
+        return None  # a machine without a root can't be examined
     shown = text if str(whole) == text else f"{text} ({whole})"
     if not checks.is_directory(str(nearest)):
         what = "is not a directory" if nearest == whole else f"lies below {nearest}, a file"
@@ -221,7 +221,7 @@ def part_faults(written: Mapping[str, str], checks: PartChecks) -> list[SparkFau
 
 
 def java_fault(home: str, may_run: Callable[[str], bool]) -> str | None:
-    """What is wrong with the home of a Java, without asking it; None = nothing.
+    """The fault of a Java's home directory, without starting it; None = there is none.
 
     Args:
         may_run: see :class:`PartChecks`.

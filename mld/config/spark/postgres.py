@@ -1,4 +1,4 @@
-"""How properties name a database of PostgreSQL: a URL of pgJDBC, and what libpq is told. Pure.
+"""How properties name a database of PostgreSQL: a URL of pgJDBC, and libpq's parameters. Pure.
 
 Texts of errors hold no values: libpq quotes what it can't read, with the password.
 """
@@ -29,7 +29,7 @@ _TARGETS = {
 }
 #: What libpq knows, and the sink decides.
 _OURS = ("client_encoding", "dbname", "replication")
-#: What libpq looks at when it connects only; psycopg takes that for an outage.
+#: Parameters that libpq checks only when it connects; psycopg takes an error for an outage.
 _WHOLE = (
     "connect_timeout",
     "keepalives",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PREFIX", "SparkSetting", "problem_of", "spark_settings"]
 
 _OPTIONS = FREE_PREFIXES[1]
-#: Names of libpq that look like those of pgJDBC.
+#: Names of libpq that resemble those of pgJDBC.
 _OF_LIBPQ = ("sslpassword", "sslcrl", "connect_timeout", "application_name", "passfile")
 
 
@@ -58,7 +58,7 @@ class SparkSetting:
 
 
 def problem_of(entry: Entry) -> Problem | None:
-    """What is wrong with a line; None = nothing."""
+    """The error in a line; None = it is valid."""
     name = entry.key
     if not is_known(name):
         text = "not a property of the Spark host: handed to the child, which refuses it if it is kcl-mld-spark"
@@ -71,7 +71,7 @@ def problem_of(entry: Entry) -> Problem | None:
 
 
 def _near_option(name: str) -> Problem | None:
-    """A name below ``spark.sink.options.`` that looks like one of ours."""
+    """A name below ``spark.sink.options.`` that resembles one of ours."""
     option = name.removeprefix(_OPTIONS)
     if option in (name, *SINK_OPTIONS, *_OF_LIBPQ):
         return None
