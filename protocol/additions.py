@@ -4,7 +4,7 @@ The daemon names its additions in the environment of every child. A child that d
 there never uses that addition, so a program that knows them still runs under the Java daemon; and a
 daemon that did not announce one takes its messages for junk, as Java does.
 
-* ``tick``: an idle child gets an empty ``processRecords`` every so many seconds.
+* ``tick``: an idle child gets an empty ``processRecords`` at regular intervals.
 * ``log``: a record for the daemon's log; like any other output, it moves nothing.
 * ``failure``: a status may say that the action has failed, and at which record. Announced only where
   the daemon sets such records aside.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CAPABILITIES_VARIABLE: Final = "KCL_MLD_CAPABILITIES"
 #: Environment variable with the folder of the definitions of schemas; only where records have them.
 SCHEMAS_VARIABLE: Final = "KCL_MLD_SCHEMAS"
-#: A status that says that its action has failed.
+#: A status of an action that has failed.
 FAILURE: Final = "failure"
 #: All additions; but :data:`FAILURE` they are named like their actions.
 CAPABILITIES: Final = frozenset({"tick", "log", FAILURE})

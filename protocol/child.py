@@ -63,7 +63,7 @@ __all__ = [
     "run",
     "schema_definition",
 ]
-#: A UUID in lower case: no other name is ever looked for in the folder.
+#: A UUID in lower case: no other name is opened in the folder.
 _VERSION_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -94,7 +94,7 @@ class RecordFailed(Exception):
 
     @property
     def status(self) -> Status:
-        """As the daemon is told."""
+        """The status that is sent to the daemon."""
         return Status(
             Action.PROCESS_RECORDS,
             str(self),
@@ -104,7 +104,7 @@ class RecordFailed(Exception):
 
 
 class Asking(Protocol):
-    """Says a request to the daemon and waits for its result."""
+    """Sends a request to the daemon and waits for its result."""
 
     def ask(self, request: CheckpointRequest) -> CheckpointResult:
         """Block until the result is there."""
@@ -127,7 +127,7 @@ class Checkpointer:
             sub_sequence_number: index within a KPL aggregate, >= 0; None = 0.
 
         Raises:
-            CheckpointError: it was not stored; its ``value`` says why.
+            CheckpointError: it was not stored; its ``value`` is the reason.
             LocalProtocolError: called outside the callback that the checkpointer was made for.
             RemoteProtocolError: the daemon has ended or answered with something else.
         """
@@ -205,7 +205,7 @@ class RecordProcessor(ABC):
         """Process a batch. The next one comes only after this returns."""
 
     def lease_lost(self, lease_lost_input: LeaseLostInput) -> None:  # noqa: B027 - optional
-        """Another worker has the shard: drop what is not checkpointed. The process ends next."""
+        """Another worker has the shard: drop records without a checkpoint. The process ends next."""
 
     def shard_ended(self, shard_ended_input: ShardEndedInput) -> None:
         """The shard is finished; it must be checkpointed, or its children never start."""
@@ -214,7 +214,7 @@ class RecordProcessor(ABC):
     def shutdown_requested(  # noqa: B027 - optional
         self, shutdown_requested_input: ShutdownRequestedInput
     ) -> None:
-        """The worker stops soon: checkpoint what is processed. ``lease_lost`` follows."""
+        """The worker stops soon: checkpoint the processed records. ``lease_lost`` follows."""
 
 
 def call(
@@ -269,7 +269,7 @@ class _Wire:
         self._stdout = stdout
 
     def next_message(self) -> ChildEvent:
-        """Block until the daemon has said something."""
+        """Block until the daemon has sent a message."""
         while (event := self._connection.next_event()) is NEED_DATA:
             self._connection.receive_data(self._stdin.readline())
         return event
@@ -301,7 +301,7 @@ def run(
             then reads as empty for everybody else.
         stdout: binary file to write to; None = take over file descriptor 1, which from then on
             leads to standard error for everybody else, for the rest of the process's life.
-        environ: says what the daemon announces; None = the environment of the process.
+        environ: has the daemon's announcements; None = the environment of the process.
 
     Raises:
         RemoteProtocolError: the daemon broke the protocol.
@@ -344,10 +344,10 @@ def _take_over(fd: int, replacement: int) -> int:
 def schema_definition(
     schema_version_id: str, environ: Mapping[str, str] | None = None
 ) -> str | None:
-    """The definition of a record's schema, which never changes; keep what was made of it.
+    """The definition of a record's schema, which never changes, so its parsed form can be kept.
 
     Args:
-        environ: says where the daemon keeps definitions; None = the environment of the process.
+        environ: has the daemon's folder of definitions; None = the environment of the process.
 
     Returns: None where there is none: the record has no schema, or the daemon sends none.
 

@@ -97,13 +97,13 @@ class ChildConnection:
         return encode(LeaseLost())
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Store what was read from stdin; an empty value is the end of it."""
+        """Store bytes that were read from stdin; an empty value is its end."""
         self._lines.feed(data)
 
     def next_event(self) -> ChildEvent | NeedData:
         """The next message of the daemon, or :data:`NEED_DATA`.
 
-        While an action is being handled nothing is looked at: answer it first.
+        While an action is being handled no message is decoded: answer it first.
 
         Raises:
             RemoteProtocolError: a line that is no message or none that is possible now, or the end

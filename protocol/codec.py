@@ -124,7 +124,7 @@ def _child_fields(message: ChildMessage) -> str:
 
 
 def _failure(status: Status) -> str:
-    """What a status says of a failure; nothing of success, as in Java."""
+    """The fields of a failure in a status; none for success, as in Java."""
     if status.failure is None:
         return ""
     said = f',"failure":{json_string(status.failure)}'
@@ -197,7 +197,7 @@ def _record_in(fields: object) -> Record:
 
 
 def _optional_in(fields: dict[str, Any], name: str) -> str | None:
-    """A text that may be there; what is none is a key of somebody else's, which is ignored."""
+    """An optional text; a value of another type belongs to somebody else's key and is ignored."""
     value = fields.get(name)
     return value if isinstance(value, str) else None
 

@@ -61,7 +61,7 @@ class DaemonConnection:
 
     Args:
         shard_id: the Kinesis shard that the child serves; only used in messages.
-        max_line_bytes: longest line of the child that is looked at, > 0; None = no limit.
+        max_line_bytes: longest line of the child that is decoded, > 0; None = no limit.
         announced: additions that were announced to the child, see ``protocol.additions``; the
             messages of others are junk.
     """
@@ -93,7 +93,7 @@ class DaemonConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes received and not yet looked at; stop reading the pipe when idle and this grows."""
+        """Bytes received but not decoded; stop reading the pipe when idle and this grows."""
         return len(self._lines)
 
     @property
@@ -137,17 +137,17 @@ class DaemonConnection:
         return line
 
     def close(self) -> None:
-        """Nothing more will be said (stdin is being closed): go on to drain the child's stdout."""
+        """No more messages will be sent (stdin is being closed): continue to drain the child's stdout."""
         self._state = next_state(Role.DAEMON, self._state, Signal.CLOSE)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Store what was read from the child's stdout; an empty value is the end of it."""
+        """Store bytes that were read from the child's stdout; an empty value is its end."""
         self._lines.feed(data)
 
     def next_event(self) -> DaemonEvent | NeedData:
-        """The next thing that the child said, or :data:`NEED_DATA`.
+        """The next event of the child, or :data:`NEED_DATA`.
 
-        While idle nothing is looked at and the answer is always NEED_DATA: send something first.
+        While idle no line is decoded and the result is always NEED_DATA: send a message first.
         After the final status, after :meth:`close` and after an error every line comes out as
         :class:`JunkLine`, and then :class:`EndOfStream`.
 

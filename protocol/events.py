@@ -38,7 +38,7 @@ class StatusReceived:
 
     Attributes:
         action: the action that was awaited; the status named exactly this one.
-        failed: what the child says of a failure; None = it has succeeded.
+        failed: the failure that the child reports; None = it has succeeded.
     """
 
     action: Action
@@ -50,7 +50,7 @@ class CheckpointRequested:
     """The child asks for a checkpoint; answer with ``send(CheckpointResult(...))`` before all else.
 
     Attributes:
-        request: what it asked for; echo both numbers in the result.
+        request: its checkpoint request; echo both numbers in the result.
         during: the action in progress. ``initialize`` and ``leaseLost`` carry no checkpointer:
             answer ``InvalidStateException``.
     """
@@ -72,12 +72,12 @@ class TickRequested:
 
 @dataclass(frozen=True, slots=True)
 class JunkLine:
-    """A line that is not a message (often a stray print); log it and go on.
+    """A line that is not a message (often a stray print); log it and continue.
 
     Attributes:
         line: the bytes without line end; the first 1024 of an over-long line.
         reason: why it is not a message.
-        action: of the message that it was probably meant to be; None for other output.
+        action: of the message that it was probably intended to be; None for other output.
         is_glued: that message stands behind other output, or behind another message.
     """
 

@@ -34,8 +34,8 @@ class Junk:
 
     Attributes:
         line: the bytes as received.
-        reason: why, in words for a log.
-        action: of a child's message that the line was probably meant to be; None for other output.
+        reason: the reason, for a log.
+        action: of the child's message that the line was probably intended to be; None for other output.
             Its sender or receiver goes on waiting.
         is_glued: that message stands behind other output, or behind another message.
         status: the action that a status at the end of such a line names.
@@ -278,7 +278,7 @@ def _is_of_child(action: str, announced: Collection[str]) -> bool:
 
 
 def _meant(text: str, announced: Collection[str]) -> str | None:
-    """The action of a child's message that a refused line was probably meant to be."""
+    """The action of the child's message that a refused line was probably intended to be."""
     found = _ACTION_FIELD.search(text)
     if found is None or not text.lstrip(_JSON_SPACE).startswith("{"):
         return None
@@ -303,7 +303,7 @@ def decode_from_child(line: bytes, announced: Collection[str] = ()) -> Decoded:
 
 
 def decode_line(line: bytes, announced: Collection[str]) -> tuple[Decoded, Junk | None]:
-    """As :func:`decode_from_child`, and what is lost behind a message: another one on its line."""
+    """As :func:`decode_from_child`, with the text lost behind a message: another one on its line."""
     text = line.decode("utf-8", "replace")
     start = len(text) - len(text.lstrip(_JSON_SPACE))
     try:
@@ -321,7 +321,7 @@ def decode_line(line: bytes, announced: Collection[str]) -> tuple[Decoded, Junk 
 
 
 def _status(fields: dict[str, Any]) -> Status:
-    """A status; one that names a failed record has failed, whatever else it says."""
+    """A status; one that names a failed record has failed, whatever its other fields."""
     failure, number = fields.get("failure"), fields.get("failedSequenceNumber")
     if failure is None and number is not None:
         failure = ""

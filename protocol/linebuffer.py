@@ -1,4 +1,4 @@
-"""Bytes in, lines out, each byte looked at once.
+"""Bytes in, lines out; each byte is examined once.
 
 A line ends at LF, CR or CR LF, or at the end of the stream; a CR LF that is cut between two reads
 ends one line, not two. Other separators (U+2028, NEL, form feed) are ordinary characters.
@@ -66,7 +66,7 @@ class LineBuffer:
         After the end of the stream the unterminated rest is the last line.
 
         Raises:
-            LineTooLong: once per over-long line; call again to go on behind it.
+            LineTooLong: once per over-long line; call again to continue after it.
         """
         while True:
             if self._skip_lf and self._start < len(self._data):
@@ -88,7 +88,7 @@ class LineBuffer:
             return line
 
     def _rest(self) -> bytes | None:
-        """What to do with bytes that no line end follows yet."""
+        """Handle bytes that no line end follows yet."""
         size = len(self)
         if self._dropping:
             self._consume_to(len(self._data))

@@ -76,7 +76,7 @@ class Signal(StrEnum):
     CHECKPOINT_REQUEST = "checkpoint request"
     CHECKPOINT_RESULT = "checkpoint result"
     TICK = "tick"
-    #: A message without meaning that tells a daemon with a time-out that its child lives.
+    #: A message without content that shows a daemon with a time-out that its child is alive.
     KEEP_ALIVE = "keep-alive"
     STATUS = "status"
     MISMATCHED_STATUS = "status of another action"
@@ -125,7 +125,7 @@ _Rows = dict[State, dict[Signal, State]]
 
 
 def _daemon_rows() -> _Rows:
-    """The daemon's rows; those of the five actions differ only where the comments say."""
+    """The daemon's rows; those of the five actions differ only where comments note it."""
     rows: _Rows = {
         State.START: {Signal.INITIALIZE: State.AWAITING_INITIALIZE},
         State.IDLE: {

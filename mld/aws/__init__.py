@@ -1,6 +1,6 @@
-"""Calls to AWS: interfaces without botocore in ``ports``, and what makes the calls.
+"""Calls to AWS: interfaces without botocore in ``ports``, and the clients that make the calls.
 
-For others: ``ports``, ``whole_answers``. ``clients`` and what it uses are for programs.
+For other rooms: ``ports``, ``whole_answers``. ``clients`` and its imports are for programs.
 
 Decisions, in ``docs/decisions/``:
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.kernel.adapters.calls import CallPool
 
-#: What botocore's parsers raise for a member of another form than they know.
+#: Raised by botocore's parsers for a member of an unknown form.
 _UNREADABLE = (
     ResponseParserError,
     AttributeError,
@@ -63,7 +63,7 @@ class ClientSettings:
         service: botocore's service name, e.g. ``kinesis``.
         region: None = botocore's chain (environment, profile).
         endpoint: URL, None = botocore's rules, which honor ``AWS_ENDPOINT_URL*``.
-        threads: that may call it at a time: as many connections are kept.
+        threads: number that may call it at a time; as many connections are kept.
         connect_timeout_s: > 0.
         read_timeout_s: longest silence on the connection, > 0.
         use_fips: None = botocore's own setting; likewise ``use_dualstack``.
@@ -134,7 +134,7 @@ class Caller:
 
     Args:
         client: as from :func:`make_client`.
-        frequent: operations that are called all the time, e.g. ``("get_records",)``; see
+        frequent: operations that are called often, e.g. ``("get_records",)``; see
             :mod:`mld.aws.prepared`.
     """
 
@@ -214,12 +214,12 @@ GLUE_THREADS = 4
 SUBSCRIPTIONS_KEPT = 512
 
 
-#: Threads for calls on the table beside the renewals: scans, takes, checkpoints.
+#: Threads for other calls on the table than renewals: scans, takes, checkpoints.
 _OTHER_LEASE_CALLS = 4
 
 
 def lease_threads(config: Config) -> int:
-    """Threads of the pool ``leases``: one a renewal in flight, and some for what comes beside."""
+    """Threads of the pool ``leases``: one for each renewal in flight, and some for other calls."""
     return config.leases.renewal_threads + _OTHER_LEASE_CALLS
 
 
@@ -260,7 +260,7 @@ def dynamodb_settings(config: Config) -> ClientSettings:
 
 
 def patient_dynamodb_settings(config: Config) -> ClientSettings:
-    """The same with the times of commands and of a start, which no lease waits for."""
+    """The same with the time limits of commands and of a start, for which no lease waits."""
     return replace(dynamodb_settings(config), connect_timeout_s=5.0, read_timeout_s=10.0)
 
 
@@ -278,7 +278,7 @@ def glue_settings(config: Config) -> ClientSettings:
 
 
 def sts_settings(config: Config) -> ClientSettings:
-    """Settings of the STS client that answers who we are, see :func:`caller_identity`."""
+    """Settings of the STS client of :func:`caller_identity`."""
     return _control_settings(config, "sts", config.aws.kinesis_region, None)
 
 
@@ -315,7 +315,7 @@ class BotocoreCloudWatch:
         self._calls = Caller(client, pool)
 
     async def put_metric_data(self, **request: Any) -> dict[str, Any]:
-        """PutMetricData. After an unknown outcome a repetition may count twice."""
+        """PutMetricData; a repetition after an unknown outcome may count the same metrics again."""
         return await self._calls.write("put_metric_data", request)
 
 

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("mld.aws")
 
-#: The provider is asked once in so many seconds while keys are due.
+#: Seconds between two requests to the provider while keys are due.
 PAUSE_S = 5.0
-#: That it fails is logged as often.
+#: Seconds between two log lines about its failures.
 REPEAT_S = 60.0
-#: A start or a request without keys fails so many seconds after the provider was asked.
+#: A start or a request without keys fails this many seconds after the request to the provider.
 WAIT_S = 90.0
 
 
 class UselessKeys(Exception):
-    """A provider brought keys that sign nothing; the message says why, without the keys."""
+    """A provider returned keys that can't sign; the message has the reason, but not the keys."""
 
 
 def why_failed(error: Exception) -> str:
-    """What to say of an error on the way to credentials, and what to do about it.
+    """The message for an error in getting credentials, with its remedy.
 
     botocore's messages name files, profiles and roles, never keys.
     """
@@ -75,7 +75,7 @@ def renewed(
     gives them, requests ask again.
 
     Args:
-        load: asks the provider, at the start and at each renewal.
+        load: requests keys from the provider, at the start and at each renewal.
         why: text of an error of ``load``.
         monotonic: seconds of a clock that is never set.
         start: runs something in a thread, as :func:`start_thread`.
@@ -130,7 +130,7 @@ def _begin(
 
 @dataclass(slots=True)
 class _Attempt:
-    """To get new keys.
+    """An attempt to get new keys.
 
     Attributes:
         began_at: seconds, as of the clock.
@@ -153,7 +153,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
     within a minute. An error of another class would end the worker.
 
     Attributes:
-        found: what brought the keys in use, as botocore made it; None before the first ones came.
+        found: botocore's object that returned the keys in use; None before the first keys.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
         self._why = why
         self._monotonic = monotonic
         self._start = start
-        self._lock = threading.Lock()  # guards the next one; nobody is asked under it
+        self._lock = threading.Lock()  # guards the next one; no request is made under it
         self._last: _Attempt | None = None
         self._warned_at: float | None = None
 
@@ -191,7 +191,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
         """Use new keys from now on.
 
         Raises:
-            UselessKeys: they sign nothing; those before stay.
+            UselessKeys: they can't sign; the earlier ones stay.
             Exception: of any class, from the provider, where keys are made only now.
         """
         if not isinstance(found, RefreshableCredentials):
@@ -206,7 +206,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
         self.found, self._keys = found, keys
 
     def warn(self, why: str) -> None:
-        """Log that no keys came, at most once in :data:`REPEAT_S`."""
+        """Log that there are no new keys, at most once in :data:`REPEAT_S`."""
         now = self._monotonic()
         if self._warned_at is not None and now < self._warned_at + REPEAT_S:
             return
@@ -238,7 +238,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
             raise CredentialRetrievalError(provider=self.method, error_msg=why) from attempt.error
 
     def _attempt(self) -> _Attempt:
-        """The one that is under way; else the last one, unless it is time for another."""
+        """The attempt in progress; else the last one, unless it is time for another."""
         with self._lock:
             last, now = self._last, self._monotonic()
             if last is not None and (
@@ -251,7 +251,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
         try:
             self._start(partial(self._ask, attempt), "credentials")
         except ThreadRefused as error:
-            # A request that has keys is not to wait; one that has none asks itself.
+            # A request that has keys must not wait; one that has none requests them itself.
             if self._has_expired():
                 self._ask(attempt)
             else:
@@ -260,7 +260,7 @@ class RenewedCredentials(Credentials):  # type: ignore[misc]
         return attempt
 
     def _ask(self, attempt: _Attempt) -> None:
-        """By one thread at a time."""
+        """Request new keys; called by one thread at a time."""
         try:
             self.hold(self._load())
         except Exception as error:  # noqa: BLE001 - see why_failed()
@@ -303,7 +303,7 @@ def _require_texts(keys: Any) -> None:
 
 
 def _remedy(error: ClientError) -> str:
-    """What to do about a refusal of the service that gives keys, as the end of a sentence."""
+    """The remedy for a refusal of the service that issues keys, as the end of a sentence."""
     kind = service_error(error, writes=False)
     if isinstance(kind, CredentialsRefused):
         return (

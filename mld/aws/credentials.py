@@ -1,7 +1,7 @@
 """Credential chains of a properties file as botocore sessions.
 
 No credential is read before a client asks for it, except that a chain with
-``AnonymousCredentialsProvider`` looks at once whether an earlier entry has any. Nothing here logs
+``AnonymousCredentialsProvider`` checks at once whether an earlier entry has any. Nothing here logs
 or prints a secret.
 """
 
@@ -147,7 +147,7 @@ class ChainResolver:
         return self._anonymous
 
     def why_none(self) -> str:
-        """Why no provider had any, when last asked; what to do where none of them has failed."""
+        """Why no provider had any at the last request; the remedy if none of them has failed."""
         if len(self._chain.steps) == 1 and self._failures:
             return next(iter(self._failures.values()))
         if self._failures:
@@ -169,7 +169,7 @@ class ChainResolver:
                 self._failures[step] = why(error)
                 continue
             if credentials is not None:
-                # Where none has any, the error that ends the start says why.
+                # If none has any, the error that ends the start has the reason.
                 for failed, text in self._failures.items():
                     _log.warning("credentials provider %s failed: %s", failed, text)
                 _log.info("using credentials of %s", step)
@@ -224,7 +224,7 @@ def _loader(
 
 
 def _default_chain(session: Session, region: str | None) -> CredentialResolver:
-    """The chain of botocore, whose ``credential_process`` may not run for ever."""
+    """The chain of botocore, with a time limit for ``credential_process``."""
     chain = create_credential_resolver(session, region_name=region)
     limited = ProcessProvider(
         profile_name=session.get_config_variable("profile") or "default",
@@ -242,7 +242,7 @@ class LimitedProcess(subprocess.Popen[bytes]):
     """A program whose answer comes in time or not at all."""
 
     def communicate(self, *_: Any, **__: Any) -> tuple[bytes, bytes]:
-        """What it wrote to both pipes.
+        """The output of both pipes.
 
         Raises:
             CredentialRetrievalError: it took too long, and was killed; what it has started itself
@@ -268,7 +268,7 @@ class LimitedProcess(subprocess.Popen[bytes]):
 
 
 def _why(session: Session, profile: str | None, error: Exception) -> str:
-    """Why a provider failed; for a missing SSO login, which botocore's text does not say, the cure."""
+    """Why a provider failed; for a missing SSO login also the remedy, which botocore's text lacks."""
     if not isinstance(error, SSOError | TokenRetrievalError):
         return why_failed(error)
     profiles: dict[str, dict[str, Any]] = session.full_config.get("profiles", {})
@@ -364,7 +364,7 @@ class PlainJsonFiles(JSONFileLoader):  # type: ignore[misc]
     """The ``file_loader`` of a botocore loader; finds the same files as its own."""
 
     def load_file(self, file_path: str) -> Any:
-        """What a file says; None = there is none.
+        """The contents of a file; None = there is none.
 
         Args:
             file_path: without its suffix, ``.json`` or ``.json.gz``.
@@ -380,7 +380,7 @@ class PlainLoader(Loader):  # type: ignore[misc]
     """The ``data_loader`` of a botocore session.
 
     Args:
-        like: the one that the session had; files are looked for where that one does.
+        like: the one that the session had; files are searched in the same places.
     """
 
     def __init__(self, like: Loader) -> None:
@@ -393,7 +393,7 @@ class PlainLoader(Loader):  # type: ignore[misc]
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002
         """Services that have any data; one without that type is reported when it is read.
 
-        A folder that is not ours to look into has none: HOME may be that of another user.
+        A folder that may not be read counts as empty: HOME may be that of another user.
         """
         found: set[str] = set()
         for folder in self.search_paths:

@@ -26,7 +26,7 @@ _BINARY = re.compile(rb'"BS?"\s*:')
 #: Members of a page, and of a row that a renewal brings back; with any other one it is left to
 #: botocore.
 _PAGE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ConsumedCapacity", "Attributes"}
-#: Renewals and checkpoints; what the start of a large stream needs; looks at the table.
+#: Operations of renewals and checkpoints, of the start of a large stream, and of scans.
 _FREQUENT = ("update_item", "put_item", "scan", "get_item")
 
 
@@ -98,7 +98,7 @@ def _read_page(
 
 
 def _may_be_binary(body: bytes) -> bool:
-    """Whether a binary value may be in it; a look that costs little."""
+    """Whether it may contain a binary value; a cheap check."""
     if b"\\u00" in body:  # the letter may be written as a number
         return True
     return b'"B' in body and _BINARY.search(body) is not None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Set by :func:`note_ca_file`.
 _ca_files: WeakKeyDictionary[BaseClient, str] = WeakKeyDictionary()
 
-#: Codes that say "too many requests", over all services in use.
+#: Codes for "too many requests" of all services in use.
 #: Source: botocore's retries.standard.ThrottledRetryableChecker, and Kinesis' KMS codes.
 _THROTTLED = frozenset(
     {
@@ -108,7 +108,7 @@ _NOT_SENT = (
     boto.InvalidConfigError,
 )
 
-#: As the resolvers of Linux, macOS and Windows say it; urllib3 has a class for it since 2.0 only.
+#: Texts of the resolvers of Linux, macOS and Windows; urllib3 has a class for it since 2.0 only.
 _NAME_NOT_KNOWN = re.compile(
     r"Failed to resolve|getaddrinfo failed|Name or service not known|"
     r"Temporary failure in name resolution|nodename nor servname|No address associated"
@@ -119,7 +119,7 @@ def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     """Our error for an answer that reports a failure.
 
     Args:
-        writes: the operation changes something. Then an HTTP 5xx says nothing about its effect.
+        writes: the operation changes something, so its effect is unknown after an HTTP 5xx.
     """
     operation = error.operation_name
     details = error.response.get("Error", {})
@@ -181,7 +181,7 @@ def note_ca_file(client: BaseClient, session: Session) -> None:
 
 def not_sent(error: Exception, operation: str) -> errors.Unreachable:
     """Our error for a call of which nothing left this process; the arguments as above."""
-    # Only the cause says that there are no more files, or that the name is not known.
+    # Only the cause shows that there are no more files, or that the name is unknown.
     cause = str(getattr(error, "kwargs", {}).get("error", ""))
     kind, advice = errors.Unreachable, limit_advice(cause)
     if _NAME_NOT_KNOWN.search(cause):
@@ -190,5 +190,5 @@ def not_sent(error: Exception, operation: str) -> errors.Unreachable:
 
 
 def _cut(text: object) -> str:
-    """A text of somebody else, one line of bounded length: it is logged and looked through often."""
+    """A foreign text as one line of bounded length, because it is logged and searched often."""
     return printable(str(text))

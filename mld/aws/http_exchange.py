@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.aws")
 
-#: What was found missing and said.
+#: Missing parts that were already reported.
 _missing: set[str] = set()
 
 #: Longest line of an answer's head, and most lines, as in http.client.
@@ -47,12 +47,12 @@ _CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
 class BrokenExchange(HTTPException):
-    """The other side ended the connection before it answered, or does not speak HTTP/1."""
+    """The server closed the connection before it answered, or does not use HTTP/1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """An answer as it was received.
 
     Attributes:
         headers: names in lower case; the last one counts where a name is repeated, but for
@@ -105,7 +105,7 @@ def _read(reader: BufferedReader) -> Answer:
 
 
 def _status(reader: BufferedReader) -> tuple[int, bool]:
-    """The status, and whether the connection stays open by itself."""
+    """The status, and whether the connection stays open by default."""
     line = reader.readline(_LINE_BYTES)
     if not line:
         raise BrokenExchange("the connection was closed without an answer")
@@ -190,9 +190,9 @@ class KeptConnections:
         weakref.finalize(self, _close_all, self._idle)
 
     def learn(self, raw: Any) -> None:
-        """Take an answer of urllib3 as proof that its pool has connections of use here.
+        """Take an answer of urllib3 as proof that its pool has connections that can be used here.
 
-        Nothing is learned of a pool behind a proxy: requests to it look different.
+        A pool behind a proxy is not used, because its requests have another form.
         """
         pool = getattr(raw, "_pool", None)
         if not (hasattr(pool, "_get_conn") and hasattr(pool, "_put_conn")):

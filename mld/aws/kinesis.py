@@ -53,7 +53,7 @@ _CHECKSUM_BYTES = 4
 _LARGEST_BYTES = 24 * 2**20 + 128 * 2**10 + 16
 _OPERATION = "SubscribeToShard"
 _EVENT = "SubscribeToShardEvent"
-#: Told once, when the service has accepted; no event is empty.
+#: Reported once, when the service has accepted; no event is empty.
 _ACCEPTED = b""
 #: Amazon sends the first; some emulators the second.
 _JSON = ("application/x-amz-json", "application/json")
@@ -62,7 +62,7 @@ RAW_BODY = "MldRawBody"
 
 
 class BrokenFrame(Exception):
-    """What came is no frame, or not all of one, or a damaged one."""
+    """The bytes are no frame, an incomplete one, or a damaged one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def next_payload(read: Callable[[int], bytes], operation: str, event_type: str) 
 
 
 def _message(payload: bytes) -> str:
-    """What an exception says; its name tells enough where that is unreadable."""
+    """The message of an exception; its name if the message is unreadable."""
     try:
         said = json.loads(payload)
     except (ValueError, RecursionError):
@@ -352,7 +352,7 @@ class BotocoreKinesis:
         """GetRecords: the answer's body as it came, JSON text.
 
         Raises:
-            UnknownOutcome: besides the usual, an answer that is not JSON (a proxy's page).
+            UnknownOutcome: also for an answer that is not JSON, such as a proxy's page.
         """
         answer = await self._retrieval.read("get_records", request)
         body = answer.get(RAW_BODY)

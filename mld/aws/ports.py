@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-#: A subscription without any event for so long is given up: the service sends empty ones, too.
+#: Seconds without an event after which a subscription ends; the service sends empty events, too.
 SUBSCRIPTION_SILENCE_S = 60.0
 
 
@@ -69,7 +69,7 @@ class Subscription(Protocol):
         the end of the shard ``ChildShards`` in place of the continuation. Records are as in an
         answer of GetRecords: data in base64, arrival times in epoch seconds.
 
-        Only what was taken makes room for more: a subscription that nobody reads holds a few
+        Only taken events make room for more: a subscription that nobody reads holds a few
         events at most, and the service waits.
 
         Returns:
@@ -77,13 +77,13 @@ class Subscription(Protocol):
             behind the last event of the shard), and after :meth:`close`.
 
         Raises:
-            AwsError: after it only :meth:`close` is of use. An exception in the stream is the
+            AwsError: after it, only :meth:`close` may be called. An exception in the stream is the
                 error that its code stands for, e.g. ``InUse`` when another subscription to the
                 same shard by the same consumer replaced this one, or ``NotFound``.
                 ``UnknownOutcome``: the connection broke, was silent for 60 s, or a frame was
                 damaged.
 
-        Cancellation: nothing is lost, the next call gets the same event.
+        Cancellation: no event is lost, the next call gets the same one.
         """
         ...
 

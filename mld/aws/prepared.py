@@ -75,7 +75,7 @@ _CHANGING = {
     "x-amz-date",
     "x-amz-security-token",
 }
-#: After so long the next call is botocore's own again.
+#: Seconds after which the next call is made by botocore again.
 TEMPLATE_AGE_S = 60.0
 
 
@@ -246,7 +246,7 @@ def _lines(headers: Mapping[str, str]) -> str:
 
 
 def _host(url: str) -> str:
-    """As it is signed and sent: without a port that goes without saying."""
+    """The host as it is signed and sent: without a default port."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if ":" in host:
@@ -268,7 +268,7 @@ class PreparedOperation:
     def __init__(
         self, client: BaseClient, method: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Listen to what botocore signs and sends; nothing is sent.
+        """Register the hooks that see what botocore signs and sends; no request is sent.
 
         Args:
             client: its hooks ``before-parse`` see the answers as ever.
@@ -363,7 +363,7 @@ class PreparedOperation:
             self._seen.signer = (request_signer, signing_name, region_name)
 
     def _see_request(self, request: AWSPreparedRequest, **_: Any) -> None:
-        """The hook ``before-send``: keep what is not about this call alone."""
+        """The hook ``before-send``: keep the parts that are the same for every call."""
         if getattr(self._seen, "is_wanted", False) and self._seen.signer is not None:
             self._seen.template = RequestTemplate.of(request, *self._seen.signer)
 
@@ -415,7 +415,7 @@ class PreparedOperation:
         return parsed
 
     def _modeled_fields(self, response: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
-        """What an error carries besides its message, e.g. the item of a failed condition."""
+        """The fields of an error beside its message, e.g. the item of a failed condition."""
         code = parsed.get("Error", {}).get("Code")
         shape = self._service.shape_for_error_code(code) if code else None
         fields: dict[str, Any] = {} if shape is None else self._parser.parse(response, shape)

@@ -66,7 +66,7 @@ def _instance_region(session: Session) -> str | None:
     """By the metadata service where credentials are asked for, too: address, IPv6 mode, time-out.
 
     Raises:
-        ConfigError: the settings do not say where it is, or how long to wait.
+        ConfigError: the settings have no valid address or time limit.
     """
     try:
         region: str | None = IMDSRegionProvider(session).provide()

@@ -73,7 +73,7 @@ class ServiceClock:
     Args:
         name: of the service, for the log.
         trusts_dates: see above.
-        monotonic: goes on while the machine is suspended.
+        monotonic: advances while the machine is suspended.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ def service_clock_of(client: BaseClient, *, is_endpoint_named: bool = False) -> 
     """The clock of a client; at the first call its hooks are added to the client.
 
     Args:
-        is_endpoint_named: by the configuration; only what is said at the first call counts.
+        is_endpoint_named: by the configuration; only the value of the first call counts.
     """
     if client not in _clocks:
         url = urlsplit(client.meta.endpoint_url)

@@ -97,7 +97,7 @@ class AnswerLimit:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """While this thread waits for what it needs to send the request; time counts from then."""
+        """While this thread waits for what it needs to send the request; the limit begins after it."""
         self._waits = True
         try:
             yield
@@ -202,10 +202,10 @@ def check_whole(
     headers, body = response_dict["headers"], response_dict["body"]
     if response_dict["status_code"] >= 300 or not isinstance(body, bytes):
         return
-    if customized_response_dict:  # a more specific hook has looked already and taken the body away
+    if customized_response_dict:  # a more specific hook has checked and removed the body
         return
     length, checksum = headers.get("content-length"), headers.get("x-amz-crc32")
-    # As texts: what is no number at all (a proxy may repeat a header) differs, too.
+    # As texts: a value that is no number (a proxy may repeat a header) differs, too.
     if length is not None and length.strip() != str(len(body)):
         raise BrokenAnswer(f"{len(body)} of {length} bytes arrived")
     if checksum is not None and checksum.strip() != str(zlib.crc32(body)):
@@ -230,7 +230,7 @@ def check_page(request: dict[str, Any], answer: dict[str, Any]) -> None:
 
 
 def _is_object(body: bytes) -> bool:
-    """Whether it begins and ends like one; a look that costs nothing for 10 MB."""
+    """Whether it begins and ends like one; a check whose cost does not depend on the size."""
     return body[:16].lstrip()[:1] == b"{" and body[-16:].rstrip()[-1:] == b"}"
 
 
@@ -396,7 +396,7 @@ for _shape in (*_SHAPES.values(), _UpdateShape, _ItemShape):
 
 
 def check_members(operation: str, request: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Refuse a good answer that lacks what it is asked for, at its top or in what it lists.
+    """Refuse a successful answer that lacks a requested member, at its top or in its lists.
 
     Args:
         operation: API name, e.g. ``DescribeTable``.

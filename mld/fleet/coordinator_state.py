@@ -334,7 +334,7 @@ def _metrics_or_none(item: Item, key_name: str) -> WorkerMetrics | None:
 
 
 def _identity(attributes: Item, name: str) -> Item:
-    """What tells a state from a later one that is the same again; Java names the first only."""
+    """The attributes that distinguish a state from a later equal one; Java compares the first only."""
     return {one: attributes[one] for one in (name, "mts", "mb")}
 
 

@@ -175,7 +175,7 @@ class LeaseWiring:
         )
 
     def _informed(self) -> Informed:
-        """Whether this worker knows without a look that a lease was assigned to it."""
+        """How this worker learns, without a read of the table, that a lease was assigned to it."""
         return Informed.NO if self._made_lock is None else self._made_lock.informed
 
     def _look(self) -> None:

@@ -122,7 +122,7 @@ class LockStore:
         return replace(mine, called=text_of(answer.get("Attributes", {}), CALLED))
 
     async def call(self, place: Place, text: str) -> None:
-        """Have whoever has the lock look at the table; nothing where nobody has it.
+        """Make the owner of the lock read the table; without an owner, do nothing.
 
         Args:
             text: another one than in any call before.

@@ -26,7 +26,7 @@ RECENT = 1.5
 
 
 class StandbyLeader:
-    """Looks at the leases while another worker leads, so as to lead with a memory.
+    """Scans the leases while another worker leads, so that it can lead with a memory.
 
     Only a worker that saw a counter stand still for the failover time knows that its lease is free. A
     leader that begins without having looked needs that time once more, so a few followers look as

@@ -80,7 +80,7 @@ class WorkerMetricsReader:
         self._items = items
         self._store = store
         self._clock = clock
-        # A change of the wall clock must not change the age of what was noted before.
+        # A change of the wall clock must not change the age of earlier records.
         self._epoch_s = clock.wall() - clock.monotonic()
         self._unreadable: set[tuple[str, str]] = set()
 

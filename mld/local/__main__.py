@@ -128,7 +128,7 @@ class _Server(uvicorn.Server):
         self._kinesis = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop at once: what is under way ends by its connection."""
+        """Stop at once; open requests end with their connections."""
         self._kinesis.stop()
         for connection in self.server_state.connections:
             connection.transport.abort()
@@ -156,7 +156,7 @@ def _server(app: KinesisApp) -> uvicorn.Server:
 
 
 def _port(text: str) -> int:
-    """The number of a port, or 0; argparse reports what is none, of any length."""
+    """The number of a port, or 0; argparse reports any other text."""
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{brief(text)!r} is not a port from 0 to 65535")
     return int(text)
@@ -226,7 +226,7 @@ def _stop_at_eof(server: uvicorn.Server, source: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    # What is loaded by now stays; collections then look only at what requests leave behind.
+    # Loaded objects stay, so later collections examine only objects of requests.
     gc.freeze()
     code = main()
     # Taking the modules of moto apart takes longer than everything else; there is nothing to save.

@@ -35,7 +35,7 @@ _PACKAGES = ("uvicorn", "h11", "moto", "flask")
 
 
 class EmbeddedAwsFailed(MldError):
-    """The embedded AWS did not start: its own words on stderr say why."""
+    """The embedded AWS did not start; the reason is on its stderr."""
 
 
 class EmbeddedAwsRefused(EmbeddedAwsFailed):
@@ -87,7 +87,7 @@ class EmbeddedAws:
         Raises:
             ConfigError: a package of the extra ``[local]`` is missing.
             EmbeddedAwsRefused: a port is taken.
-            EmbeddedAwsFailed: it ended or said nothing for 60 s; its own words are on stderr.
+            EmbeddedAwsFailed: it ended or was silent for 60 s; the reason is on its stderr.
         """
         for package in _PACKAGES:
             if importlib.util.find_spec(package) is None:
@@ -246,7 +246,7 @@ class EmbeddedAws:
 
 
 def _words(body: bytes) -> str:
-    """What a refusal says."""
+    """The message of a refusal."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, LookupError, TypeError):

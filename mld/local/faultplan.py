@@ -67,7 +67,7 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class FaultPlan:
-    """The rules in force and what was asked so far; may be used from several threads."""
+    """The rules in force and the requests so far; may be used from several threads."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SCOPE = re.compile(r"Credential=[^/]*/\d+/[^/]*/([^/]+)/")
 _ACTION = re.compile(rb"(?:^|&)Action=(\w+)")
-#: How often the server looks whether it shall stop.
+#: Seconds between two checks whether the server has to stop.
 _POLL_S = 0.1
 #: Services loaded before the first request asks for them.
 _WANTED = ("dynamodb", "monitoring", "sts")
@@ -44,7 +44,7 @@ class _QuietHandler(MotoRequestHandler):
     disable_nagle_algorithm = True
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _FaultyApp:

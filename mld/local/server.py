@@ -46,14 +46,14 @@ _S3_OPERATIONS = frozenset(f"{method}Object" for method in ("Delete", "Get", "He
 _KNOWN_SERVICES = ("kinesis", *_SERVICES, "s3")
 #: Below it a word resembles nothing.
 _CUTOFF = 0.6
-#: Ten years; a clock does not go on for ever.
+#: Ten years, in seconds: the most that a clock may be advanced.
 _MOST_S = 3.2e8
 _PREFIX = b"Kinesis_20131202."
 _JSON_TYPE = b"application/x-amz-json-1.1"
 
 
 class ControlMistake(Exception):
-    """A request makes no sense; the text says where, and what was perhaps meant."""
+    """A control request is invalid; the text says where, and suggests a correction."""
 
 
 class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -145,7 +145,7 @@ def _operations(service: str) -> frozenset[str]:
 
 
 def _unlike(word: str, known: Iterable[str]) -> str:
-    """The word and what it resembles, whatever the case of its letters."""
+    """The word and the name that it resembles, regardless of case."""
     close = nearest(word, sorted(known), _CUTOFF)
     return f"{brief(word)!r}." + (f" Did you mean {close!r}?" if close else "")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.signals")
 
-#: So many waiting metrics are flushed before their time.
+#: Number of waiting metrics that are flushed before their time.
 FLUSH_AT_KEYS = 200
 #: Limits of one PutMetricData.
 MAX_DATA = 1000
@@ -85,7 +85,7 @@ class CloudWatchMetrics(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`mld.signals.ports.Metrics`; what has no operation is not sent."""
+        """Add a value; metrics without an operation are not sent."""
         if metric.level < self._level or self._is_closed or not metric.operation:
             return
         dimensions = dimensions_of(
@@ -105,7 +105,7 @@ class CloudWatchMetrics(Metrics):
             self._is_full.wake()
 
     async def run(self) -> None:
-        """Flush until cancelled; what is left then is for :meth:`close`."""
+        """Flush until cancelled; :meth:`close` sends the rest."""
         while True:
             await self._is_full.wait(self._buffer_s)
             await self._flush()

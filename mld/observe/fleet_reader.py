@@ -1,6 +1,6 @@
-"""Looks at a running fleet from outside: rows, items, streams and, where asked for, tips of shards.
+"""Reads a running fleet from outside: rows, items, streams and, on request, tips of shards.
 
-Reads only. One part that can't be read is said in the snapshot; without the lease table there is
+Writes nothing. A part that can't be read is named in the snapshot; without the lease table there is
 none.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 async def fleet_items(
     dynamodb: DynamoDb, layout: Layout, ids: IdSource, rng: random.Random
 ) -> FleetItems:
-    """What there is beside the leases.
+    """The fleet's items beside the leases.
 
     Args:
         ids: not used for reading.
@@ -73,8 +73,8 @@ class FleetReader:
 
     Args:
         read_items: see :func:`fleet_items`.
-        tips: asks shards for their lag; None = nobody wants to know.
-        pages: asks workers for what they say of themselves; None = nobody wants to know.
+        tips: requests the lag of shards; None = not requested.
+        pages: requests the pages of workers; None = not requested.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FleetReader:
         self._pages = pages
 
     async def look(self, *, fresh: bool = True) -> FleetSnapshot:
-        """One look.
+        """Take one snapshot.
 
         Args:
             fresh: list the shards of all streams now, after the rows.

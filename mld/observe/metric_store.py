@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.signals")
 
-#: So long series of a shard stay after the shard has left.
+#: Seconds that series of a shard stay after the shard is no longer held.
 KEPT_S = 300.0
 
 _COUNTED = tuple(dict.fromkeys(one.family for one in METRICS if one.family is not None))
@@ -54,7 +54,7 @@ class _Series(NamedTuple):
 
 
 class MetricStore(Metrics):
-    """What was counted since the start of the process.
+    """The values counted since the start of the process.
 
     Args:
         clock: spaces how long series stay.
@@ -83,7 +83,7 @@ class MetricStore(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`mld.signals.ports.Metrics`; what has no family is not kept."""
+        """Add a value; metrics without a family are not kept."""
         family = metric.family
         if family is None:
             return
@@ -100,7 +100,7 @@ class MetricStore(Metrics):
         self._numbers[series] = self._numbers.get(series, 0.0) + value
 
     def readings(self, held: Collection[tuple[str, str]]) -> list[FamilyValues]:
-        """All families with what was counted.
+        """All families with their counted values.
 
         Args:
             held: stream and shard of each lease that has a consumer.
@@ -116,7 +116,7 @@ class MetricStore(Metrics):
         return [FamilyValues(family, tuple(found)) for family, found in samples.items()]
 
     def _drop_old(self, held: Collection[tuple[str, str]]) -> None:
-        """Of shards that were no longer held at two looks, long enough apart."""
+        """Drop series of shards that were not held at two calls, long enough apart."""
         now = self._clock.monotonic()
         shards = {(one.stream, one.shard) for one in self._numbers if one.shard}
         left = shards.difference(held)
@@ -155,7 +155,7 @@ class MetricPush:
 
         Args:
             read: all metrics now.
-            timeout_s: what can't be sent within it is lost.
+            timeout_s: metrics that can't be sent within it are lost.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -167,5 +167,5 @@ class MetricPush:
         try:
             await self._sender.send(read())
         except Exception:
-            # Metrics must not end the worker; what the exporter met it has logged by itself.
+            # Metrics must not end the worker; the exporter logs its own errors.
             log.exception("Sending metrics failed unexpectedly")

@@ -1,4 +1,4 @@
-"""Looks at the streams of an application: whether they are there, their shards, their retention.
+"""Reads the streams of an application: their existence, shards and retention.
 
 For commands that watch a fleet: unknown values are named, nothing is raised, and
 nothing is changed.

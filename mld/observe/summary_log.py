@@ -1,4 +1,4 @@
-"""Says once a minute what the worker is doing."""
+"""Logs the state of the worker once a minute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SummaryLog:
     """One INFO line in a minute while the worker runs.
 
     Args:
-        metrics: counts log messages that nobody took: the log can't say it while nobody reads it.
+        metrics: counts dropped log messages, which the log can't report while nobody reads it.
         dropped_messages: since the start.
         resident_bytes: memory of a process by its id; None where it is not known.
     """

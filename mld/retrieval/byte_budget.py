@@ -133,12 +133,12 @@ class BudgetShare:
         self._served_at = self._budget.now()
 
     def hold(self, change_bytes: int) -> None:
-        """Account for a change of what is held; called by reservations and the budget."""
+        """Account for a change of the held bytes; called by reservations and the budget."""
         self._held += change_bytes
         self._budget.move(self, change_bytes)
 
     def is_unserved(self, since_s: float) -> bool:
-        """Whether its consumer has not asked for a batch for so many seconds."""
+        """Whether its consumer has not requested a batch for this many seconds."""
         return self._budget.now() - self._served_at >= since_s and not self.is_awaited()
 
 

@@ -20,7 +20,7 @@ async def child_shards(kinesis: Kinesis, stream: Stream, shard_id: str) -> tuple
 
     Raises:
         NotFound: stream or shard do not exist any more.
-        AwsError: the call failed; nothing is known. Not retried here.
+        AwsError: the call failed, so the children are unknown. Not retried here.
         MalformedData: the answer contradicts itself.
     """
     if stream.traits.most_readers is not None:

@@ -84,7 +84,7 @@ class FanOutPublisher(RecordsPublisher):
             self._subscription.close()
 
     def _behind(self, position: ReadPosition, batch: Batch) -> ReadPosition:
-        """Events without records go on, too."""
+        """Events without records are delivered, too."""
         place = batch.next_iterator or batch.last_sequence_number
         return position if place is None else replace(position, last_received=place)
 

@@ -101,7 +101,7 @@ class FetchReport(CallReport):
 
         Args:
             began: reading of the monotonic clock before it.
-            succeeded: whether it gave what it should.
+            succeeded: whether it had the expected result.
         """
         took_s = self._clock.monotonic() - began
         self._metrics.call(call, took_s, succeeded=succeeded, shard_id=self._shard_id)

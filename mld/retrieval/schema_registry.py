@@ -42,10 +42,10 @@ MOST_CHARACTERS = 32 * 2**20
 _MISSES = 20
 _MISS_INTERVAL_S = 6.0
 _RETRY_S = 0.1
-#: Answers of the service that say nothing about the version.
+#: Answers of the service that give no information about the version.
 _PASSING = {"InternalServiceException", "InternalFailure", "ServiceUnavailable"}
 _FIRST_OUTAGE_S, _LONGEST_OUTAGE_S = 5.0, 60.0
-#: The same failure of the same version is logged again after so long.
+#: Seconds after which the same failure of the same version is logged again.
 _TOLD_S = 3600.0
 _MOST_TOLD = 1000
 #: They concern all versions alike, and are logged once for all.
@@ -67,7 +67,7 @@ class SchemaRegistry:
         new_decoder: DecoderFactory | None,
         runtime: Runtime,
     ) -> None:
-        """Nothing is asked before a record names a version.
+        """Create a registry; it makes no request before a record names a version.
 
         Args:
             files: gets every definition before the first record with it goes to a child.
@@ -90,7 +90,7 @@ class SchemaRegistry:
     # -- looking up ----------------------------------------------------------------------------
 
     async def look_up(self, wanted: Mapping[str, int]) -> Catalogue:
-        """What is known of all versions wanted, asked for where it has to be.
+        """The known facts about the versions, requested where necessary.
 
         Args:
             wanted: version ids with their numbers of records: the most frequent are asked for
@@ -136,7 +136,7 @@ class SchemaRegistry:
         return await self._found(_version(version_id, answer))
 
     async def _answer(self, version_id: str, failures: list[AwsError]) -> Mapping[str, object]:
-        """Ask until there is an answer: a record that goes on framed stays framed for good.
+        """Repeat the request until it is answered: a record that is passed on framed stays framed.
 
         Raises:
             ServiceError: the answer is a refusal.
@@ -194,7 +194,7 @@ class SchemaRegistry:
         try:
             await self.files.put(version)
         except OSError as error:
-            # Records go on: what their program can do without the definition is its business.
+            # Records are passed on; their program decides what it does without the definition.
             log.error(  # noqa: TRY400
                 "schema version %s: its definition cannot be written into %s: %s",
                 version.version_id,
@@ -222,7 +222,7 @@ class SchemaRegistry:
             if version_id in self._by_use:
                 self._by_use.move_to_end(version_id)
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------
 
     def report(self, shard_id: str, failures: Mapping[FailureKey, FailureCount]) -> None:
         """Log records that stayed framed, each kind of failure of each version once an hour."""
@@ -253,7 +253,7 @@ def _may_pass(error: ServiceError) -> bool:
 
 
 def _version(version_id: str, answer: Mapping[str, object]) -> SchemaVersion:
-    """What an answer says; the name is the last part of the schema's ARN."""
+    """The version in an answer; the name is the last part of the schema's ARN."""
     return SchemaVersion(
         version_id=version_id,
         name=str(answer.get("SchemaArn") or "").rpartition("/")[2],

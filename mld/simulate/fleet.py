@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: A fleet that has kept its final spread for less is not said to be balanced: a leader or taker
 #: looks three times in it.
 QUIET_S = 60.0
-#: Workers that join together start within so many seconds.
+#: Workers that join together start within this many seconds.
 START_SPREAD_S = 5.0
 _KINDS: dict[ProfileName, type[SimulatedWorker]] = {
     ProfileName.JAVA2: TakingWorker,
@@ -42,7 +42,7 @@ class Moment:
     """A line of the timeline.
 
     Attributes:
-        event: what happened, in words; empty = nothing, it is time for a line.
+        event: description of an event; empty = a regular line.
         leases: by group, of live workers; see :meth:`SimulatedFleet.leases_by_group`.
         free: leases of nobody, or of workers that are gone.
         moves: until then.
@@ -107,7 +107,7 @@ class SimulatedFleet:
         self.events.run(until_s)
 
     def finish(self) -> None:
-        """After the last :meth:`run`: put on the bill what is counted by its rate."""
+        """After the last :meth:`run`: add the requests that are counted by their rate to the bill."""
         now = self.events.now
         for worker in self.workers.values():
             for hold in worker.held.values():
@@ -158,10 +158,10 @@ class SimulatedFleet:
         leases, free = self.leases_by_group()
         self.moments.append(Moment(self.events.now, event, leases, free, self.readings.moves))
 
-    # -- what is seen of it -----------------------------------------------------------------------
+    # -- its state --------------------------------------------------------------------------------
 
     def leases_by_worker(self) -> tuple[dict[str, int], int]:
-        """Leases of each live worker by what the table says, and how many nobody alive has."""
+        """Leases of each live worker by the table, and the number of those without a live owner."""
         counts = {worker.id: 0 for worker in self.workers.values() if worker.is_alive}
         free = 0
         for row in self.table.rows.values():
@@ -188,7 +188,7 @@ class SimulatedFleet:
         self.samples.append(Sample(self.events.now, *self.leases_by_worker()))
         self.events.at(self.events.now + self._sample_s, self._sample)
 
-    # -- what is done to it -----------------------------------------------------------------------
+    # -- its changes ------------------------------------------------------------------------------
 
     def _change(self, change: MembershipChange) -> None:
         if change.kind is ChangeKind.JOIN:
@@ -264,9 +264,9 @@ class Outcome:
             and of groups, stayed at most as large as at the end, and no lease was without a live
             worker; None = not reached :data:`QUIET_S` before the end.
         moves: how often a shard went from one worker to another.
-        duplicates: records delivered twice.
+        duplicates: records delivered again.
         longest_unread_s: the longest time in which a shard that had been read was not.
-        read_units_per_hour, write_units_per_hour: what they are charged as.
+        read_units_per_hour, write_units_per_hour: the units that are charged for them.
     """
 
     leases_by_group: dict[str, int]

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 THRESHOLD = 0.10
 DAMPENING = 0.60
 OPERATING_LIMIT = 100.0
-#: How long an old owner may finish, besides the failover time (gracefulLeaseHandoffTimeoutMillis).
+#: Time for an old owner to finish, beside the failover time (gracefulLeaseHandoffTimeoutMillis).
 HAND_OFF_S = 30.0
-#: Every so many runs of a leader it balances, the first included (varianceBalancingFrequency).
+#: A leader balances at every nth run, the first included (varianceBalancingFrequency).
 BALANCE_EVERY = 3
 
 
@@ -284,7 +284,7 @@ def _order(room: float) -> float:
 
 
 class JavaWorker(AssignedWorker):
-    """Looks at fixed rates, and leads as Java does."""
+    """Reads the table at fixed rates, and leads as Java does."""
 
     def start(self) -> None:
         """Begin all loops; the first discovery finds that the worker is not ready yet."""

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from mld.simulate.table import SimulatedRow
     from mld.simulate.worker import Hold
 
-#: ``shutdownGraceMillis`` where a file says nothing, in seconds.
+#: The default of ``shutdownGraceMillis``, in seconds.
 GRACE_S = 20.0
-#: Scans that a follower keeps; older ones say nothing of leases that have not expired.
+#: Scans that a follower keeps; older ones show nothing about leases that have not expired.
 _SCANS = 100
 
 
 class OurWorker(AssignedWorker):
-    """Looks often while things change, watches what is coming, leads by the daemon's own rules."""
+    """Reads often while the fleet changes, follows hand-offs, and leads by the daemon's own rules."""
 
     def start(self) -> None:
         """Begin all loops at once."""
@@ -63,7 +63,7 @@ class OurWorker(AssignedWorker):
     # -- stopping ---------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Name who goes on, read on until they know it, and hand over to them."""
+        """Name the next owners, read until they know it, and hand over to them."""
         if not self.has_metrics:  # it has not begun
             super().leave()
             return
@@ -84,12 +84,12 @@ class OurWorker(AssignedWorker):
     # -- leading ----------------------------------------------------------------------------------
 
     def gain_lead(self) -> None:
-        """Remember what it saw while it followed, and look at once."""
+        """Keep the memory of its time as a follower, and read the fleet at once."""
         self._memory = remembered(list(self.fleet.table.rows.values()), self._scans)
         self.later(0.0, self.look_as_leader)
 
     def lock_reads(self) -> int:
-        """Looks for leases show the lock, too, or are looks at the lock."""
+        """Reads that find leases show the lock as well, or are reads of the lock."""
         return 0
 
     def _call_leader(self) -> None:
@@ -141,7 +141,7 @@ class OurWorker(AssignedWorker):
         )
 
     def expect(self, key: str) -> None:
-        """Take up at once what it has assigned to itself."""
+        """Begin at once to read leases that it has assigned to itself."""
         self._coming.add(key)
         self._changed_at = self.fleet.events.now
         self._watch_soon(0.0)
@@ -151,10 +151,10 @@ class OurWorker(AssignedWorker):
         is_own = self.fleet.lock.owner is self
         super().ask(key, self.fleet.events.now if is_own else noticed_at)
 
-    # -- what is assigned to it -------------------------------------------------------------------
+    # -- leases assigned to it --------------------------------------------------------------------
 
     def discover(self) -> None:
-        """Look now, and after a pause again."""
+        """Read the assigned leases now, and again after a pause."""
         if self.is_leaving:
             return
         now, table = self.fleet.events.now, self.fleet.table
@@ -165,7 +165,7 @@ class OurWorker(AssignedWorker):
         is_calm = now - self._changed_at >= discovery.LIVELY_S
         by_index = may_ask_index(len(table.rows))
         if is_calm and not leads and not is_cheap:
-            table.bill.get()  # the lock, which says when leases are assigned
+            table.bill.get()  # the lock, which shows when leases are assigned
             table.bill.query(len(listed), follow_s / discovery.INFORMED_PAUSE_S)
         elif by_index and not leads:
             table.bill.query(len(listed))
@@ -232,7 +232,7 @@ class OurWorker(AssignedWorker):
 
 
 def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMemory:
-    """The counters as known from looks at the table at some times.
+    """The counters as known from scans of the table at some times.
 
     The same as ``mld.fleet.rules.assignment.looks.observe`` at each of them, without the work;
     hand-offs that were under way get their time anew.
@@ -248,7 +248,7 @@ def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMem
 def _sighting(row: SimulatedRow, scans: Sequence[float]) -> Sighting:
     last = scans[-1]
     if row.written_at >= last:
-        return Sighting(-1, last)  # another counter than any that the next look can show
+        return Sighting(-1, last)  # another counter than any that the next scan can show
     moved_at = row.moved_at(last)
     if moved_at < scans[0] and row.actual_owner is None:
         return Sighting(row.counter_at(last), NEVER)

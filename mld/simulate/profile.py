@@ -46,23 +46,23 @@ class Profile:
 
     Attributes:
         is_assigned: a leader assigns the leases (3.x); False = each worker takes its share (2.x).
-        look_s: pause between two looks of the taker (2.x) or of the leader (3.x).
-        discovery_s: period of looking for leases that were assigned.
+        look_s: pause between two scans of the taker (2.x) or of the leader (3.x).
+        discovery_s: period of the reads that find assigned leases.
         brisk_s: Java's period of renewals.
         calm_periods_s: the least and the most of ours while the table is well.
         failover_s: ``failoverTimeMillis``.
         is_calm: renewals are due by ``mld.leases.rules.renewal``, and a checkpoint counts as one.
-        lock: of the leader lock; followers look at it each heartbeat.
-        lock_reads: requests of one such look.
-        watches_expiry: a follower looks again when the lock expires, too.
-        starting_s: from the start of the process to its first look.
+        lock: of the leader lock; followers read it at each heartbeat.
+        lock_reads: requests of one such read.
+        watches_expiry: a follower also reads the lock when it expires.
+        starting_s: from the start of the process to its first scan.
         request_s: from sending a request on a row to its answer.
         in_flight: writes of one worker at a time.
         opening_s: from holding a lease to the first record in the child.
         notice_s: from the refused write that shows a loss to the end of the child.
         hand_over_s: from the notice of a hand-off to the write that completes it: the child is
             asked to finish and checkpoints.
-        first_report_s: from the first look to the first report of metrics.
+        first_report_s: from the first scan to the first report of metrics.
         report_s: period of those reports.
         releases: a worker that is stopped lets its children checkpoint and gives its leases back.
     """

@@ -65,11 +65,11 @@ class ShardHistory:
     """What happened to one shard.
 
     Attributes:
-        readings: who reads it now; two while a loser has not noticed.
+        readings: the workers that read it now; two while one has not noticed its loss.
         last_reader: who began last.
         unread_since: since when nobody reads; None = somebody does.
         moves: how often another worker than before began to read.
-        twice_s: seconds of its records that were delivered twice.
+        twice_s: seconds of its records that were delivered again.
         longest_unread_s: of all times in which nobody read it, after the first reader.
     """
 

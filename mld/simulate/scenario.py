@@ -24,7 +24,7 @@ _CHANGE = re.compile(r"(leader|[1-9][0-9]*)(?::([A-Za-z0-9_.]+))?@(.+)")
 MAX_GROUPS = len(ascii_uppercase)
 #: Workers that run at a time.
 MAX_WORKERS = 1000
-#: Of a count of workers; what has more is refused unread.
+#: Most digits of a number of workers; longer texts are refused unread.
 _MAX_DIGITS = 9
 #: Of a hot stream: this share of its records goes to a tenth of its shards.
 HOT_SHARE = 0.8
@@ -55,7 +55,7 @@ class MembershipChange:
         at_s: when, seconds from the start of the simulation.
         count: how many workers, >= 1.
         group: which group they belong to; None = spread over the groups.
-        is_leader: the worker that leads is meant; ``count`` is 1.
+        is_leader: the change applies to the leader; ``count`` is 1.
     """
 
     kind: ChangeKind

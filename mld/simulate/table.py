@@ -69,7 +69,7 @@ class Bill:
         self.write_units += times * (1 + index_units)
 
     def price(self, price_read: float, price_write: float) -> float:
-        """What it costs at so many dollars per million units."""
+        """The cost at these dollars per million units."""
         return (self.read_units * price_read + self.write_units * price_write) / 1e6
 
 
@@ -78,7 +78,7 @@ def _eventual(size: int) -> float:
 
 
 class Leader(Protocol):
-    """What the item says of a worker, and until when it writes heartbeats."""
+    """A worker as the lock names it, and until when it writes heartbeats."""
 
     id: str
     ended_at: float
@@ -137,7 +137,7 @@ class SimulatedRow:
         counter: ``leaseCounter`` after the last write that is no renewal.
         first_beat_at: when the first renewal since then is due; infinity = nobody renews.
         beat_s: period of those after it.
-        silent_from: when renewing ended; infinity = it goes on.
+        silent_from: when renewing ended; infinity = it continues.
         was_renewed: somebody has written a throughput.
         written_at: when a write that is no renewal came last; -infinity = never.
     """

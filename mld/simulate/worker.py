@@ -30,7 +30,7 @@ class Hold:
 
     Attributes:
         reading: its child, once that gets records.
-        is_handed_over: its child is finishing, so that another worker may go on.
+        is_handed_over: its child is finishing, so that another worker can continue.
     """
 
     key: str
@@ -82,7 +82,7 @@ class SimulatedWorker:
     Attributes:
         id: begins with the name of its group and ``-``.
         ended_at: when it was gone; infinity = it lives.
-        is_leaving: it was stopped and reads on until others go on.
+        is_leaving: it was stopped, and reads until others continue.
     """
 
     def __init__(self, fleet: WorkerFleet, worker_id: str, group: str) -> None:
@@ -100,7 +100,7 @@ class SimulatedWorker:
         raise NotImplementedError
 
     def count(self, until_s: float) -> None:
-        """Put on the bill what it asked for by rate, besides renewals and checkpoints."""
+        """Add requests that are counted by rate, beside renewals and checkpoints, to the bill."""
         raise NotImplementedError
 
     def guarded(self, action: Callable[[], None]) -> Callable[[], None]:
@@ -122,7 +122,7 @@ class SimulatedWorker:
         return self.ended_at == math.inf
 
     def hold(self, key: str) -> None:
-        """Hold a lease that the table says is ours: renew it, and open its shard."""
+        """Hold a lease that the table assigns to this worker: renew it, and open its shard."""
         now, profile = self.fleet.events.now, self.fleet.profile
         every_s = self.fleet.scenario.checkpoint_every_s
         first_at = profile.first_beat_at(key, self.started_at, now)
@@ -187,10 +187,10 @@ class SimulatedWorker:
 
 
 class TakingWorker(SimulatedWorker):
-    """Looks, takes one lease after the other, pauses."""
+    """Scans, takes one lease after the other, pauses."""
 
     def start(self) -> None:
-        """Look at once."""
+        """Scan at once."""
         scenario = self.fleet.scenario
         self._seen: dict[str, Sighting] = {}
         self._limits = TakeLimits(
@@ -228,13 +228,13 @@ class TakingWorker(SimulatedWorker):
         self.hold(key)
 
     def count(self, until_s: float) -> None:
-        """Put on the bill what a 2.x worker reads besides: the table for each election."""
+        """Add a 2.x worker's scan of the table at each election to the bill."""
         lived_s = min(until_s, self.ended_at) - self.started_at
         self.fleet.table.bill.scan(len(self.fleet.table.rows), lived_s / JAVA_ELECTION_S)
 
 
 class AssignedWorker(SimulatedWorker):
-    """What Java's workers and ours have in common; the kinds differ in how they look and plan.
+    """The common part of Java's workers and ours, which read and plan in different ways.
 
     Attributes:
         reports_from: when it writes its metrics for the first time; infinity = not started yet.
@@ -255,19 +255,19 @@ class AssignedWorker(SimulatedWorker):
         self.discover()
 
     def discover(self) -> None:
-        """Find what was assigned to it, now and again."""
+        """Find leases that were assigned to it, now and repeatedly."""
         raise NotImplementedError
 
     def plan(self, now: float) -> Sequence[LeaseMove | JavaMove]:
-        """What the leader writes after a look."""
+        """The writes of the leader after a scan."""
         raise NotImplementedError
 
     def lead_pause_s(self) -> float:
-        """From one look of the leader to the next."""
+        """Seconds from one scan of the leader to the next."""
         return self.fleet.profile.look_s
 
     def gain_lead(self) -> None:
-        """The lock is ours; the next look of :meth:`lead` finds it so."""
+        """The lock is ours; the next round of :meth:`lead` uses it."""
 
     # -- its metrics ------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class AssignedWorker(SimulatedWorker):
     # -- the lock ---------------------------------------------------------------------------------
 
     def lock_reads(self) -> int:
-        """Requests of one look at the lock."""
+        """Requests of one read of the lock."""
         return self.fleet.profile.lock_reads
 
     def leave(self) -> None:
@@ -335,12 +335,12 @@ class AssignedWorker(SimulatedWorker):
     # -- leading ----------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        """Look at the fleet and write the moves, if this worker leads; then again after a pause."""
+        """Scan the fleet and write the moves, if this worker leads; then again after a pause."""
         self.look_as_leader()
         self.later(self.lead_pause_s(), self.lead)
 
     def look_as_leader(self) -> None:
-        """One look."""
+        """Scan the fleet once."""
         if self.fleet.lock.owner is self:
             for move in self.plan(self.fleet.events.now):
                 self._carry_out(move)

@@ -19,7 +19,7 @@ def show_stderr(chunk: bytes) -> None:
 
 
 def _timeout_s(text: str) -> float:
-    """A number of seconds that can be waited for; argparse reports what is none."""
+    """A number of seconds that can be waited for; argparse reports any other text."""
     try:
         seconds = float(text)
     except ValueError:
@@ -32,7 +32,7 @@ def _timeout_s(text: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the child kit; the exit status says whether something failed."""
+    """Run the child kit; the exit status shows whether an item failed."""
     parser = argparse.ArgumentParser(prog="python -m protocol.conform")
     parser.add_argument("kit", choices=["child"])
     parser.add_argument("--implementation", choices=["generic", "kclpy"], default="generic")

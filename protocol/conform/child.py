@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SHARD: Final = "shardId-000000000000"
 START: Final = Initialize(SHARD, "TRIM_HORIZON", 0)
 _FIRST_SEQUENCE: Final = 49680424980729123153819057842337131101470630163041484802
-#: A child has this long to end after its stdin has (the daemon itself waits for ever).
+#: Seconds that a child has to end after the end of its stdin (the daemon itself has no limit).
 EXIT_S: Final = 5.0
 _BIG_BATCH: Final = 10_000
 _KNOWN_FIELDS: Final = {"action", "sequenceNumber", "subSequenceNumber", "error"}
@@ -194,7 +194,7 @@ def positions_at_the_start(kit: Peers) -> Iterator[Finding]:
 
 
 def refused_checkpoints(kit: Peers) -> Iterator[Finding]:
-    """Errors that a daemon answers with; the child must go on."""
+    """Errors that a daemon answers with; the child must continue."""
     asked = False
     for error in (errors.SHUTDOWN, errors.ILLEGAL_ARGUMENT):
         for action in (BATCH, ShutdownRequested()):
@@ -345,7 +345,7 @@ KCLPY_CASES: Final[tuple[Callable[[Peers], Iterator[Finding]], ...]] = (
 
 Implementation: TypeAlias = Literal["generic", "kclpy"]
 
-#: A day; a system can't wait for what is much longer.
+#: A day, in seconds; systems can't wait much longer.
 MAX_TIMEOUT_S = 86_400.0
 
 

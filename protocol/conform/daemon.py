@@ -3,7 +3,7 @@
 Each case writes a properties file and a script, starts the command with ``{properties}`` replaced
 by the path of the file, and watches from outside: exit code, output, what the children recorded,
 and the lease table. What Java does is the measure; where ``kcl-mld`` decided otherwise the finding
-says *differs* and names the row of ``docs/differences.md``.
+reports *differs* and names the row of ``docs/differences.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Cloud(Protocol):
-    """An embedded Kinesis and DynamoDB that the kit can prepare and look into."""
+    """An embedded Kinesis and DynamoDB that the kit can prepare and examine."""
 
     @property
     def kinesis_url(self) -> str:
@@ -75,7 +75,7 @@ class Cloud(Protocol):
 
 
 SCRIPTED_CHILD: Final = Path(__file__).with_name("scripted_child.py")
-#: Steps of a script: action -> what to do the first, second, … time.
+#: Steps of a script: action -> what the child does the first, second, … time.
 Script: TypeAlias = "Mapping[str, Sequence[Sequence[Sequence[object]]]]"
 _POLL_S: Final = 0.05
 
@@ -164,7 +164,7 @@ class DaemonRun:
         self._process.wait()
 
     def open_gate(self) -> None:
-        """Let the children go on that wait at a ``gate`` step."""
+        """Let the children that wait at a ``gate`` step continue."""
         (self.folder / "gate").touch()
 
     def children(self) -> list[list[ChildEntry]]:
@@ -307,7 +307,7 @@ class DaemonKit:
 
     @property
     def default_credentials(self) -> str:
-        """What the credentials key says for the default chain."""
+        """The value of the credentials key for the default chain."""
         if self.implementation == "java-2":
             return "DefaultAWSCredentialsProviderChain"
         return "DefaultCredentialsProvider"
@@ -457,7 +457,7 @@ class DaemonKit:
                         report.add(finding)
                     if broken:
                         report.broke_off(broken)
-            except KeyboardInterrupt:  # what was seen so far is worth showing
+            except KeyboardInterrupt:  # the observations so far are worth showing
                 pool.shutdown(wait=False, cancel_futures=True)
                 report.broke_off("interrupted: the cases that had not begun are missing")
         return report

@@ -204,7 +204,7 @@ def a_surplus_status(kit: DaemonKit) -> Iterator[Finding]:
 
 
 def empty_batches(kit: DaemonKit) -> Iterator[Finding]:
-    """The child is called without records if the file says so; empty data is an empty string."""
+    """The child is called without records if the file requests it; empty data is an empty string."""
     kit.cloud.create_stream("empty", 1)
     changes: dict[str, str | None] = {"callProcessRecordsEvenForEmptyRecordList": "true"}
     pattern = r'\{"action":"processRecords","records":\[\],"millisBehindLatest":(null|\d+)\}'
@@ -344,7 +344,7 @@ LIFE_CASES: Final[tuple[Callable[[DaemonKit], Iterator[Finding]], ...]] = (
 
 
 def stops_without_grace(kit: DaemonKit) -> Iterator[Finding]:
-    """The default: Java's children never hear of the stop."""
+    """The default: Java's children are not notified of the stop."""
     for item_id, name, number in (
         ("SHUT-01", "sigterm", signal.SIGTERM),
         ("SHUT-02", "sigint", signal.SIGINT),
@@ -419,7 +419,7 @@ _POSITIONS: Final[tuple[tuple[str, str | None, int | None, str | None], ...]] = 
 
 
 def many_checkpoints(kit: DaemonKit) -> Iterator[Finding]:
-    """Positions inside and outside what was delivered, in one batch."""
+    """Positions inside and outside the delivered records, in one batch."""
     name = "ckpt"
     kit.cloud.create_stream(name, 1)
     kit.cloud.put(name, [(b"a", "k"), (b"b", "k"), (b"c", "k")])

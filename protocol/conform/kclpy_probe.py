@@ -15,13 +15,13 @@ from amazon_kclpy import kcl  # type: ignore[import-not-found,unused-ignore]
 
 
 def log(text: str) -> None:
-    """Write a line that the kit looks for."""
+    """Write a line that the kit expects."""
     sys.stderr.write("probe: " + text + "\n")
     sys.stderr.flush()
 
 
 def checkpoint(checkpointer: Any) -> None:
-    """Checkpoint and say how it went."""
+    """Checkpoint and report the result."""
     try:
         checkpointer.checkpoint()
     except kcl.CheckpointError as error:
@@ -31,7 +31,7 @@ def checkpoint(checkpointer: Any) -> None:
 
 
 class Processor:
-    """A processor of whichever generation."""
+    """A processor of either generation."""
 
     version = int(os.environ.get("PROBE_VERSION", "3"))
 

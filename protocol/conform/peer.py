@@ -234,7 +234,7 @@ class Peer:
 
 
 def _start_program(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a child as daemons do: what has no ``#!`` line is run by ``/bin/sh``."""
+    """Start a child as daemons do: a file without a ``#!`` line is run by ``/bin/sh``."""
     try:
         return _popen(command, environment)
     except OSError as error:

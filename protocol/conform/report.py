@@ -179,7 +179,7 @@ class Finding:
     Attributes:
         item_id: e.g. ``WIRE-03``.
         verdict: see :class:`Verdict`.
-        evidence: what was seen; for an untestable item the reason.
+        evidence: the observation; for an untestable item the reason.
         row: id of the row in ``docs/differences.md``; only with ``DIFFERS``.
     """
 
@@ -190,7 +190,7 @@ class Finding:
 
 
 def passed(item_id: str, evidence: str) -> Finding:
-    """The implementation does what the item says."""
+    """The implementation fulfills the item."""
     return Finding(item_id, Verdict.PASS, evidence)
 
 

@@ -315,7 +315,7 @@ _STARTS: Final[tuple[tuple[str, dict[str, str | None], str], ...]] = (
     ),
 )
 
-#: item, property, value in the file, effective value, what Java's log says of it.
+#: item, property, value in the file, effective value, text of Java's log.
 _EFFECTIVE: Final = (
     ("CFG-09", "failoverTimeMillis", "100nf", "10000", "With failover time 10000 ms"),
     ("CFG-11", "failoverTimeMillis", "20000   ", "20000", "With failover time 20000 ms"),
@@ -366,7 +366,7 @@ def effective_values(kit: DaemonKit) -> Iterator[Finding]:
 
 
 def _validated(kit: DaemonKit, name: str, key: str, wanted: str) -> tuple[bool, str]:
-    """Whether ``validate`` says that the file of a run has this value, and what it says."""
+    """Whether ``validate`` shows this value for the file of a run, and its output."""
     path = str(kit.folder_of(name) / "app.properties")
     with kit.start_with(f"{name}-validate", "validate", "--json", path, files={}) as run:
         run.exit_code(kit.limits.refuse_s)
@@ -418,7 +418,7 @@ def stream_arn(kit: DaemonKit) -> Iterator[Finding]:
 
 
 def start_positions(kit: DaemonKit) -> Iterator[Finding]:
-    """The first line of a child tells the position."""
+    """The first line of a child has the position."""
     cases: tuple[tuple[str, dict[str, str | None], str], ...] = (
         ("CFG-19", {"initialPositionInStream": "TriM_Horizon"}, "TRIM_HORIZON"),
         (

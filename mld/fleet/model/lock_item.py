@@ -21,7 +21,7 @@ RECORD_VERSION = "recordVersionNumber"
 LEASE_DURATION = "leaseDuration"
 IS_RELEASED = "isReleased"
 #: Attributes of ours: another value whenever the owner has assigned leases, and whenever a worker
-#: wants the leader to look at the table. Java workers ignore both.
+#: wants the leader to read the table. Java workers ignore both.
 ASSIGNED = "kclMldAssigned"
 CALLED = "kclMldCalled"
 
@@ -37,7 +37,7 @@ class LockItem:
         is_released: given up without being deleted; free to take.
         assigned: another text whenever the owner has assigned leases; None = it doesn't say so: a
             Java worker, or one of an older version.
-        called: another text whenever a worker wants the leader to look; None = none has.
+        called: another text whenever a worker wants the leader to read the table; None = none has.
     """
 
     owner: str

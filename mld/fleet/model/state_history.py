@@ -28,7 +28,7 @@ MAX_HISTORY = 10
 S = TypeVar("S", bound=StrEnum)
 
 
-# Without slots: typing notes the parameter of a generic class in what it makes.
+# Without slots: typing stores the parameter of a generic class in its instances.
 @dataclass(frozen=True)
 class StateChange(Generic[S]):
     """A state and how it came about.
@@ -75,7 +75,7 @@ def changes_from(item: Item, name: str, states: type[S]) -> StateItem[S]:
         name: attribute of the state, ``cv`` or ``tm``.
 
     Raises:
-        MalformedData: something is missing or unknown; then nothing is known.
+        MalformedData: an attribute is missing or unknown, so the state is unknown.
     """
     history = value_of(item, "h", "L") or ()
     return StateItem(
@@ -133,7 +133,7 @@ def _required_map(entry: Mapping[str, Any]) -> Item:
 
 
 class ClientVersion(StrEnum):
-    """States; name and value are what is stored."""
+    """States; names and values are as stored."""
 
     #: Only in the history of a new item.
     CLIENT_VERSION_INIT = "CLIENT_VERSION_INIT"
@@ -143,7 +143,7 @@ class ClientVersion(StrEnum):
     CLIENT_VERSION_2X = "CLIENT_VERSION_2X"
     #: Works as 3.x, and may be rolled back.
     CLIENT_VERSION_3X_WITH_ROLLBACK = "CLIENT_VERSION_3X_WITH_ROLLBACK"
-    #: Works as 3.x for good.
+    #: Works as 3.x permanently.
     CLIENT_VERSION_3X = "CLIENT_VERSION_3X"
 
 
@@ -175,7 +175,7 @@ def migration_to_item(state: MigrationState, key_name: str) -> dict[str, dict[st
 
 
 class TableStatus(StrEnum):
-    """States; the values are what is stored."""
+    """States; the values are as stored."""
 
     #: All workers must be able to move first.
     TABLE_MIGRATION_STATUS_INIT = "TABLE_MIGRATION_STATUS_INIT"
@@ -183,7 +183,7 @@ class TableStatus(StrEnum):
     TABLE_MIGRATION_STATUS_DEPLOYED = "TABLE_MIGRATION_STATUS_DEPLOYED"
     #: Items are in the lease table, the lock is not; may be taken back.
     TABLE_MIGRATION_STATUS_PENDING = "TABLE_MIGRATION_STATUS_PENDING"
-    #: Everything is in the lease table, for good.
+    #: Everything is in the lease table, permanently.
     TABLE_MIGRATION_STATUS_COMPLETE = "TABLE_MIGRATION_STATUS_COMPLETE"
 
 

@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def is_single_table(self) -> bool:
-        """True when everything is in the lease table, for good."""
+        """True when everything is in the lease table, permanently."""
         return self.status is TableStatus.TABLE_MIGRATION_STATUS_COMPLETE
 
     @property
@@ -102,7 +102,7 @@ class Layout:
 
     @property
     def lock(self) -> Place:
-        """Where the leader lock is: in the lease table only when all else is there for good."""
+        """Where the leader lock is: in the lease table only after everything else is there permanently."""
         return self.leases if self.is_single_table else self.legacy_coordinator
 
     @property
@@ -122,7 +122,7 @@ class Layout:
 
     @property
     def coordinator_reads(self) -> tuple[Place, ...]:
-        """Where coordinator items are looked for, in this order."""
+        """Where coordinator items are searched, in this order."""
         return (self.leases,) if self.is_single_table else (self.legacy_coordinator, self.leases)
 
     @property

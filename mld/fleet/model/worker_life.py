@@ -1,4 +1,4 @@
-"""One process under a worker's id, and what is left in the table of one that failed.
+"""One process under a worker's id, and the item that one leaves in the table when it fails.
 
 A process of ours writes an id of its own and its start into its worker's metrics item. Java keeps
 what it does not know there, so a Java worker that goes on under the id would keep both: they count
@@ -55,7 +55,7 @@ class Instance:
 
 
 def instance_of(text: str | None, updated_at_s: int) -> Instance | None:
-    """Who wrote an item; None where it does not say so, or somebody else wrote it since.
+    """The process that wrote an item; None if it has none, or another process has written it since.
 
     Args:
         text: of :data:`INSTANCE`.
@@ -119,7 +119,7 @@ def failed_life_to_item(life: FailedLife, key_name: str) -> dict[str, dict[str, 
 
 
 def failed_lives_in(items: Iterable[Item], key_name: str) -> tuple[FailedLife, ...]:
-    """The failed lives among the items of a table, the latest last; what can't be read is left out."""
+    """The failed lives among the items of a table, the latest last; unreadable ones are left out."""
     found = [life for item in items if (life := _failed_life(item, key_name)) is not None]
     return tuple(sorted(found, key=lambda one: (one.failed_at_s, one.instance)))
 

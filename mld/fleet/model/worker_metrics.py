@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_life import Instance
     from mld.leases.model.attributes import Item
 
-#: ``sup`` of a worker that keeps its items where the table migration to 3.5 says.
+#: ``sup`` of a worker that keeps its items in the place set by the table migration to 3.5.
 SINGLE_TABLE_MIGRATION = 1
 #: Attribute with texts by name.
 PROPERTIES = "properties"
@@ -63,7 +63,7 @@ class WorkerMetrics:
         support: ``sup``, 1 = :data:`SINGLE_TABLE_MIGRATION`; None in versions before 3.5.
         support_at_s: ``slu``, epoch seconds at which ``support`` was true.
         group: the group that a worker of kcl-mld says it belongs to, an entry of ``properties``,
-            which Java has and leaves empty; None = it says nothing.
+            which Java has and leaves empty; None = not reported.
         place: likewise, the machine or container that it measured. Workers that share one have the
             same CPU, whatever their leases are.
         most: likewise, how many leases it can renew in time, by its own measure.
@@ -72,7 +72,7 @@ class WorkerMetrics:
         clock_ahead_s: likewise, seconds by which its clock is ahead of AWS, where it is wrong. Its
             text has the ``lut``, too.
         instance: likewise, the process that wrote the item; None where another program did.
-        worst_lag: likewise, of the leases that it reads; None = it says nothing, or reads none.
+        worst_lag: likewise, of the leases that it reads; None = not reported, or it reads none.
     """
 
     worker_id: str
@@ -91,7 +91,7 @@ class WorkerMetrics:
 
 
 def honoring(metrics: Iterable[WorkerMetrics]) -> frozenset[str]:
-    """Ids of the workers that say that they honor a pause."""
+    """Ids of the workers that report that they honor a pause."""
     return frozenset(one.worker_id for one in metrics if one.honors_pause)
 
 
@@ -186,7 +186,7 @@ def metrics_in(
     """The metrics among the items of a table.
 
     Args:
-        items: of the table of metrics, or what a scan of the lease table found besides leases.
+        items: of the table of metrics, or those of a scan of the lease table that are no leases.
 
     Returns:
         Those that can be read, in order of their workers' ids, and (worker id, why) of the others.
@@ -207,13 +207,13 @@ def metrics_in(
 
 
 def _clock_ahead_s(text: str | None, updated_at_s: int | None) -> int | None:
-    """What a worker says of its clock; None where it was not written with this ``lut``."""
+    """A worker's report of its clock; None if it was not written with this ``lut``."""
     said = None if text is None else _CLOCK_AHEAD.fullmatch(text)
     return int(said[1]) if said is not None and int(said[2]) == updated_at_s else None
 
 
 def _worst_lag(text: str | None, updated_at_s: int) -> WorstLag | None:
-    """What a worker says of its shards; None where it was not written with this ``lut``."""
+    """A worker's report of its shards; None if it was not written with this ``lut``."""
     said = None if text is None else _WORST_LAG.fullmatch(text)
     return WorstLag(said[3], int(said[2])) if said and int(said[1]) == updated_at_s else None
 

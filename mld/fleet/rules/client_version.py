@@ -1,4 +1,4 @@
-"""The generation of KCL that a fleet works as, its transitions, and what it means for a worker.
+"""The generation of KCL that a fleet works as, its transitions, and the behaviour of a worker.
 
 The fleet's state is one item, ``Migration3.0``; a fleet without it works as 2.x. The tables below
 are the only definition of the transitions; the diagram in ``docs/architecture.md`` is generated
@@ -123,10 +123,10 @@ def change_at_start(
 
 
 def followed(current: ClientVersion, stored: ClientVersion | None) -> ClientVersion:
-    """The state after a look at the item while the worker runs.
+    """The state after a read of the item while the worker runs.
 
     Args:
-        stored: as the item says now; None = there is none.
+        stored: the state in the item now; None = there is none.
 
     Returns:
         ``stored`` where the tables lead there, over however many changes that were not seen;
@@ -177,7 +177,7 @@ class FlipReadiness:
     """For how long a leader has seen its fleet ready.
 
     Attributes:
-        since: reading of the monotonic clock; None = it was not, at the last look.
+        since: reading of the monotonic clock; None = it was not, at the last check.
     """
 
     since: float | None = None

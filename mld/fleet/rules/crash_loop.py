@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
     from mld.fleet.model.worker_life import FailedLife
 
-#: So many items of failed lives stay in the table: more make nobody wait longer.
+#: Items of failed lives that stay in the table: more do not make a worker wait longer.
 MOST_LIVES = 20
 
-#: So many processes are known not to be new.
+#: Number of processes that are remembered as not new.
 _MOST_KNOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class CrashLoop:
-    """What was seen so far.
+    """The observations so far.
 
     Attributes:
         crashes: times that workers failed soon after they began, without a quiet time in between.
@@ -63,7 +63,7 @@ class CrashLoop:
         return min(failover_s * 2.0 ** min(self.crashes - 1, 20), MOST_WAIT_S)
 
     def soon_s(self, failover_s: float) -> float:
-        """A life of at most so many seconds was a short one."""
+        """Greatest length of a short life, in seconds."""
         return SOON_S + self.wait_s(failover_s)
 
     def died(
@@ -126,7 +126,7 @@ class CrashLoop:
         return replace(after, known=known)
 
     def quiet(self, now: float) -> CrashLoop:
-        """The same, or without what is over after a quiet while."""
+        """The same, or without crashes that are over after a quiet period."""
         if now - self.crashed_at <= QUIET_S:
             return self
         lives = self.lives if now - self.left_at <= QUIET_S else ()

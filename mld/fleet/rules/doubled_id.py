@@ -22,7 +22,7 @@ class Twin:
     """An item that another process wrote under this worker's id.
 
     Attributes:
-        instance: that process; None = it does not say, so it is Java or an older version.
+        instance: that process; None = it is not named, so it is Java or an older version.
         value: ``lut``.
         seen_at: reading of the monotonic clock at which the item was first seen.
     """
@@ -38,7 +38,7 @@ class DoubledId:
 
     Attributes:
         mine: this process.
-        lasts_s: a process whose item has not changed for so long does not live; two report periods.
+        lasts_s: a process whose item has not changed for this long is not alive; two report periods.
         twin: the last item of another one.
         lives: it was written while this process ran.
         has_reported: this process has written the item before.
@@ -71,7 +71,7 @@ class DoubledId:
         """After a report.
 
         Args:
-            item: what was there; None = nothing, or it is not known.
+            item: the item before; None = there was none, or it is unknown.
             now: reading of the monotonic clock.
         """
         if item is None or item.instance == self.mine or self._knows(item):

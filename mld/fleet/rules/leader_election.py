@@ -39,7 +39,7 @@ class JavaRandom:
         drawn = self._next_31()
         if bound & (bound - 1) == 0:
             return (bound * drawn) >> 31
-        # Java draws again where its int arithmetic would overflow, lest small numbers be likelier.
+        # Java draws again where its int arithmetic would overflow, so that all numbers are as likely.
         while drawn - drawn % bound + bound - 1 >= 2**31:
             drawn = self._next_31()
         return drawn % bound

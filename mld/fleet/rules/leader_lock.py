@@ -30,11 +30,11 @@ CLOCK_TOLERANCE = 0.02
 LOOK_SHARE = 0.125
 #: But at least as often as Java's workers read it, so that a lock deleted by hand is soon replaced.
 MOST_PAUSE_S = 30.0
-#: A follower looks at the lock of a leader that says when it has assigned leases once in so many
-#: heartbeats, as long as a lock of ours lasts, and after so many seconds at the latest.
+#: A follower reads the lock of a leader that shows when it has assigned leases once in this many
+#: heartbeats, as long as a lock of ours lasts, and after this many seconds at the latest.
 FOLLOW_HEARTBEATS = 2.0
 FOLLOW_PAUSE_S = 8.0
-#: A lock whose version is so many heartbeats old is about to expire.
+#: A lock whose version is this many heartbeats old is about to expire.
 SUSPECT_HEARTBEATS = 1.5
 #: Number of workers that scan the leases while they follow; one of them may be the leader itself.
 STANDBYS = 3
@@ -50,7 +50,7 @@ class LockTiming:
 
     Attributes:
         duration_s: stored; others may take the lock after that time without a heartbeat.
-        heartbeat_s: distance of heartbeats, and of looks while following.
+        heartbeat_s: interval of heartbeats, and of reads while following.
     """
 
     duration_s: float
@@ -67,7 +67,7 @@ class Phase(Enum):
 
 
 class LockEvent(Enum):
-    """What may happen to it."""
+    """The events of the lock."""
 
     GRANTED = "the lock was free or expired, and is ours"
     REFUSED = "somebody has it"
@@ -132,7 +132,7 @@ class LockSighting:
 def sight(
     before: LockSighting | None, lock: LockItem | None, answered_at: float
 ) -> LockSighting | None:
-    """Note what a look found.
+    """Record the result of a read.
 
     Args:
         lock: as read now; None = there is none.
@@ -149,7 +149,7 @@ def sight(
 def follow(
     lock: LockItem | None, sighting: LockSighting | None, now: float, own_versions: Collection[str]
 ) -> LockMove:
-    """Decide what to do about a lock.
+    """Decide how to handle a lock.
 
     Args:
         lock: as read now; None = there is none.
@@ -194,7 +194,7 @@ def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) 
 
 
 def follow_pause_s(heartbeat_s: float) -> float:
-    """Seconds between two looks at the lock of a leader that says when it has assigned leases.
+    """Seconds between two reads of the lock of a leader that shows when it has assigned leases.
 
     Args:
         heartbeat_s: of this worker, if it led.
@@ -206,7 +206,7 @@ def is_suspect(sighting: LockSighting | None, now: float, heartbeat_s: float) ->
     """Whether a living leader of ours would have renewed the lock by now.
 
     Args:
-        now: reading of the monotonic clock after a look that showed this version.
+        now: reading of the monotonic clock after a read that showed this version.
         heartbeat_s: of a leader of ours.
     """
     return sighting is not None and now - sighting.since >= SUSPECT_HEARTBEATS * heartbeat_s

@@ -171,7 +171,7 @@ def online_processors(stats: Mapping[str, Any]) -> float:
     """Processors of the machine, in the answer that :func:`task_percent` reads.
 
     Raises:
-        MalformedData: it doesn't say.
+        MalformedData: it is not in the data.
     """
     return _number(stats.get("cpu_stats"), "online_cpus")
 

@@ -49,14 +49,14 @@ class Stamp:
 
     Attributes:
         value: ``lut``.
-        since: reading of the monotonic clock at the look that showed it first.
+        since: reading of the monotonic clock at the scan that showed it first.
         not_before: the worker has reported at that reading or later; that of the look before, which
             did not show the stamp yet. -inf = nothing is known.
         has_moved: another value was seen before.
         first_at: reading at the look that first showed the worker, another process under its id, or
             showed it again after it had died; -inf = it was there at the first look of all.
-        instance: id of the process; None = its item does not say it.
-        died_at: reading at the look that took it for dead; None = nothing speaks against it.
+        instance: id of the process; None = its item does not have it.
+        died_at: reading at the scan that found it dead; None = it counts as alive.
     """
 
     value: int
@@ -68,7 +68,7 @@ class Stamp:
     died_at: float | None = None
 
     def process(self, worker_id: str) -> str:
-        """Something that tells its process from the others of that worker."""
+        """A value that distinguishes its process from the others of that worker."""
         return self.instance or f"{worker_id} {self.first_at:.3f}"
 
 
@@ -206,7 +206,7 @@ class WorkerSightings:
         Args:
             one: as stored, of a worker that was :meth:`seen`.
             now: reading of the monotonic clock.
-            wall_s: epoch seconds, of a clock that does not jump between two looks.
+            wall_s: epoch seconds, of a clock that does not jump between two scans.
         """
         stamp = self.stamps[one.worker_id]
         seen_at_s = int(wall_s - (now - stamp.since))
@@ -259,5 +259,5 @@ class OtherFigures:
 
 
 def _measures(metrics: WorkerMetrics) -> bool:
-    """A worker of ours says that it measures even while it does not report its figures."""
+    """A worker of kcl-mld reports that it measures even while it does not report its figures."""
     return bool(metrics.samples) or metrics.place is not None

@@ -97,7 +97,7 @@ class Page:
     """What a page token stands for.
 
     Attributes:
-        created_ms: its creation, which tells it from a later stream of that name.
+        created_ms: its creation, which distinguishes it from a later stream of that name.
         size: shards a page.
         rest: ids still to show.
     """
@@ -111,7 +111,7 @@ class Page:
 def page_answer(
     stream: LocalStream, shards: list[LocalShard], size: int, now_ms: int
 ) -> dict[str, Any]:
-    """One page; the token holds what is left, so that a filter means one moment on all pages."""
+    """One page; the token holds the rest, so that a filter applies to one moment on all pages."""
     answer: dict[str, Any] = {"Shards": [shard.describe() for shard in shards[:size]]}
     if len(shards) > size:
         rest = (shard.number for shard in shards[size:])

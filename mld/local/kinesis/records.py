@@ -156,7 +156,7 @@ def _read_iterator(
 
 
 def millis_behind(shard: LocalShard, position: int, stop: int, now_ms: int) -> int:
-    """0 exactly when nothing is left to read; else the age of where the answer stopped."""
+    """0 exactly when all records are read; else the age of the position where the answer stopped."""
     if stop >= shard.end:
         return 0
     last = stop - 1 if stop > position else stop

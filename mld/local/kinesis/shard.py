@@ -28,7 +28,7 @@ MAX_HASH_KEY = (1 << 128) - 1
 
 @dataclass(frozen=True, slots=True)
 class SequenceParts:
-    """What a version-2 sequence number says."""
+    """The parts of a version-2 sequence number."""
 
     shard_created_s: int
     shard_number: int
@@ -234,7 +234,7 @@ class LocalShard:
         return str(self._base + next_sequence(position + 1, self._arrivals_ms[index] // 1000))
 
     def continuation(self, position: int, now_ms: int) -> str:
-        """A number that says: read up to ``position``, looked at at ``now_ms``.
+        """A continuation number: read up to ``position``, at ``now_ms``.
 
         It is at least that of the record before ``position``, less than that of the record at it,
         and grows with time, also while nothing is written.

@@ -92,7 +92,7 @@ class TokenBucket:
         return self.tokens
 
     def spend(self, amount: float, now_s: float) -> bool:
-        """Spend ``amount``; False, and nothing is spent, if it is not there."""
+        """Spend ``amount``; False, without spending any, if there is less."""
         if self.refill(now_s) < amount:
             return False
         self.tokens -= amount
@@ -143,7 +143,7 @@ class ServiceLimits:
             raise over_limit(f"Rate exceeded for consumer {consumer_arn} and shard {shard_id}.")
 
     def may_push(self, stream: str, consumer_arn: str, shard_id: str, now_s: float) -> bool:
-        """Whether what was pushed before leaves room for another event."""
+        """Whether the events pushed before leave room for another one."""
         name = f"{consumer_arn} {shard_id}"
         return self._bucket("pushed bytes", stream, name, PUSHED_BYTES_PER_S).refill(now_s) >= 0
 

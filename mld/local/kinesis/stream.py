@@ -39,7 +39,7 @@ class Consumer:
 
     Attributes:
         name: unique within the stream.
-        arn: tells it from an earlier consumer of that name.
+        arn: distinguishes it from an earlier consumer of that name.
         created_ms: epoch milliseconds of the registration.
         active_ms: from which it is ACTIVE.
         gone_ms: until which it is DELETING; None = not deregistered.

@@ -46,11 +46,11 @@ _REASONS = {
 
 
 class BadQuery(ValueError):
-    """A page can't make sense of its query; the text says why, and is shown with code 400."""
+    """A query is invalid; the text has the reason, and is shown with code 400."""
 
 
 class HttpStatus:
-    """Serves what the given functions say.
+    """Serves the results of the given functions.
 
     Args:
         host: address to listen on, e.g. ``127.0.0.1``.

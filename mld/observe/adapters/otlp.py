@@ -65,7 +65,7 @@ class OtlpSender:
     def __init__(
         self, config: Config, environ: Mapping[str, str], pool: CallPool, clock: Clock
     ) -> None:
-        """Nothing is sent yet.
+        """Create the exporter; sends nothing.
 
         Args:
             config: names the instance, and the service unless the environment does.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mld.signals.model.metric_values import FamilyValues
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: So long a text may be shown again: many who ask cost no more than one.
+#: Seconds during which a text may be served again, so that many clients cost no more than one.
 FRESH_S = 1.0
 _BOUNDS = (*(str(bound) for bound in BUCKETS), "+Inf")
 
@@ -57,7 +57,7 @@ class MetricsPage:
 
 
 def exposition(readings: Sequence[FamilyValues]) -> bytes:
-    """The text, with what prometheus_client says of this process.
+    """The text, with prometheus_client's metrics of this process.
 
     Args:
         readings: each family once.

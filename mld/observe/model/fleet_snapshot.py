@@ -1,4 +1,4 @@
-"""What one look at a running fleet shows: rows, items, workers, shards; nothing is judged here."""
+"""A snapshot of a running fleet: rows, items, workers, shards; without any judgement."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class FleetItems:
     """What a 3.x fleet keeps beside its leases.
 
     Attributes:
-        version: the generation; None = no item says that this is a 3.x fleet.
+        version: the generation; None = there is no item of a 3.x fleet.
         lock: of the leader; None = there is none.
-        metrics: of all workers, one of which may occur twice.
+        metrics: of all workers; a worker may occur more than once.
         table_status: how far the fleet is on its way from three tables to one; None = nowhere.
     """
 
@@ -38,7 +38,7 @@ class FleetItems:
 
     @property
     def leader(self) -> str | None:
-        """The worker that holds the lock; whether it renews it takes two looks. None = nobody."""
+        """The worker that holds the lock; whether it renews it takes two snapshots. None = nobody."""
         return None if self.lock is None or self.lock.is_released else self.lock.owner
 
     @property
@@ -51,7 +51,7 @@ class FleetItems:
 
     @property
     def honoring(self) -> frozenset[str]:
-        """Workers whose newest metrics say that they honor a pause."""
+        """Workers whose newest metrics show that they honor a pause."""
         written = self.written_at_s
         return honoring(one for one in self.metrics if one.updated_at_s == written[one.worker_id])
 
@@ -69,7 +69,7 @@ class StreamSnapshot:
         retention_s: how long records stay; None = not known.
         gone: a sentence: it was deleted, or created again; None = neither, as far as is known.
         unknown: why something of it is not known; None = all is.
-        unknown_todo: what a person can do about that; "" = nothing but to look again.
+        unknown_todo: the remedy for a person; "" = only another try.
     """
 
     name: str
@@ -109,7 +109,7 @@ class TipSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSnapshot:
-    """One look. It has no times of the table: the table stores none.
+    """One snapshot. It has no times of the table: the table stores none.
 
     Attributes:
         began_at: reading of ``Clock.monotonic`` before the first row was read.
@@ -120,9 +120,9 @@ class FleetSnapshot:
         moving: keys of rows that ``kcl-mld leases migrate`` has not finished moving.
         items: beside the leases; None = not known.
         items_unknown: why not.
-        items_todo: what a person can do about that; "" = nothing but to look again.
+        items_todo: the remedy for a person; "" = only another try.
         streams: of the rows, and those of the file.
-        tips: by lease key; the last answer for each, which may be from before this look.
+        tips: by lease key; the last answer for each, which may be older than this snapshot.
         pages: ``/leases`` of those workers that were asked for it.
         failed: processes that left an item when they failed, the latest last.
     """

@@ -98,7 +98,7 @@ class Conclusion:
 
     @property
     def link(self) -> str:
-        """Where the documentation says more."""
+        """The page of the documentation about the verdict."""
         return f"docs/verdicts.md#{self.verdict.lower()}"
 
 

@@ -76,7 +76,7 @@ class WorkerPage:
         asked_at: reading of ``Clock.monotonic``.
         worker: its id.
         shards: those that it holds, by lease key.
-        reasons: (reason, sentence) why it is not ready, as ``/readyz`` says.
+        reasons: (reason, sentence) why it is not ready, as on ``/readyz``.
         clock_ahead_s: seconds by which the clock of its machine is ahead of AWS; None = not known.
         failure: why there is no answer; None = there is one.
     """

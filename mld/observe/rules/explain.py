@@ -363,14 +363,14 @@ def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
 
 
 class Awaited(StrEnum):
-    """What is waited for."""
+    """The states that a command waits for."""
 
     ALL_OWNED = "all-owned"
     CAUGHT_UP = "caught-up"
 
 
 def missing(explained: Explanation, awaited: Awaited, within_s: float) -> Explanation | None:
-    """What is still awaited.
+    """The states that are still awaited.
 
     Args:
         explained: by snapshots in the order of time.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FleetEventKind(StrEnum):
-    """What happened; the comment says what ``subject``, ``before`` and ``after`` are."""
+    """Kinds of events; the comments explain ``subject``, ``before`` and ``after``."""
 
     #: Lease key; owners. ``before`` is None if nobody owned it.
     LEASE_TAKEN = "LEASE_TAKEN"
@@ -186,7 +186,7 @@ def _shards(before: FleetSnapshot, after: FleetSnapshot) -> Iterator[FleetEvent]
 
 def _workers(snapshots: Sequence[FleetSnapshot], failover_s: float) -> Iterator[FleetEvent]:
     before, after = snapshots[-2], snapshots[-1]
-    if before.items is None or after.items is None:  # what is not known did not change
+    if before.items is None or after.items is None:  # an unknown value did not change
         snapshots = [replace(snapshot, items=None) for snapshot in snapshots]
         before, after = snapshots[-2], snapshots[-1]
     was_silent = silent_workers(snapshots[:-1], failover_s)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.observe.model.verdict import Conclusion, Explanation
     from mld.streams.model.shard import HashRange
 
-#: Of the fleet; half of them at least, once there were so many.
+#: Points of the fleet that are kept; at least half of them, once there were this many.
 POINTS = 480
 #: Of a shard: changes, and numbers.
 CHANGES = 24
@@ -38,7 +38,7 @@ class FleetPoint:
         at_s: epoch seconds of the last of them.
         critical: shards of that severity; likewise the next three.
         lag_s: the largest; None = nobody asked.
-        throughput_kbps: KiB/s of all leases that say it; None = none does.
+        throughput_kbps: KiB/s of all leases that have it; None = none has.
         moved: leases that changed their owner since the point before.
     """
 
@@ -89,7 +89,7 @@ class LineageShard:
         stream: identifier in a table of many streams, else None.
         shard: bare id.
         parents: lease keys.
-        hash_range: first and last key, decimal; None = neither Kinesis nor the row says it.
+        hash_range: first and last key, decimal; None = neither Kinesis nor the row has it.
         is_open: None = not listed, so not known.
         seen_at_s: epoch seconds of the first snapshot that showed it; None = it was there before.
         is_former: neither listed nor in the table any more.
@@ -147,7 +147,7 @@ class FleetHistory:
 
     @property
     def lineage(self) -> tuple[LineageShard, ...]:
-        """All shards of Kinesis and of the table, and those that were there of late."""
+        """All shards of Kinesis and of the table, and those that were there recently."""
         return (*self._lineage.values(), *self._former.values())
 
     def of_shard(

@@ -33,7 +33,7 @@ class WorkerState:
         leads: it owns the leader lock.
         group: of 3.x workers of kcl-mld that have one.
         cpu_percent: its newest sample; None = it reports none.
-        throughput_kbps: KiB/s of its leases together; None = no lease says it.
+        throughput_kbps: KiB/s of its leases together; None = no lease has it.
         metrics_age_s: seconds since it wrote its metrics; None = it writes none.
     """
 
@@ -109,7 +109,7 @@ def _cpu(metrics: WorkerMetrics) -> float | None:
 
 
 def throughput_kbps(shards: Iterable[Conclusion]) -> float | None:
-    """KiB/s of those whose living owners say it; None = none does."""
+    """KiB/s of the leases whose live owners report it; None = none does."""
     said = [
         one.lease.throughput_kbps
         for one in shards

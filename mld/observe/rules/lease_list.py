@@ -35,11 +35,11 @@ class ListedLease:
         state: a ``LeaseState``, or ``expired``.
         renewed_within_s: its counter was seen to move: the renewal is not longer ago than this.
             None = it was not.
-        still_s: for so long its counter stood still in the last snapshots; None after one snapshot.
+        still_s: seconds that its counter has not changed in the snapshots; None after one snapshot.
         group: ``workerGroup`` of its owner; None = none, or not known.
-        host: of its owner, where its id or the address of its page says so.
+        host: of its owner, from its id or the address of its page.
         records_per_s: that the child got, by two pages; None = not known.
-        page: what the owner says of it; None = it was not asked.
+        page: the owner's page; None = it was not requested.
     """
 
     lease: Lease
@@ -55,7 +55,7 @@ class ListedLease:
 
     @property
     def lag_s(self) -> float | None:
-        """By the tip of the shard, else as the owner says."""
+        """The lag by the tip of the shard, else by the owner's report."""
         return self.said.lag_s
 
 

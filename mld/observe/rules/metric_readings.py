@@ -32,7 +32,7 @@ class WorkerFacts:
         about: labels of ``kcl_worker_info``.
         unreadable: rows of the lease table.
         left_free: leases.
-        child_timeout_s: seconds that a child may be silent; None = for ever.
+        child_timeout_s: seconds that a child may be silent; None = unlimited.
         clock_ahead_s: seconds by which the clock of the machine is ahead of AWS; None = not known.
         dropped_messages: of the log, since the start.
         resident_bytes: of a process by its id; None where it is not known.
@@ -55,7 +55,7 @@ def stream_and_shard(shard: ConsumerStatus) -> tuple[str, str]:
 
 
 def observed(facts: WorkerFacts, *, by_shard: bool) -> list[FamilyValues]:
-    """What the state of a worker says.
+    """The metrics of a worker's state.
 
     Args:
         facts: now.

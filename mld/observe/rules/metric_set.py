@@ -90,7 +90,7 @@ class MetricQueue:
     """Statistic sets by key, in the order of their first value.
 
     Args:
-        max_keys: a new key beyond so many is refused; known ones go on accumulating.
+        max_keys: a new key beyond this number is refused; known ones still accumulate.
     """
 
     def __init__(self, max_keys: int) -> None:

@@ -27,7 +27,7 @@ CRASH_LOOP_FAILURES = 3
 #: until it has lived for so long since its last failure. The longest pause between two starts is a
 #: minute, unless the file says more.
 CRASH_LOOP_S = 120.0
-#: A shard can't be read when no call for it has succeeded for so long.
+#: A shard can't be read when no call for it has succeeded for this many seconds.
 READING_FAILS_S = 30.0
 #: The table doesn't answer when no scan has succeeded for so many scan intervals,
 TABLE_SILENT_INTERVALS = 3
@@ -43,7 +43,7 @@ class ShardHealth(StrEnum):
     QUEUED = "waiting_to_start"  #: other children start first
     WAITING = "waiting_for_parents"
     ENDING = "ending"
-    CHILD_SILENT = "child_silent"  #: it has not answered for long; it may be at work
+    CHILD_SILENT = "child_silent"  #: it has not answered for long; it may be working
     CHILD_FAILS = "child_fails"
     READING_FAILS = "reading_fails"
 
@@ -73,7 +73,7 @@ class WorkerSnapshot:
         scan_interval_s: how often a scan is due.
         max_age_s: how far behind a shard may be, and how long it may be without a finished batch;
             None = as far and as long as it likes.
-        left_free: why leases have no owner and get none, in words; empty while there are none.
+        left_free: why leases have no owner and get none; empty while there are none.
     """
 
     state: str

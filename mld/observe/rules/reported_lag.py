@@ -22,7 +22,7 @@ _NAMED = 3
 
 
 def report_of(snapshot: FleetSnapshot, worker: str | None) -> WorkerMetrics | None:
-    """A worker's newest metrics, if they are recent and say how far behind its worst shard is."""
+    """A worker's newest metrics, if they are recent and have the lag of its worst shard."""
     found = [
         one
         for one in (() if snapshot.items is None else snapshot.items.metrics)

@@ -1,4 +1,4 @@
-"""What is to be said of a row against the time for which its stream keeps records."""
+"""Verdicts on a row by the time for which its stream keeps records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RetentionFinding(NamedTuple):
 
 
 def losses(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
-    """What its owners have found within the last day, as the row says; also of a finished shard."""
+    """Losses that owners have noted in the row within the last day; also of a finished shard."""
     loss = lease.loss
     if loss is None or not loss.is_shown(watch.last.wall_s):
         return
@@ -82,7 +82,7 @@ def _by_tip(behind_s: float, retention_s: float) -> Iterator[RetentionFinding]:
 
 
 def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[RetentionFinding]:
-    """Without a look at the shard: where its owner reads, and what its row says of the checkpoint."""
+    """Without a read of the shard: by its owner's position, and the times noted in its row."""
     page = shard_on_page(watch.last, lease)
     read_s = None if page is None else page.reading_lag_s
     until_s = lease.read_until_s

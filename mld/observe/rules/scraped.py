@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from mld.observe.model.fleet_snapshot import FleetSnapshot
     from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 
-#: An exception of a processor is a warning for so long.
+#: Seconds for which an exception of a processor is a warning.
 EXCEPTION_SHOWN_S = 600.0
-#: A child may take so long for one call before it is named.
+#: Seconds that a child may take for one call before it is named.
 SLOW_CALL_S = 10.0
 
 
@@ -26,7 +26,7 @@ def page_of(snapshot: FleetSnapshot, worker: str | None) -> WorkerPage | None:
 
 
 def shard_on_page(snapshot: FleetSnapshot, lease: Lease) -> ShardOnPage | None:
-    """What the owner of a lease says of it; None = nothing, or it does not hold it."""
+    """The lease on its owner's page; None = it is not there, or not held."""
     page = page_of(snapshot, lease.actual_owner)
     return None if page is None else page.shards.get(lease.lease_key)
 
@@ -73,7 +73,7 @@ def is_failing(shard: ShardOnPage) -> bool:
 
 
 def has_raised(shard: ShardOnPage) -> bool:
-    """Whether its processor raised an exception, not long ago. Old workers say no time."""
+    """Whether its processor raised an exception recently. Old workers report no time."""
     age_s = shard.child_exception_age_s
     return shard.child_exceptions > 0 and (age_s is None or age_s < EXCEPTION_SHOWN_S)
 
@@ -111,7 +111,7 @@ def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
 
 
 def cure_of(shard: ShardOnPage) -> str:
-    """What to do about a shard that makes no progress, by what its owner says; "" = it says nothing."""
+    """The remedy for a shard without progress, by its owner's page; "" = the page shows none."""
     if shard.reading_fails_s is not None:
         return shard.reading_todo or "see the error: Kinesis does not give the records"
     if shard.child_failures:

@@ -1,4 +1,4 @@
-"""What is to be said of one row of the lease table, from several snapshots.
+"""The verdict on one row of the lease table, from several snapshots.
 
 First the state of the lease: unowned, silent, waiting, read. Then what may be wrong besides. The
 gravest counts; of two that are equally grave, what is nearer to the cause.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mld.observe.model.fleet_snapshot import TipSnapshot
     from mld.observe.rules.watching import ExplainRules, Snapshots
 
-#: Part of what to do where workers are missing.
+#: Part of the remedy where workers are missing.
 EXITS = "if workers exit, the last line of their logs says why"
 #: A lag that changes by less than this share of the time that passes is steady.
 _STEADY = 0.1
@@ -42,7 +42,7 @@ class ShardJudge:
     """Judges the rows of one watch.
 
     Args:
-        parent: what is said of another row, for those that wait for it.
+        parent: the verdict on another row, for those that wait for it.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ShardJudge:
         self._limited = frozenset(free)
 
     def judge(self, lease: Lease) -> Conclusion:
-        """The gravest that is to be said of a row of the last snapshot."""
+        """The gravest verdict on a row of the last snapshot."""
         if lease.is_finished:
             found = [*self._stream(lease), *self._losses(lease), self._finished(lease)]
         else:
@@ -171,7 +171,7 @@ class ShardJudge:
         )
 
     def _with_page(self, lease: Lease, one: Conclusion) -> Conclusion:
-        """With what the owner itself says: of a checkpoint that stands still or lags, of exceptions."""
+        """With the owner's page: a checkpoint that stands still or lags, and exceptions."""
         page = shard_on_page(self._watch.last, lease)
         if page is None:
             return one
@@ -280,7 +280,7 @@ class ShardJudge:
         page = shard_on_page(self._watch.last, lease)
         silent_s = 0.0 if page is None else page.child_silent_s or 0.0
         waits = f"a record has waited behind the checkpoint for {waited_s:.0f} s"
-        # A child that owes an answer checkpoints nothing, for however long somebody has looked.
+        # A child that owes an answer checkpoints nothing, however long it is watched.
         if max(still_s, silent_s) >= after_s <= waited_s:
             return self._said(
                 lease,

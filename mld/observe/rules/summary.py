@@ -1,4 +1,4 @@
-"""One line that says what a worker is doing, for its log."""
+"""One line about the work of a worker, for its log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def summary(
     interval_s: float,
     child_sizes: Sequence[int] = (),
 ) -> str:
-    """What is going on, e.g. ``2 shards held: 2 being read; 12 records/s; greatest lag 0.3 s ...``.
+    """The state of the work, e.g. ``2 shards held: 2 being read; 12 records/s; greatest lag 0.3 s ...``.
 
     Args:
         records: handed to children in the interval.

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 #: Failover times that a window should span, so that gaps and trends are more than a moment's.
 WINDOW_FAILOVERS = 3
-#: After so many of them what waits for a worker waits for a person.
+#: Number of failover times after which a lease that waits for a worker needs a person.
 LATE_FAILOVERS = 6
-#: Unless ``--stalled-after`` says something else.
+#: Unless ``--stalled-after`` is given.
 STALLED_AFTER_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainRules:
-    """What the file and the command line say.
+    """The values of the file and the command line.
 
     Attributes:
         failover_s: a living owner moves its counter within it.
-        stalled_after_s: records that wait so long behind a checkpoint that stands still.
+        stalled_after_s: seconds that records wait behind a checkpoint that stands still.
         hand_off_s: what a hand-off may take beside the failover time.
         max_leases: ``maxLeasesForWorker``.
     """
@@ -55,7 +55,7 @@ class ExplainRules:
         return LATE_FAILOVERS * self.failover_s
 
 
-# Without slots: what is computed once is kept in it.
+# Without slots: computed values are cached in it.
 @dataclass(frozen=True)
 class Snapshots:
     """Snapshots in the order of time, at least one."""

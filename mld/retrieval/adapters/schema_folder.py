@@ -76,7 +76,7 @@ def _made(beside: Path) -> tuple[Path, int]:
     """A new folder, and the descriptor that holds its lock."""
     # 0700, as mkdtemp makes it: definitions may be nobody else's business.
     made = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=beside))
-    # The lock also keeps systemd-tmpfiles from removing what was not used for days.
+    # The lock also keeps systemd-tmpfiles from removing files that were not used for days.
     lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
     # Under its name only once it is locked: an unlocked one is a dead daemon's.

@@ -42,7 +42,7 @@ class Batch:
         size_bytes: length of ``records``, also after they were taken.
         next_iterator: where the next batch begins: an iterator, or the continuation number of what was
             pushed; None at the end of the shard.
-        millis_behind_latest: None where the service did not say.
+        millis_behind_latest: None if the service did not report it.
         child_shards: set in the last answer of a shard that was split or merged; empty there when
             the shard vanished.
         last_sequence_number: of the last record; None in an empty batch.
@@ -69,7 +69,7 @@ class Batch:
 
     @property
     def data_bytes_at_most(self) -> int:
-        """Upper bound of the payload: base64 is a third longer than what it encodes."""
+        """Upper bound of the payload: base64 is a third longer than the bytes that it encodes."""
         return self.size_bytes * 3 // 4
 
     def records_at_most(self, limit: int) -> int:

@@ -12,7 +12,7 @@ Decode: TypeAlias = Callable[[bytes], bytes]
 
 
 class Undecodable(Exception):
-    """A payload is not what its schema says, or is of a kind that is not decoded."""
+    """A payload does not match its schema, or is of a kind that is not decoded."""
 
 
 class SchemaFailure(StrEnum):

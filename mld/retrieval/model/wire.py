@@ -44,7 +44,7 @@ class _Answer(_Envelope, gc=False, rename="pascal"):
 
 
 class _AnswerWithoutRecords(_Answer, gc=False, rename="pascal", forbid_unknown_fields=True):
-    """What is left when the records are cut out: a member that we do not know may have some, too."""
+    """An answer after its records are cut out: an unknown member may have some, too."""
 
 
 class _Event(_Envelope, gc=False, rename="pascal"):
@@ -64,7 +64,7 @@ class _Form:
 
     Attributes:
         what: for messages.
-        following: what says where the next one begins, for messages.
+        following: names the begin of the next one, for messages.
         whole: decodes it with its records.
         remainder: decodes it when they are cut out.
     """
@@ -93,7 +93,7 @@ _SEQUENCE_FIELD = b'"SequenceNumber"'
 #: Where the list of records begins, and its end as seen from within its last record.
 _OPENING = re.compile(rb'"Records"\s*:\s*(?=\[\s*\{)')
 _CLOSING = re.compile(rb"\}\s*\]")
-#: The list begins within so many bytes, after an iterator and some child shards.
+#: The list begins within this many bytes, after an iterator and some child shards.
 _HEAD_BYTES = 8192
 _ARRIVAL = re.compile(
     rb'"ApproximateArrivalTimestamp"\s*:\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'

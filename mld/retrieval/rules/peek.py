@@ -21,7 +21,7 @@ class PeekedRecord:
     """One user record, or an aggregate that is not delivered.
 
     Attributes:
-        arrived_s: epoch seconds; None where the service does not say.
+        arrived_s: epoch seconds; None if the service does not report it.
         data: the payload.
         is_aggregated: it is part of a KPL aggregate.
         is_dropped: a consumer does not get it, because the aggregate has keys of another shard.
@@ -43,7 +43,7 @@ def records_behind(
     """User records behind a checkpoint, in order.
 
     Args:
-        checkpoint: what is done; it may lie inside an aggregate, which comes again as a whole.
+        checkpoint: last processed record; it may lie inside an aggregate, which comes again as a whole.
         records: as Kinesis sends them.
         hash_range: keys of the shard; None = aggregates with keys of other shards are delivered.
     """
@@ -88,7 +88,7 @@ def _one(
 
 
 def _decoded(text: str) -> bytes:
-    """The payload; what is no base64 has none, as a child that decodes it would see."""
+    """The payload; a text that is no base64 has none, as for a child that decodes it."""
     try:
         return binascii.a2b_base64(text)
     except binascii.Error:

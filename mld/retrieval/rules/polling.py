@@ -27,9 +27,9 @@ _MOST_DOUBLINGS = 16
 #: What an answer is expected to take before any was seen: the largest one there is, 10 MB of data
 #: as base64 text with its field names. It keeps a restart with many full shards within the limit.
 LARGEST_ANSWER_BYTES = 14 * 2**20
-#: Nothing is expected to take less.
+#: Least expected size of an answer.
 SMALLEST_ANSWER_BYTES = 64 * 1024
-#: An answer is expected to be at most so much larger than the last one of its shard.
+#: An answer is expected to be at most this many times as large as the last one of its shard.
 _GROWTH = 2
 #: A shard that is less than this behind has no large answer in store.
 _NEAR_TIP_S = 10.0
@@ -218,7 +218,7 @@ def may_prefetch(
 
 
 def expected_bytes(last_bytes: int, behind_s: float | None, of_others: int) -> int:
-    """What to reserve for the next answer of a shard.
+    """Bytes to reserve for the next answer of a shard.
 
     Args:
         behind_s: how far behind the tip that answer was, None if unknown.

@@ -47,7 +47,7 @@ _ZLIB = 5
 
 #: Largest payload of one record after decompressing or decoding: what Kinesis takes as a record.
 MOST_PAYLOAD_BYTES = 10 * 2**20
-#: Once so much has been decompressed or decoded, the rest of the batch waits for a line of its own.
+#: After this many decompressed or decoded bytes, the rest of the batch gets a line of its own.
 #: Payloads that are neither do not count: they only get shorter.
 ENOUGH_BYTES = 16 * 2**20
 
@@ -62,7 +62,7 @@ class BadPayload(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What a frame says of its payload.
+    """The header of a frame.
 
     Attributes:
         version_id: UUID in lower case.
@@ -128,7 +128,7 @@ def payload_of(data: str, header: FrameHeader, most_bytes: int) -> bytes:
 
 
 def payload_text(data: str, header: FrameHeader, most_bytes: int) -> str:
-    """As :func:`payload_of`, in base64; what is not compressed is cut out of the text."""
+    """As :func:`payload_of`, in base64; an uncompressed payload is cut out of the text."""
     if header.is_compressed:
         return b64encode(payload_of(data, header, most_bytes)).decode()
     return data[HEADER_CHARACTERS:]
@@ -147,7 +147,7 @@ class FailureCount:
 
     Attributes:
         sequence_number: of the first record.
-        detail: what was found in it; empty where there is nothing to say.
+        detail: what was found in it; may be empty.
         count: >= 1.
     """
 
@@ -162,7 +162,7 @@ class Unframed:
 
     Attributes:
         lines: as many as before less the rest, in order.
-        rest: what was not looked at, because the line would become too long.
+        rest: records that were not examined, because the line would become too long.
         unknown: how many records have each version that the catalogue does not mention. If there
             is any, no record was touched.
         failures: of what stayed framed.
@@ -187,7 +187,7 @@ def unframe(lines: list[LineRecord], catalogue: Catalogue) -> Unframed:
 
     Args:
         lines: after de-aggregation.
-        catalogue: what is known of versions; see :attr:`Unframed.unknown`.
+        catalogue: the known versions; see :attr:`Unframed.unknown`.
     """
     framed = [
         (index, header)

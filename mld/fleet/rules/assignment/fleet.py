@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mld.config.config import Config
     from mld.leases.model.lease import Lease
 
-#: Metrics older than so many periods of the leader's own reports are of no use.
+#: Metrics older than this many periods of the leader's own reports are not used.
 #: Source: LeaseAssignmentManager (3.5.1).
 REPORTS_MISSED = 2
 #: KiB/s that a lease counts beside its throughput: a child, its polls and its heartbeats cost
@@ -66,7 +66,7 @@ class Participant:
         waiting: how many unfinished ones wait for their parents: they carry nothing, and don't move.
         finished: how many leases of finished shards.
         held: weight of the leases, 1 = the fair share.
-        excess: by how much a metric says more, or less, than the leases would; same unit.
+        excess: difference between a metric and the value that the leases explain; same unit.
         kbps: throughput of the leases.
         metrics: name -> percent, as it will be when all leases are where they belong.
         limits: name -> percent that should not be exceeded.
@@ -240,14 +240,14 @@ class Fleet:
         return max(NOISE, self._threshold * self.means[name])
 
     def ratio(self, worker: Participant) -> float:
-        """How busy a worker is beside the mean, by the metric that says most."""
+        """The load of a worker as a ratio to the mean, by its greatest metric."""
         ratios = (
             value / self.means[name] for name, value in worker.metrics.items() if self.means[name]
         )
         return max(ratios, default=worker.held)
 
     def keeps_limits(self, worker: Participant, share: float) -> bool:
-        """True for a worker that is not above its operating ranges with so much more."""
+        """True for a worker that stays within its operating ranges with this additional load."""
         return all(
             value + share * self.means[name] <= worker.limits[name] + SAME
             for name, value in worker.metrics.items()
@@ -296,7 +296,7 @@ def groups_of(workers: Iterable[str], named: Mapping[str, str]) -> dict[str, str
 
     Args:
         workers: ids of the workers that take part.
-        named: worker id -> group, for workers that say which is theirs (``workerGroup``).
+        named: worker id -> group, for workers that report theirs (``workerGroup``).
 
     Returns:
         Worker id -> group. One that names none belongs to the part of its id before the first
@@ -339,7 +339,7 @@ class AssignmentLimits:
             utilization matters.
         threshold: share of the mean by which a worker's utilization may differ, 0.1 = 10 %.
         dampening: share of an imbalance of utilization that one balance moves, 0.6 = 60 %.
-        allows_overshoot: where every lease is more than what is to be moved, move the smallest.
+        allows_overshoot: if every lease exceeds the load to be moved, move the smallest.
         ema_alpha: weight of the newest sample of a worker's metric, 0..1.
         balance_interval_s: > 0; distance of two balances of the same workers.
         metrics_expiry_s: a worker whose metrics are older is not there.
@@ -362,7 +362,7 @@ class AssignmentLimits:
 
     @classmethod
     def of(cls, config: Config) -> AssignmentLimits:
-        """What the leader's configuration says."""
+        """The limits of the leader's configuration."""
         leases, assignment = config.leases, config.assignment
         return cls(
             failover_s=leases.failover_s,

@@ -30,8 +30,8 @@ LEAST_SAMPLES = 2
 #: Half-life of the leader's average of a lease's throughput, in seconds. Rows hold the last seconds
 #: only; leases must not move for load that has passed when they arrive.
 THROUGHPUT_HALF_LIFE_S = 60.0
-#: Longest pause between two looks for a minute after a change. A counter is known to have moved
-#: between two looks only, so the leases of a dead worker are given away within the failover time
+#: Longest pause between two scans for a minute after a change. A counter is known to have moved
+#: between two scans only, so the leases of a dead worker are given away within the failover time
 #: and the pause. (Java: twice the failover time.)
 LIVELY_PAUSE_S = 2.5
 LIVELY_S = 60.0
@@ -40,13 +40,13 @@ LIVELY_S = 60.0
 CALM_PAUSE_S = 6.0
 LARGE_PAUSE_S = 15.0
 ALONE_PAUSE_S = 15.0
-#: In between the pause grows with the table, by so many seconds an item of some 450 bytes.
+#: In between, the pause grows with the table, by this many seconds per item of some 450 bytes.
 PAUSE_AN_ITEM_S = 0.05
 #: Longest pause of a leader whose fleet has other workers.
 LONGEST_PAUSE_S = LARGE_PAUSE_S
 #: Shortest pause before a requested scan.
 LEAST_PAUSE_S = 0.2
-#: Workers that are started together have reported within so many seconds.
+#: Workers that are started together have reported within this many seconds.
 STARTING_S = 3.0
 #: Failed scans in a row until the leader lets another worker lead: they take the failover time.
 #: Java's leader fails three times, each time after twice the failover time
@@ -139,7 +139,7 @@ class FleetMemory:
 
 
 def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> FleetMemory:
-    """The memory after a look; nothing is planned.
+    """The memory after a scan, without a plan.
 
     A worker that may soon lead can watch with it, and then need not wait for a failover time of
     its own until it knows which leases have expired, and knows which workers have died.
@@ -234,7 +234,7 @@ def _hand_off(
 
 
 def longest_pause_s(calm_s: float, items: int, failover_s: float, *, is_alone: bool) -> float:
-    """Longest pause of a leader until its next look.
+    """Longest pause of a leader until its next scan.
 
     Args:
         calm_s: seconds since something was assigned, was to be, or a worker came or went.
@@ -250,7 +250,7 @@ def longest_pause_s(calm_s: float, items: int, failover_s: float, *, is_alone: b
 
 
 def look_pause_s(quiet_s: float | None, failover_s: float, longest_s: float) -> float:
-    """Seconds until the next look.
+    """Seconds until the next scan.
 
     Args:
         quiet_s: how long the counter has stood still that has done so for longest, of leases of
@@ -316,7 +316,7 @@ class Participants:
 
 
 def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimits) -> Participants:
-    """Sort the workers of a look.
+    """Sort the workers of a scan.
 
     Args:
         workers: what is known of them after this look, see :class:`FleetMemory`.

@@ -77,7 +77,7 @@ class LeaseMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
-    """What a plan found, for logs and metrics; leases are unfinished ones unless it says otherwise.
+    """Figures of a plan, for logs and metrics; leases are unfinished ones unless noted otherwise.
 
     Attributes:
         presumed_dead: ids of workers that are taken for dead until they report again.
@@ -91,7 +91,7 @@ class PlanFigures:
         in_hand_off: leases in a hand-off whose time is not over.
         unassigned: leases that get no owner, because nobody may have more.
         paused: keys of paused leases among them that no worker can have that honors a pause.
-        is_balanced: True when moves between live workers were looked for.
+        is_balanced: True when moves between live workers were considered.
         by_worker: leases of each participant when all moves are done.
         by_group: likewise of each group; one group ``""`` where there are none.
     """
@@ -153,7 +153,7 @@ def plan_assignment(
     the row as it is.
 
     Args:
-        memory: of the look before; an empty one at the first look as the leader.
+        memory: of the previous scan; an empty one at the first scan as the leader.
         limits: see :class:`AssignmentLimits`.
         may_balance: False = only leases that nobody reads get an owner. True = leases of live
             workers may move, too, which is looked for at the first look, when other workers take
@@ -254,7 +254,7 @@ class _Planning:
         places = Counter(item.place for item in self.participants.values())
         for worker_id, item in self.participants.items():
             if item.place is not None and places[item.place] > 1:
-                continue  # what it measured is not its own
+                continue  # its measurements are of another load
             if of := readings(item, self._limits.ema_alpha):
                 metrics[worker_id] = of
                 limits = {name: float(item.limits[name][0]) for name in of}
@@ -304,7 +304,7 @@ class _Planning:
                 self._move(lease, worker, MoveReason.RETURNED)
 
     def is_interval_over(self, memory: FleetMemory) -> bool:
-        """True at the first look, and so long after the balance of all."""
+        """True at the first scan, and when the interval since the balance of all has passed."""
         due_at = (memory.balanced_at or 0.0) + self._limits.balance_interval_s
         return memory.balanced_at is None or self._view.now >= due_at
 

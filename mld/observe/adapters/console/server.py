@@ -1,4 +1,4 @@
-"""The console's HTTP server: a page, its data as JSON, and a stream that says when there is more.
+"""The console's HTTP server: a page, its data as JSON, and a stream of events for new data.
 
 It is for one person's browser on the machine that it runs on, and answers nobody else. Each request
 wants the token that was printed, or the cookie that it is traded for; a name in ``Host`` that is not
@@ -63,11 +63,11 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is served of one look, encoded once for all who ask.
+    """The documents of one snapshot, encoded once for all clients.
 
     Attributes:
         fleet: body of ``/api/fleet``.
-        summary: data of the event that says that it is there; one line.
+        summary: data of the event for new data; one line.
         shard: body of ``/api/shard`` for a lease key; None = there is no such shard.
     """
 
@@ -85,7 +85,7 @@ class _Reply:
 
 
 class ConsoleServer:
-    """Serves what was published last.
+    """Serves the documents that were published last.
 
     Args:
         host: a loopback address to listen on.
@@ -134,7 +134,7 @@ class ConsoleServer:
             raise ConfigError(why, key="--listen") from error
 
     def publish(self, published: Published) -> None:
-        """Serve this from now on, and say so to all streams."""
+        """Serve this from now on, and notify all streams."""
         self._published = published
         self._renewed.set()
         self._renewed = asyncio.Event()
@@ -165,7 +165,7 @@ class ConsoleServer:
         except (TimeoutError, OSError):
             writer.transport.abort()  # slow or gone: close() would wait for it to read
         except asyncio.CancelledError:
-            # The loop ends. asyncio's own callback would log what it sees as a failure.
+            # The loop ends. asyncio's own callback would log a failure.
             writer.transport.abort()
         finally:
             self._connections -= 1
@@ -232,7 +232,7 @@ class ConsoleServer:
     async def _stream(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Say of each look that it is there, until the client goes or does not read."""
+        """Send an event for each snapshot, until the client closes the stream or does not read."""
         if self._streams >= MAX_STREAMS:
             await _send(connection, writer, _refused(503, "too many streams are open"))
             return
