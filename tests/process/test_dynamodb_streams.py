@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from itertools import chain
 
 import botocore.session
@@ -100,16 +101,22 @@ class Table:
 
 
 @pytest.fixture
-def new_table(aws, emulator, tmp_path, request):
+def tables(aws, tmp_path):
+    """Makes a table on a server; its workers are gone afterwards."""
     made = []
 
-    def make(name):
-        made.append(Table(aws, emulator.url, tmp_path, name))
+    def make(url, name):
+        made.append(Table(aws, url, tmp_path, name))
         return made[-1]
 
     yield make
     for table in made:
         table.app.kill_all()
+
+
+@pytest.fixture
+def new_table(tables, emulator):
+    return partial(tables, emulator.url)
 
 
 def entries(run, kind):
@@ -206,3 +213,17 @@ def test_the_unchanged_sample_of_kclpy_reads_it(new_table):
     wait_until(lambda: table.app.owners().get(last), "the lease of its child")
     assert run.stop() == 0
     assert "Traceback" not in run.output
+
+
+def test_on_moto_records_come_in_order_and_a_restart_goes_on(aws, tables):
+    table = tables(aws.moto_url, "OnMoto")
+    table.put(3)
+    run = table.app.start(executable=(sys.executable, str(JOURNALING), "3", "integer"))
+    wait_for_records(run, 3)
+    wait_until(lambda: all(map(str.isdecimal, table.checkpoints().values())), "a checkpoint")
+    assert run.stop() == 0
+    table.put(1)
+    again = table.app.start(executable=(sys.executable, str(JOURNALING), "3"), worker="w2")
+    wait_for_records(again, 1)
+    assert (keys_of(run), keys_of(again)) == ([0, 1, 2], [3])
+    assert again.stop() == 0
