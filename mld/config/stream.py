@@ -129,6 +129,8 @@ class SourceTraits:
             were listed before; a closed shard may be listed whose records are gone.
         reuses_names: another stream may get the name of this one, and then shards of the same ids.
         has_aggregates: a record may hold several, and a checkpoint may lie among them.
+        shows_tip: GetRecords says how far the shard's tip is, 0 where it is reached; otherwise it
+            says how old the last record is.
         may_fan_out: records can be pushed.
         empty_pauses: idle times after an answer without records.
         most_readers: that may read a shard at the same time; None = no limit matters.
@@ -140,6 +142,7 @@ class SourceTraits:
     lists_late: bool
     reuses_names: bool
     has_aggregates: bool
+    shows_tip: bool
     may_fan_out: bool
     empty_pauses: int
     most_readers: int | None
@@ -152,6 +155,7 @@ KINESIS = SourceTraits(
     lists_late=False,
     reuses_names=True,
     has_aggregates=True,
+    shows_tip=True,
     may_fan_out=True,
     empty_pauses=1,
     most_readers=None,
@@ -163,6 +167,7 @@ DYNAMODB_STREAMS = SourceTraits(
     lists_late=True,
     reuses_names=False,
     has_aggregates=False,
+    shows_tip=False,
     may_fan_out=False,
     empty_pauses=2,
     most_readers=2,

@@ -137,7 +137,8 @@ class LossWatch:
         elif self._known is not None:
             position = self._known.position
         behind_s = (batch.millis_behind_latest or 0) / 1000
-        self._known = KnownReading(position, at_s - behind_s, None if is_at_tip else at_s)
+        is_waiting = not is_at_tip and self._context.stream_context.stream.traits.shows_tip
+        self._known = KnownReading(position, at_s - behind_s, at_s if is_waiting else None)
 
     def delivered(self, fetched: FetchedBatch) -> None:
         """A batch was delivered.

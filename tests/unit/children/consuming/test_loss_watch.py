@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
+from mld.children.consuming.loss_watch import LossWatch
+from mld.config.stream import DYNAMODB_STREAMS, KINESIS
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import LeaseRequest
 from mld.local.kinesis.shard import next_sequence
+from mld.retrieval.model.wire import read_batch
 from mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
 from tests.fakes.children import ScriptedChildren
+from tests.fakes.clock import FakeClock
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import FIRST, World
 
@@ -256,3 +263,43 @@ def test_a_lease_is_renewed_whatever_its_row_would_say_besides(caplog):
         assert "is left out" in caplog.text
 
     run(main())
+
+
+@pytest.mark.parametrize(("traits", "losses"), [(KINESIS, 1), (DYNAMODB_STREAMS, 0)])
+def test_an_old_last_record_is_no_sign_of_another_one_that_waits(caplog, traits, losses):
+    """The stream of a table says how old the last record is, also at the tip."""
+    clock = FakeClock()
+    start_s = clock.corrected()
+    context = SimpleNamespace(
+        parts=SimpleNamespace(runtime=SimpleNamespace(clock=clock), service_time=lambda: None),
+        stream_context=SimpleNamespace(
+            stream=SimpleNamespace(traits=traits),
+            existence=SimpleNamespace(
+                retention_s=24 * HOUR_S, stream=SimpleNamespace(created_at_s=start_s - 900 * HOUR_S)
+            ),
+        ),
+        checkpointer=SimpleNamespace(last=TRIM_HORIZON, largest=ExtendedSequenceNumber("5")),
+        held=SimpleNamespace(lease=SimpleNamespace(loss=None, read=None)),
+        metrics=SimpleNamespace(add=lambda *_: None),
+        shard_id="shard-1",
+    )
+
+    def fetched(number, arrived_s, behind_ms):
+        record = {"SequenceNumber": number, "PartitionKey": "k", "Data": "YQ=="}
+        body = {
+            "Records": [{**record, "ApproximateArrivalTimestamp": arrived_s}],
+            "NextShardIterator": "i",
+            "MillisBehindLatest": behind_ms,
+        }
+        batch = read_batch(json.dumps(body).encode())
+        return SimpleNamespace(batch=batch, fetched_at=clock.monotonic())
+
+    async def main():
+        watch = LossWatch(context)
+        await watch.judge(fetched("5", start_s - 20 * HOUR_S, 20 * 3_600_000), None)
+        clock.advance(5 * HOUR_S)
+        oldest = SimpleNamespace(oldest_number=None)
+        await watch.judge(fetched("9", start_s + HOUR_S, 4 * 3_600_000), oldest)
+
+    run(main())
+    assert sum("were LOST" in text for _, text in said(caplog)) == losses
