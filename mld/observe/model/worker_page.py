@@ -38,6 +38,7 @@ class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
     records: int | None = None
     restarts: int = 0
     child_failures: int = 0
+    child_failure_age_s: float | None = None
     last_error: str | None = None
 
     @property

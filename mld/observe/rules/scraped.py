@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mld.observe.model.fleet_snapshot import FleetSnapshot
     from mld.observe.model.worker_page import ShardOnPage, WorkerPage
 
-#: Seconds for which an exception of a processor is a warning.
-EXCEPTION_SHOWN_S = 600.0
+#: Seconds for which an exception of a processor is a warning, and the failure of a child is named.
+SHOWN_S = 600.0
 #: Seconds that a child may take for one call before it is named.
 SLOW_CALL_S = 10.0
 
@@ -75,7 +75,7 @@ def is_failing(shard: ShardOnPage) -> bool:
 def has_raised(shard: ShardOnPage) -> bool:
     """Whether its processor raised an exception recently. Old workers report no time."""
     age_s = shard.child_exception_age_s
-    return shard.child_exceptions > 0 and (age_s is None or age_s < EXCEPTION_SHOWN_S)
+    return shard.child_exceptions > 0 and (age_s is None or age_s < SHOWN_S)
 
 
 def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
@@ -97,9 +97,11 @@ def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
         said.append(f"reading has failed for {shard.reading_fails_s:.0f} s{why}")
     if silent_s is not None and (is_stalled or silent_s >= SLOW_CALL_S):
         said.append(f"the child has not answered {shard.call} for {silent_s:.0f} s")
-    if shard.restarts:
+    failed_s = shard.child_failure_age_s
+    if shard.restarts and (failed_s is None or failed_s < SHOWN_S):
         times = "once" if shard.restarts == 1 else f"{shard.restarts} times"
-        last = f", the last time because {shard.last_error}" if shard.last_error else ""
+        ago = "" if failed_s is None else f" {failed_s:.0f} s ago"
+        last = f", the last time{ago} because {shard.last_error}" if shard.last_error else ""
         said.append(f"the child was restarted {times}{last}")
     if has_raised(shard):
         count, age_s = shard.child_exceptions, shard.child_exception_age_s

@@ -14,6 +14,7 @@ from mld.kernel.model.sequence import Sentinel
 from mld.leases.rules.lease_report import left_free, told_free
 from mld.leases.rules.pausing import paused_by
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
+from mld.observe.rules.letters import with_letter
 from mld.observe.rules.reported_lag import bound_text, reported_lags
 from mld.observe.rules.retention import losses, retention
 from mld.observe.rules.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
@@ -153,7 +154,9 @@ class ShardJudge:
         return (
             self._paused(lease)
             or self._waiting(lease)
-            or self._with_page(lease, self._progress(lease))
+            or with_letter(
+                self._with_page(lease, self._progress(lease)), lease, self._watch.last.wall_s
+            )
         )
 
     def _paused(self, lease: Lease) -> Conclusion | None:

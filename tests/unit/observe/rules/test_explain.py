@@ -314,6 +314,35 @@ def test_held():
     assert said(*unowned)[KEY][0] is Verdict.UNOWNED
 
 
+@pytest.mark.parametrize(
+    ("age_s", "severity"), [(-1, WARNING), (5, WARNING), (599, WARNING), (600, OK)]
+)
+def test_a_dead_letter_is_a_warning_for_ten_minutes(age_s, severity):
+    note = FailureNote(letters_ms=(1, int(1000 * (1061 - age_s))))
+    looks = [
+        replace(one, leases={KEY: replace(one.leases[KEY], failure=note)}) for one in reading(61)
+    ]
+    found = first(*looks)
+    assert (found.verdict, found.severity) == (Verdict.READING, severity)
+    if severity is OK:
+        assert found.cause == "counter and checkpoint move"
+    else:
+        assert found.cause.endswith(f"; its last dead letter is {max(0, age_s)} s old")
+        assert "dead-letters list" in found.todo
+
+
+def test_a_dead_letter_is_named_beside_what_is_worse():
+    note = FailureNote(letters_ms=(1_300_000,))
+    looks = [
+        replace(one, leases={KEY: replace(one.leases[KEY], failure=note)})
+        for one in still(9, until_s=400)
+    ]
+    found = first(*looks)
+    assert (found.verdict, found.severity) == (Verdict.STALLED, CRITICAL)
+    assert found.cause.endswith("; its last dead letter is 100 s old")
+    assert "dead-letters" not in found.todo
+
+
 def test_rewound():
     looks = [look(s, owned(counter=s, checkpoint=at(n))) for s, n in ((0, 5), (11, 9), (20, 3))]
     assert said(*looks) == {KEY: (Verdict.REWOUND, WARNING)}

@@ -166,6 +166,11 @@ def test_one_batch_that_takes_longer_than_the_looks_has_no_rate():
             {"restarts": 2, "last_error": "it ended"},
             "the child was restarted 2 times, the last time because it ended",
         ),
+        (
+            {"restarts": 2, "last_error": "it ended", "child_failure_age_s": 599.0},
+            "the child was restarted 2 times, the last time 599 s ago because it ended",
+        ),
+        ({"restarts": 2, "last_error": "it ended", "child_failure_age_s": 600.0}, ""),
         ({"child_exceptions": 1}, "its processor raised 1 exception and went on"),
         ({"child_exceptions": 3}, "its processor raised 3 exceptions and went on"),
         (
