@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mld.children.model.consumer_status import CHILD_SILENT_S
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut
 from mld.kernel.model.masking import printable
+from mld.kernel.model.text import lasted
 from protocol import (
     NEED_DATA,
     Action,
@@ -188,11 +189,11 @@ class ChildExchange:
             if silent_s >= CHILD_SILENT_S and not self._has_warned:
                 self._has_warned = True
                 log.warning(
-                    "%s: the child (pid %d) has not answered %s for %.0f s%s",
+                    "%s: the child (pid %d) has not answered %s for %s%s",
                     self._shard_id,
                     self._child.pid,
                     self._awaited,
-                    silent_s,
+                    lasted(silent_s),
                     f"; {self._ignored}" if self._ignored else "",
                     extra={"shard_id": self._shard_id, "pid_of_child": self._child.pid},
                 )

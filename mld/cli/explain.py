@@ -27,6 +27,7 @@ from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.tables import print_json
 from mld.errors import ConfigError, ResourceMissing
 from mld.kernel.model.masking import printable
+from mld.kernel.model.text import lasted
 from mld.observe.model.verdict import Verdict, VerdictSeverity
 from mld.observe.rules.explain import Awaited, explain as explained, missing
 
@@ -196,7 +197,7 @@ def _paragraph(alike: list[Conclusion]) -> list[str]:
         found = [f"{head} {len(alike)} shards", *_wrapped(f"Shards: {shards}.")]
     cause = one.cause
     if one.since_s is not None:
-        cause += f" (seen so for {one.since_s:.0f} s)"
+        cause += f" (seen so for {lasted(one.since_s)})"
     found += _wrapped(f"Why{f', of {one.subject}' if len(alike) > 1 else ''}: {cause}.")
     if one.lease is not None and len(alike) == 1:
         owner = one.lease.actual_owner or "nobody"

@@ -11,6 +11,7 @@ import click
 
 from mld.cli.tables import Column, Section, TableRow, as_table, terminal
 from mld.kernel.model.masking import printable
+from mld.kernel.model.text import lasted
 from mld.leases.model.containment import skipped_behind
 from mld.leases.model.lease_request import SteerVerb
 from mld.leases.rules.lease_report import group_leases, left_free, told_free
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from mld.observe.rules.lease_list import ListedLease
 
 COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
+#: In facts that say how to learn more of what ``explain`` concludes.
+_HINTS = ("longer looks", "has no lag of")
 
 
 def table_of(rows: Sequence[ListedLease]) -> tuple[list[Column], Callable[[ListedLease], TableRow]]:
@@ -94,7 +97,7 @@ def heading(table: str, count: int, explanation: Explanation, choice: str = "") 
     if choice:
         total = sum(one.lease is not None for one in explanation.shards)
         shown = f"{count} of {total} lease{'s' * (total != 1)} ({choice})"
-    facts = [printable(fact) for fact in explanation.facts if "longer looks" not in fact]
+    facts = [printable(one) for one in explanation.facts if not any(text in one for text in _HINTS)]
     return [printable(f"{table}: {shown}"), *facts]
 
 
@@ -202,8 +205,8 @@ def renewed(one: ListedLease) -> str:
     if one.lease.actual_owner is None:
         return "-"
     if one.renewed_within_s is not None and one.state != "expired":
-        return f"< {one.renewed_within_s:.0f} s" if one.renewed_within_s >= 1 else "< 1 s"
-    return "unknown" if one.still_s is None else f"> {one.still_s:.0f} s"
+        return f"< {lasted(one.renewed_within_s)}" if one.renewed_within_s >= 1 else "< 1 s"
+    return "unknown" if one.still_s is None else f"> {lasted(one.still_s)}"
 
 
 def _call(one: ListedLease) -> str:
@@ -217,12 +220,8 @@ def _restarts(one: ListedLease) -> str:
 
 
 def seconds(number_s: float | None) -> str:
-    """For people: seconds, minutes or hours."""
-    if number_s is None:
-        return "-"
-    if number_s < 100:
-        return f"{number_s:.1f} s"
-    return f"{number_s / 60:.0f} min" if number_s < 7200 else f"{number_s / 3600:.1f} h"
+    """A time that passed; ``-`` where it is not known."""
+    return "-" if number_s is None else lasted(number_s)
 
 
 def shown_time(epoch_s: float) -> str:

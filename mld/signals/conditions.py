@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.text import lasted
 from mld.signals.model.reasons import Condition, Reason
 from mld.signals.rules.remedies import shown_error, table_remedy
 
@@ -99,7 +100,7 @@ class FailingCondition:
             log.log(level, "%s", text)
         elif now - self._said_at >= REPEAT_S:
             self._said_at = now
-            log.log(level, "Failing for %.0f s now: %s", now - self._since, text)
+            log.log(level, "Failing for %s now: %s", lasted(now - self._since), text)
         if now - self._since >= self._lasting_s:
             # More people see the pages than the log.
             shown = what if error is None else f"{what}: {shown_error(error)}{table_remedy(error)}"
@@ -111,7 +112,7 @@ class FailingCondition:
         if self._since is not None:
             if now - self._failed_at < self._calm_s:
                 return
-            log.info("Resolved after %.0f s: %s", now - self._since, self._what)
+            log.info("Resolved after %s: %s", lasted(now - self._since), self._what)
         self.forget()
 
     def forget(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.text import lasted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -40,7 +42,7 @@ def asked_text(lease: Lease, request: LeaseRequest, now_s: float) -> str:
         return f"{text}; that is void, its time is over"
     if due_request(lease, now_s) is None:
         return f"{text}; that is void while {lease.actual_owner or 'nobody'} has it"
-    return f"{text}, for another {request.expires_s - now_s:.0f} s"
+    return f"{text}, for another {lasted(request.expires_s - now_s)}"
 
 
 def asked_facts(leases: Iterable[Lease], now_s: float) -> Iterator[str]:

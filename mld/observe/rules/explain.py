@@ -17,6 +17,7 @@ from mld.fleet.rules.client_version import ALIVE_S, BEHAVIOUR, Mode
 from mld.fleet.rules.crash_loop import poisoned
 from mld.fleet.rules.table_migration import COMPLETE
 from mld.kernel.model.sequence import LATEST
+from mld.kernel.model.text import lasted
 from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
 from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
 from mld.leases.rules.requests import asked_facts
@@ -245,7 +246,7 @@ def _crash_loop(watch: Snapshots) -> Iterator[Conclusion]:
     if len(failed) < 2:
         return
     named = [
-        f"{one.worker_id} {max(0.0, now_s - one.failed_at_s):.0f} s ago after {one.lived_s} s: "
+        f"{one.worker_id} {lasted(now_s - one.failed_at_s)} ago after {lasted(one.lived_s)}: "
         f"{one.why}"
         for one in reversed(failed[-_NAMED:])
     ]
@@ -269,7 +270,7 @@ def _failed_newcomers(watch: Snapshots, rules: ExplainRules) -> Iterator[Conclus
         return
     latest = sorted(lives.values(), key=lambda one: one[1].at_s, reverse=True)
     named = [
-        f"{mark.worker_id}, which took {key} {max(0.0, last.wall_s - mark.at_s):.0f} s ago"
+        f"{mark.worker_id}, which took {key} {lasted(last.wall_s - mark.at_s)} ago"
         for key, mark in latest[:_NAMED]
     ]
     yield Conclusion(
@@ -332,7 +333,7 @@ def _without_metrics(
             cause = "it owns leases and writes no metrics, so the leader gives it no more"
         elif watch.last.wall_s - at_s > ALIVE_S and (worker, at_s) in old:
             age_s = watch.last.wall_s - at_s
-            cause = f"its metrics are {age_s:.0f} s old, so it gets no more leases"
+            cause = f"its metrics are {lasted(age_s)} old, so it gets no more leases"
         else:
             continue
         yield Conclusion(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.text import lasted
 from mld.observe.model.verdict import VerdictSeverity
 from mld.observe.rules.scraped import SHOWN_S
 
@@ -24,7 +25,7 @@ def with_letter(one: Conclusion, lease: Lease, now_s: float) -> Conclusion:
     age_s = max(0.0, now_s - lease.failure.letters_ms[-1] / 1000)
     if age_s >= SHOWN_S:
         return one
-    cause = f"{one.cause}; its last dead letter is {age_s:.0f} s old"
+    cause = f"{one.cause}; its last dead letter is {lasted(age_s)} old"
     if one.severity >= VerdictSeverity.WARNING:
         return replace(one, cause=cause)
     todo = "see kcl-mld dead-letters list: its records were skipped"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.children.model.consumer_status import CHILD_SILENT_S
 from mld.children.rules.lifecycle import ConsumerState
+from mld.kernel.model.text import lasted
 from mld.signals.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _why(shard: ConsumerStatus, health: ShardHealth) -> str:
     if health is ShardHealth.CHILD_FAILS:
         what = f"its child failed {shard.child_failures} times in a row without a checkpoint"
         return what if shard.last_error is None else f"{what}; last error: {shard.last_error}"
-    what = f"it could not be read for {shard.reading_fails_s or 0.0:.0f} s"
+    what = f"it could not be read for {lasted(shard.reading_fails_s or 0.0)}"
     return "; ".join(text for text in (what, shard.reading_error, shard.reading_todo) if text)
 
 
@@ -194,7 +195,7 @@ def _table_silent(worker: WorkerSnapshot) -> list[Condition]:
     limit_s = max(TABLE_SILENT_S, TABLE_SILENT_INTERVALS * worker.scan_interval_s)
     if age_s is None or age_s < limit_s:
         return []
-    text = f"the lease table could not be read for {age_s:.0f} s; the log says why"
+    text = f"the lease table could not be read for {lasted(age_s)}; the log says why"
     return [Condition(Reason.TABLE_SILENT, text)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.fleet.rules.client_version import ALIVE_S
+from mld.kernel.model.text import lasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -53,8 +54,8 @@ def bound_text(snapshot: FleetSnapshot, lease: Lease, least_s: float) -> str:
         return ""
     age_s = max(0.0, snapshot.wall_s - report.updated_at_s)
     return (
-        f"it is at most {worst.seconds} s behind, as the worst shard of its owner was "
-        f"{age_s:.0f} s ago ({worst.lease_key})"
+        f"it is at most {lasted(worst.seconds)} behind, as the worst shard of its owner was "
+        f"{lasted(age_s)} ago ({worst.lease_key})"
     )
 
 

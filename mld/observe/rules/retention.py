@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.kernel.model.text import lasted
 from mld.observe.model.verdict import Verdict, VerdictSeverity
 from mld.observe.rules.scraped import shard_on_page
 from mld.retrieval.rules.loss import RISK, sentence
@@ -64,7 +65,7 @@ def retention(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
 
 
 def _by_tip(behind_s: float, retention_s: float) -> Iterator[RetentionFinding]:
-    of = f"its lag is {behind_s:.0f} s of the {retention_s:.0f} s for which records stay"
+    of = f"its lag is {lasted(behind_s)} of the {lasted(retention_s)} for which records stay"
     if behind_s >= retention_s:
         yield RetentionFinding(
             Verdict.RECORDS_LOST,
@@ -90,7 +91,7 @@ def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[Ret
         yield RetentionFinding(
             Verdict.RETENTION_RISK,
             VerdictSeverity.CRITICAL,
-            f"its owner reads {read_s:.0f} s behind the tip of the {retention_s:.0f} s for which "
+            f"its owner reads {lasted(read_s)} behind the tip of the {lasted(retention_s)} for which "
             "records stay; what is older is lost while it reads",
             "raise the retention of the stream now, then make the consumer faster",
         )
@@ -99,8 +100,8 @@ def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[Ret
         yield RetentionFinding(
             Verdict.RETENTION_RISK,
             VerdictSeverity.WARNING,
-            f"what arrived in the last {age_s:.0f} s is not known to be checkpointed, and records stay "
-            f"for {retention_s:.0f} s: what is older is lost at the next start, if there is any",
+            f"what arrived in the last {lasted(age_s)} is not known to be checkpointed, and records stay "
+            f"for {lasted(retention_s)}: what is older is lost at the next start, if there is any",
             "ask with --tip whether records wait; start workers, or see why the child does not "
             "checkpoint, and raise the retention until then",
         )

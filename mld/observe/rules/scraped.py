@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.children.model.consumer_status import CHILD_SILENT_S
+from mld.kernel.model.text import lasted
 from mld.observe.rules.readiness import CRASH_LOOP_FAILURES, READING_FAILS_S
 
 if TYPE_CHECKING:
@@ -94,18 +95,18 @@ def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
     silent_s = shard.child_silent_s
     if shard.reading_fails_s is not None:
         why = f": {shard.reading_error}" if shard.reading_error else ""
-        said.append(f"reading has failed for {shard.reading_fails_s:.0f} s{why}")
+        said.append(f"reading has failed for {lasted(shard.reading_fails_s)}{why}")
     if silent_s is not None and (is_stalled or silent_s >= SLOW_CALL_S):
-        said.append(f"the child has not answered {shard.call} for {silent_s:.0f} s")
+        said.append(f"the child has not answered {shard.call} for {lasted(silent_s)}")
     failed_s = shard.child_failure_age_s
     if shard.restarts and (failed_s is None or failed_s < SHOWN_S):
         times = "once" if shard.restarts == 1 else f"{shard.restarts} times"
-        ago = "" if failed_s is None else f" {failed_s:.0f} s ago"
+        ago = "" if failed_s is None else f" {lasted(failed_s)} ago"
         last = f", the last time{ago} because {shard.last_error}" if shard.last_error else ""
         said.append(f"the child was restarted {times}{last}")
     if has_raised(shard):
         count, age_s = shard.child_exceptions, shard.child_exception_age_s
-        last = "" if age_s is None else f", the last {age_s:.0f} s ago"
+        last = "" if age_s is None else f", the last {lasted(age_s)} ago"
         said.append(f"its processor raised {count} exception{'s' * (count != 1)} and went on{last}")
     if is_stalled and not said and shard.state == "PROCESSING" and silent_s is None:
         said.append("the child owes no answer: it does not checkpoint what it has")

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mld.kernel.model.sequence import Sentinel
+from mld.kernel.model.text import lasted
 from mld.leases.rules.lease_report import left_free, told_free
 from mld.leases.rules.pausing import paused_by
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
@@ -165,10 +166,10 @@ class ShardJudge:
             return None
         owner = lease.actual_owner
         if not lease.is_held_by_ours:  # others do not know of it
-            cause = f"paused for another {left_s:.0f} s, but read by {owner}: {paused_by(lease)}"
+            cause = f"paused for another {lasted(left_s)}, but read by {owner}: {paused_by(lease)}"
             todo = f"stop {owner}, or end the pause with kcl-mld leases resume"
             return self._said(lease, Verdict.PAUSE_IGNORED, VerdictSeverity.WARNING, cause, todo)
-        cause = f"{owner} does not read it for another {left_s:.0f} s: {paused_by(lease)}"
+        cause = f"{owner} does not read it for another {lasted(left_s)}: {paused_by(lease)}"
         return self._said(
             lease, Verdict.PAUSED, VerdictSeverity.INFO, cause, "kcl-mld leases resume ends it"
         )
@@ -282,7 +283,7 @@ class ShardJudge:
         after_s = self._rules.stalled_after_s
         page = shard_on_page(self._watch.last, lease)
         silent_s = 0.0 if page is None else page.child_silent_s or 0.0
-        waits = f"a record has waited behind the checkpoint for {waited_s:.0f} s"
+        waits = f"a record has waited behind the checkpoint for {lasted(waited_s)}"
         # A child that owes an answer checkpoints nothing, however long it is watched.
         if max(still_s, silent_s) >= after_s <= waited_s:
             return self._said(
@@ -322,11 +323,13 @@ class ShardJudge:
         if not times or known[times[-1]] <= failover_s:
             return self._said(lease, Verdict.READING, VerdictSeverity.OK, cause)
         if len(times) == 1:
-            cause += f", and it is {known[times[0]]:.0f} s behind"
+            cause += f", and it is {lasted(known[times[0]])} behind"
             todo = "--tip tells whether that rises"
             return self._said(lease, Verdict.READING, VerdictSeverity.INFO, cause, todo)
         grown_s, took_s = known[times[-1]] - known[times[0]], times[-1] - times[0]
-        lag = f"from {known[times[0]]:.0f} s to {known[times[-1]]:.0f} s within {took_s:.0f} s"
+        lag = (
+            f"from {lasted(known[times[0]])} to {lasted(known[times[-1]])} within {lasted(took_s)}"
+        )
         if grown_s > _STEADY * took_s:
             return self._said(
                 lease,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.children.rules.lifecycle import ConsumerState
-from mld.kernel.model.text import counted
+from mld.kernel.model.text import counted, lasted
 from mld.observe.rules.readiness import ShardHealth, batch_age_s, health_of, readiness
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _lag(worker: WorkerSnapshot) -> list[str]:
     if not lags:
         return []
     lag_s, shard_id = max(lags)
-    return [f"greatest lag {_duration(lag_s)} ({shard_id})"]
+    return [f"greatest lag {lasted(lag_s)} ({shard_id})"]
 
 
 def _unfinished(worker: WorkerSnapshot) -> list[str]:
@@ -89,7 +89,7 @@ def _unfinished(worker: WorkerSnapshot) -> list[str]:
     if not ages:
         return []
     age_s, shard_id = max(ages)
-    return [f"longest without a finished batch {_duration(age_s)} ({shard_id})"]
+    return [f"longest without a finished batch {lasted(age_s)} ({shard_id})"]
 
 
 def _memory(sizes: Sequence[int]) -> list[str]:
@@ -102,9 +102,3 @@ def _memory(sizes: Sequence[int]) -> list[str]:
 def _has_work(shard: ConsumerStatus) -> bool:
     is_over = shard.state == ConsumerState.SHUTDOWN_COMPLETE.value
     return not is_over and health_of(shard) is not ShardHealth.WAITING
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

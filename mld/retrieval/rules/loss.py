@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from mld.kernel.model.text import lasted
 from mld.leases.model.reading import LossNote, ReadNote
 from mld.signals.model.metrics import PassCause
 
@@ -124,15 +125,15 @@ def risk(
     """
     if retention_s is None:
         return None
-    stay = f"records stay for {retention_s:.0f} s"
+    stay = f"records stay for {lasted(retention_s)}"
     if reading_s is not None and reading_s >= RISK * retention_s:
         return (
-            f"records are about to expire unread: reading is {reading_s:.0f} s behind, and {stay}. "
+            f"records are about to expire unread: reading is {lasted(reading_s)} behind, and {stay}. "
             "Raise the retention of the stream, or make the consumer faster"
         )
     if checkpoint_s is not None and checkpoint_s >= RISK * retention_s:
         return (
-            f"nothing that arrived in the last {checkpoint_s:.0f} s is checkpointed, and {stay}: a "
+            f"nothing that arrived in the last {lasted(checkpoint_s)} is checkpointed, and {stay}: a "
             "restart loses what is older. See why the child does not checkpoint"
         )
     return None

@@ -93,4 +93,4 @@ def test_what_workers_serve_is_added(printed):
     out = printed("--once", "--scrape", "http://h:1", pages=(page,))
     (line,) = [line.split() for line in out.splitlines() if line.startswith("w1 ")]
     assert line[4] == "h"
-    assert line[-6:] == ["-", "3.0", "s", "61.0", "s", "2"]
+    assert line[-6:] == ["-", "3", "s", "61", "s", "2"]

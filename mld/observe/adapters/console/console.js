@@ -49,8 +49,8 @@ function lasted(seconds) {
   if (seconds < 1) return "0 s";
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
-  return `${(seconds / 86400).toFixed(1)} d`;
+  if (seconds < 172800) return `${+(seconds / 3600).toFixed(1)} h`;
+  return `${+(seconds / 86400).toFixed(1)} d`;
 }
 
 const many = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;

@@ -211,7 +211,7 @@ def test_a_child_that_does_not_checkpoint_is_a_risk(caplog):
                 await asyncio.sleep(HOUR_S)
                 await world.renewer.refresh(FIRST, held.token)
         texts = [record.getMessage() for record in caplog.records]
-        warned = [one for one in texts if "is checkpointed, and records stay for 86400 s" in one]
+        warned = [one for one in texts if "is checkpointed, and records stay for 24 h" in one]
         assert len(warned) == 4  # from 19.2 h on, once an hour
 
     run(main())

@@ -168,14 +168,14 @@ def test_one_batch_that_takes_longer_than_the_looks_has_no_rate():
         ),
         (
             {"restarts": 2, "last_error": "it ended", "child_failure_age_s": 599.0},
-            "the child was restarted 2 times, the last time 599 s ago because it ended",
+            "the child was restarted 2 times, the last time 10 min ago because it ended",
         ),
         ({"restarts": 2, "last_error": "it ended", "child_failure_age_s": 600.0}, ""),
         ({"child_exceptions": 1}, "its processor raised 1 exception and went on"),
         ({"child_exceptions": 3}, "its processor raised 3 exceptions and went on"),
         (
             {"child_exceptions": 1, "child_exception_age_s": 599.0},
-            "its processor raised 1 exception and went on, the last 599 s ago",
+            "its processor raised 1 exception and went on, the last 10 min ago",
         ),
         ({"child_exceptions": 1, "child_exception_age_s": 600.0}, ""),
         (
