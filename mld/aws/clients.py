@@ -28,6 +28,7 @@ from mld.aws.prepared import PreparedOperation
 from mld.aws.service_clock import service_clock_of
 from mld.aws.whole_answers import (
     SILENCES,
+    TABLE_STREAMS,
     AnswerLimit,
     BrokenAnswer,
     check_members,
@@ -145,6 +146,8 @@ class Caller:
         self._ca_file = ca_file_of(client)
         self._limit_s = SILENCES * client.meta.config.read_timeout
         self._prepared = {name: PreparedOperation(client, name) for name in frequent}
+        is_of_tables = client.meta.service_model.service_name == "dynamodbstreams"
+        self._family = TABLE_STREAMS if is_of_tables else ""
 
     async def read(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Answer of an operation that changes nothing, e.g. ``("get_item", {...})``."""
@@ -177,7 +180,7 @@ class Caller:
             with limit.running():
                 answer: dict[str, Any] = perform(**request)
             check_page(request, answer)
-            check_members(self._api_name(operation), request, answer)
+            check_members(self._family + self._api_name(operation), request, answer)
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
         except (boto.BotoCoreError, BrokenAnswer) as error:

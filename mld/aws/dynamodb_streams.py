@@ -22,6 +22,7 @@ from mld.aws.kinesis import RAW_BODY, take_body
 from mld.aws.rules.change_record import kinesis_answer, read_changes
 from mld.aws.rules.shard_lineage import asks_again, child_shards, children_of, listed_shards
 from mld.aws.service_clock import service_clock_of
+from mld.config.stream import TableStreamArn
 from mld.errors import (
     AwsError,
     InvalidArgument,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 #: DescribeStream allows ten calls a second and stream, which a fleet shares.
 PAGE_PAUSE_S = 0.1
+#: Before a page that was throttled is asked for again.
+PAGE_PAUSES_S = (0.2, 0.4, 0.8)
 #: More is refused.
 MOST_RECORDS = 1000
 #: Records are kept for 24 hours, always.
@@ -128,17 +131,33 @@ class BotocoreDynamoDbStreams:
     # -- shards ------------------------------------------------------------------------------------
 
     async def describe_stream_summary(self, **request: Any) -> dict[str, Any]:
-        """DescribeStreamSummary; a stream that is disabled stays readable until it is gone."""
+        """DescribeStreamSummary; a stream that is disabled stays readable until it is gone.
+
+        Then ``NewerStreamARN`` is that of its table's next stream, if there is one and the policy
+        allows ListStreams.
+        """
         stream = await self._page(request["StreamARN"], Limit=1)
-        return {
-            "StreamDescriptionSummary": {
-                "StreamName": request.get("StreamName"),
-                "StreamARN": stream["StreamArn"],
-                "StreamStatus": _STATUS.get(stream["StreamStatus"], stream["StreamStatus"]),
-                "StreamCreationTimestamp": stream.get("CreationRequestDateTime"),
-                "RetentionPeriodHours": RETENTION_HOURS,
-            }
+        status = _STATUS.get(stream["StreamStatus"], stream["StreamStatus"])
+        summary = {
+            "StreamName": request.get("StreamName"),
+            "StreamARN": stream["StreamArn"],
+            "StreamStatus": status,
+            "StreamCreationTimestamp": stream.get("CreationRequestDateTime"),
+            "RetentionPeriodHours": RETENTION_HOURS,
         }
+        if status not in _STATUS.values():
+            summary["NewerStreamARN"] = await self._newer(request["StreamARN"])
+        return {"StreamDescriptionSummary": summary}
+
+    async def _newer(self, arn: str) -> str | None:
+        own = TableStreamArn.parse(arn)
+        try:
+            answer = await self._control.read("list_streams", {"TableName": own.table})
+            listed = [TableStreamArn.parse(one["StreamArn"]) for one in answer["Streams"]]
+        except (AwsError, MalformedData):
+            return None
+        newest = max((one for one in listed), key=lambda one: one.label, default=own)
+        return str(newest) if newest.label > own.label else None
 
     async def list_shards(self, **request: Any) -> dict[str, Any]:
         """ListShards in one answer.
@@ -174,6 +193,14 @@ class BotocoreDynamoDbStreams:
 
     async def _page(self, arn: str, **request: Any) -> dict[str, Any]:
         request["StreamArn"] = arn
+        for pause_s in PAGE_PAUSES_S:  # a list of many pages is not begun again for each refusal
+            try:
+                return await self._described(request)
+            except Throttled:
+                await asyncio.sleep(pause_s)
+        return await self._described(request)
+
+    async def _described(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = await _mapped(self._control.read("describe_stream", request))
         stream: dict[str, Any] = answer["StreamDescription"]
         return stream

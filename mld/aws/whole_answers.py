@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: Silences that one answer may last: with those of Kinesis (30 s) two minutes for 10 MB.
 SILENCES = 4
 _thread = threading.local()
+#: Before the names of operations of DynamoDB Streams, some of which Kinesis has, too.
+TABLE_STREAMS = "DynamoDBStreams."
 #: Where a page of a list begins, in the request, and where the next one does, in the answer.
 _PAGES = (("NextToken", "NextToken"), ("ExclusiveStartKey", "LastEvaluatedKey"))
 
@@ -330,6 +332,31 @@ class _ListShardsShape(TypedDict):
     NextToken: NotRequired[str]
 
 
+class _TableShardShape(TypedDict):
+    ShardId: _Text
+    SequenceNumberRange: _SequenceShape
+    ParentShardId: NotRequired[str]
+
+
+class _TableStreamShape(TypedDict):
+    StreamArn: _Text
+    StreamStatus: _Text
+    Shards: NotRequired[list[_TableShardShape]]
+    LastEvaluatedShardId: NotRequired[str]
+
+
+class _DescribeStreamShape(TypedDict):
+    StreamDescription: _TableStreamShape
+
+
+class _TableStreamNameShape(TypedDict):
+    StreamArn: _Text
+
+
+class _ListTableStreamsShape(TypedDict):
+    Streams: list[_TableStreamNameShape]
+
+
 class _StreamSummaryShape(TypedDict):
     StreamName: _Text
     StreamStatus: _Text
@@ -387,6 +414,9 @@ _SHAPES: dict[str, Any] = {
     "DescribeStreamConsumer": _DescribeStreamConsumerShape,
     "GetSchemaVersion": _GetSchemaVersionShape,
     "GetCallerIdentity": _GetCallerIdentityShape,
+    f"{TABLE_STREAMS}DescribeStream": _DescribeStreamShape,
+    f"{TABLE_STREAMS}GetShardIterator": _GetShardIteratorShape,
+    f"{TABLE_STREAMS}ListStreams": _ListTableStreamsShape,
 }
 
 # msgspec resolves a type when it is first used. If two threads do so at the same time, a garbage
@@ -399,7 +429,8 @@ def check_members(operation: str, request: dict[str, Any], answer: dict[str, Any
     """Refuse a successful answer that lacks a requested member, at its top or in its lists.
 
     Args:
-        operation: API name, e.g. ``DescribeTable``.
+        operation: API name, e.g. ``DescribeTable``; of DynamoDB Streams with
+            :data:`TABLE_STREAMS` before it.
 
     Raises:
         BrokenAnswer: it does; names the member and where it should be.

@@ -306,9 +306,9 @@ class StreamExistence:
         if is_disabled and not self._is_disabled:
             log.error(
                 "Stream %s was disabled: it is read to its end. If its table has a stream again, that "
-                "one has another ARN, LatestStreamArn in aws dynamodb describe-table: a worker with "
-                "an applicationName of its own reads it",
+                "one has another ARN, %s: a worker with an applicationName of its own reads it",
                 self._stream.name,
+                summary.get("NewerStreamARN") or "LatestStreamArn in aws dynamodb describe-table",
             )
         self._is_disabled = is_disabled
 

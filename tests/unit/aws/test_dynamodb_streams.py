@@ -311,3 +311,51 @@ def test_an_iterator_of_somebody_else_is_refused(ask):
 def test_what_the_service_does_not_have_is_refused(ask, operation):
     with pytest.raises(ServiceError, match="does not have it"):
         ask(operation)
+
+
+NEWER = ARN.replace("2026-11-28", "2026-11-29")
+
+
+@pytest.mark.parametrize(
+    ("answer", "newer"),
+    [
+        ((200, {"Streams": [{"StreamArn": one} for one in (NEWER, ARN)]}), NEWER),
+        ((200, {"Streams": [{"StreamArn": ARN}]}), None),
+        ((200, {"Streams": []}), None),
+        ((200, {"Streams": [{"StreamArn": "arn:x"}]}), None),
+        (refused("AccessDeniedException"), None),
+    ],
+)
+def test_of_a_stream_that_was_disabled_the_next_one_is_told(ask, service, answer, newer):
+    service.answers["DescribeStream"] = [stream(status="DISABLED")]
+    service.answers["ListStreams"] = [answer]
+    found = ask("describe_stream_summary", StreamARN=ARN, StreamName="T")
+    summary = found["StreamDescriptionSummary"]
+    assert (summary["StreamStatus"], summary["NewerStreamARN"]) == ("DISABLED", newer)
+    assert service.asked("ListStreams") == [{"TableName": "Orders"}]
+
+
+def test_a_page_that_is_throttled_is_asked_for_again(ask, service, monkeypatch):
+    monkeypatch.setattr("mld.aws.dynamodb_streams.PAGE_PAUSES_S", (0, 0))
+    busy = refused("LimitExceededException")
+    service.answers["DescribeStream"] = [stream(("a", None), last="a"), busy, stream(("b", "a"))]
+    listed = ask("list_shards", StreamARN=ARN)["Shards"]
+    assert [one["ShardId"] for one in listed] == ["a", "b"]
+    assert len(service.asked("DescribeStream")) == 3
+    service.answers["DescribeStream"] = [busy]
+    with pytest.raises(Throttled):
+        ask("list_shards", StreamARN=ARN)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"StreamDescription": {"StreamArn": ARN, "Shards": []}},
+        {"StreamDescription": {"StreamArn": ARN, "StreamStatus": "ENABLED", "Shards": [{}]}},
+    ],
+)
+def test_an_answer_that_lacks_what_it_must_have_counts_as_none(ask, service, answer):
+    service.answers["DescribeStream"] = [(200, answer)]
+    with pytest.raises(UnknownOutcome, match="not whole"):
+        ask("list_shards", StreamARN=ARN)
