@@ -7,12 +7,15 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mld.config.config import RetrievalMode
+from mld.config.spark.addresses import is_s3, namespaced_table
+from mld.config.spark.keys import CATALOG
 from mld.config.stream import DYNAMODB_STREAMS, partition_of
 from mld.config.stream_list import is_regular
 from mld.fleet.model.table_layout import Layout
@@ -26,6 +29,16 @@ if TYPE_CHECKING:
     from mld.config.stream_list import StreamSelection
 
 _ANY = "*"
+#: Where Spark children write and list; where they write Iceberg's files, which they don't list.
+_LISTED = ("spark.sink.path", "spark.function.deadletter.path", "spark.deadletter.path")
+_WAREHOUSE = f"{CATALOG}warehouse"
+#: A catalog's kind, its table, and where it is.
+_OF_GLUE = (
+    f"{CATALOG}type",
+    "spark.sink.table",
+    f"{CATALOG}glue.region",
+    f"{CATALOG}client.region",
+)
 
 
 class Role(StrEnum):
@@ -101,7 +114,7 @@ def least_policy(config: Config, role: Role, scope: PolicyScope) -> tuple[Policy
     found = [*streams.reading(), *tables.reading()]
     if role is Role.WORKER:
         found = [*streams.reading(), *streams.fan_out(), *tables.working(), *_services(config)]
-        found += _dead_letters(config, scope)
+        found += [*_dead_letters(config, scope), *_spark_children(config, scope)]
     if role is Role.OPERATOR:
         found += [*tables.changing(), *streams.changing()]
     if scope.kms_keys:
@@ -278,6 +291,32 @@ def _dead_letters(config: Config, scope: PolicyScope) -> Iterator[PolicyStatemen
         account, name = url.path.strip("/").split("/")[-2:]
         arn = f"arn:{partition}:sqs:*:{account}:{name}"
         yield PolicyStatement("DeadLetters", ("sqs:SendMessage",), (arn,))
+
+
+def _spark_children(config: Config, scope: PolicyScope) -> Iterator[PolicyStatement]:
+    """What Spark children need, which have the worker's role: tables in S3, Iceberg's also in Glue."""
+    text = {key: config.spark.get(key, "").strip() for key in (*_LISTED, _WAREHOUSE, *_OF_GLUE)}
+    partition = partition_of(scope.region)
+    listed = [text[key] for key in _LISTED if is_s3(text[key])]
+    written = [*listed, *filter(is_s3, (text[_WAREHOUSE],))]
+    if written:
+        below = (each.partition("://")[2].strip("/") for each in written)
+        arns = tuple(f"arn:{partition}:s3:::{each}/*" for each in below)
+        actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+        yield PolicyStatement("SparkTables", actions, arns)
+    if buckets := dict.fromkeys(urlsplit(each).netloc for each in listed):
+        arns = tuple(f"arn:{partition}:s3:::{each}" for each in buckets)
+        yield PolicyStatement("ListSparkTables", ("s3:ListBucket",), arns)
+    kind, table, *regions = (text[key] for key in _OF_GLUE)
+    if kind == "glue":
+        with contextlib.suppress(ValueError):  # what is wrong with it says ``validate``
+            database, name = namespaced_table(table)[-2:]
+            region = next(filter(None, regions), scope.region)
+            prefix = f"arn:{partition}:glue:{region}:{scope.account}"
+            named = ("catalog", f"database/{database}", f"table/{database}/{name}")
+            calls = ("glue:GetDatabase", "glue:GetTable", "glue:CreateTable", "glue:UpdateTable")
+            arns = tuple(f"{prefix}:{each}" for each in named)
+            yield PolicyStatement("SparkCatalog", calls, arns)
 
 
 def _services(config: Config) -> Iterator[PolicyStatement]:

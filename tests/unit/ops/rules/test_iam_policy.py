@@ -215,3 +215,61 @@ def test_the_stream_of_a_table_has_actions_of_dynamodb():
     actions = ("DescribeStream", "GetShardIterator", "GetRecords")
     assert found["ReadStreams"].actions == tuple(f"dynamodb:{one}" for one in actions)
     assert "ChangeConsumers" not in statements(config(streamName=arn), Role.OPERATOR)
+
+
+OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+GLUE = "arn:aws:glue:eu-west-1:123456789012"
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (("spark.sink.path = /data/t",), []),
+        (
+            (
+                "spark.sink.path = s3://lake/t/",
+                "spark.function.deadletter.path = s3a://lake/letters",
+            ),
+            [
+                ("SparkTables", OBJECTS, ("arn:aws:s3:::lake/t/*", "arn:aws:s3:::lake/letters/*")),
+                ("ListSparkTables", ("s3:ListBucket",), ("arn:aws:s3:::lake",)),
+            ],
+        ),
+        (
+            (
+                "spark.sink = iceberg",
+                "spark.sink.table = shop.amounts",
+                "spark.sink.catalog.type = glue",
+                "spark.sink.catalog.warehouse = s3://lake",
+            ),
+            [
+                ("SparkTables", OBJECTS, ("arn:aws:s3:::lake/*",)),
+                (
+                    "SparkCatalog",
+                    ("glue:GetDatabase", "glue:GetTable", "glue:CreateTable", "glue:UpdateTable"),
+                    (f"{GLUE}:catalog", f"{GLUE}:database/shop", f"{GLUE}:table/shop/amounts"),
+                ),
+            ],
+        ),
+        (("spark.sink.catalog.type = glue", "spark.sink.table = amounts"), []),
+    ],
+)
+def test_a_worker_with_spark_children_may_write_their_tables(lines, wanted):
+    built = config("executableName = kcl-mld-spark app.py", *lines)
+    scope = PolicyScope(region="eu-west-1", account="123456789012")
+    found = least_policy(built, Role.WORKER, scope)
+    spark = [one for one in found if "Spark" in one.sid]
+    assert [(one.sid, one.actions, one.resources) for one in spark] == wanted
+    viewer = least_policy(built, Role.VIEWER, scope)
+    assert not [one for one in viewer if "Spark" in one.sid]
+
+
+def test_glue_of_another_region_is_named_as_the_catalogs_key_says():
+    built = config(
+        "spark.sink.catalog.type = glue",
+        "spark.sink.table = shop.amounts",
+        "spark.sink.catalog.client.region = eu-north-1",
+    )
+    found = least_policy(built, Role.WORKER, PolicyScope(region="eu-west-1"))
+    (catalog,) = [one for one in found if one.sid == "SparkCatalog"]
+    assert catalog.resources[0] == "arn:aws:glue:eu-north-1:*:catalog"
