@@ -338,6 +338,7 @@ NOT_KEYS = (
         "kclMldMeasuredPlace",
         "kclMldMostRenewable",
         "kclMldMoving",
+        "kclMldWorstLag",
         "leaseCounter",
         "maxAge",
     }
