@@ -300,7 +300,7 @@ class Scheduler:
         try:
             await write()
         except Exception:
-            text = "%s: writing to its lease failed unexpectedly; the worker goes on without it"
+            text = "%s: writing to its lease failed unexpectedly; the worker continues without it"
             log.exception(text, key)
 
     async def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:

@@ -178,7 +178,7 @@ def _thinned(snapshots: list[FleetSnapshot], rules: ExplainRules) -> list[FleetS
     "interval_s",
     type=Finite(_LEAST_INTERVAL_S, DAY_S),
     metavar="SECONDS",
-    help="Between two looks; default: half of failoverTimeMillis.",
+    help="Time between two snapshots; default: half of failoverTimeMillis.",
 )
 @looks_at_fleet(with_once=False, with_stalled_after=True)
 def console(

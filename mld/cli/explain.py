@@ -64,7 +64,7 @@ def _print_verdict(_context: click.Context, _option: click.Parameter, name: str 
     "for_s",
     type=Finite(0, DAY_S, least_open=True),
     metavar="SECONDS",
-    help="Look again and again for so long; default: two looks, failoverTimeMillis apart.",
+    help="Take snapshots for this long; default: two of them, failoverTimeMillis apart.",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @click.option(
@@ -254,7 +254,7 @@ def _lines(judgements: Iterable[Conclusion]) -> list[str]:
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Then it is given up.",
+    help="Give up after this time.",
 )
 @click.option(
     "--within",
@@ -263,7 +263,7 @@ def _lines(judgements: Iterable[Conclusion]) -> list[str]:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="A shard is caught up whose checkpoint is no further behind.",
+    help="Greatest lag of a checkpoint at which a shard counts as caught up.",
 )
 def wait(file: str, *, awaited: str, timeout_s: float, within_s: float) -> int:
     """Wait until the fleet of the properties FILE does its work.

@@ -116,7 +116,7 @@ def looks_at_fleet(
                 default=STALLED_AFTER_S,
                 show_default=True,
                 metavar="SECONDS",
-                help="Records that wait so long behind a checkpoint that stands still are STALLED.",
+                help="Report STALLED if records wait this long behind a checkpoint that does not move.",
             )
         )
 

@@ -58,7 +58,11 @@ def changes_leases(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Callable[..., Any]] = [
         click.option("--all", "is_all", is_flag=True, help="Every lease that is not finished."),
         click.option(
-            "--reason", default="", metavar="TEXT", callback=_reason, help="Kept in the row."
+            "--reason",
+            default="",
+            metavar="TEXT",
+            callback=_reason,
+            help="Reason for the change; it is stored in the rows of the leases.",
         ),
         takes_execute,
         click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table"),
@@ -442,7 +446,7 @@ def release(file: str, *, names: tuple[str, ...], **options: Any) -> int:
     default="PT1H",
     show_default=True,
     metavar="DURATION",
-    help="It ends by itself then; at most P7D.",
+    help="Length of the pause; at most P7D.",
 )
 @changes_leases
 def pause(file: str, *, names: tuple[str, ...], for_s: float, **options: Any) -> int:

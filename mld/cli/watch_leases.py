@@ -51,14 +51,14 @@ _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
     "every_s",
     type=Finite(0.1, DAY_S),
     metavar="SECONDS",
-    help="From one look to the next; default: half of failoverTimeMillis.",
+    help="Time between two snapshots; default: half of failoverTimeMillis.",
 )
 @click.option(
     "--for",
     "for_s",
     type=Finite(0, DAY_S, least_open=True),
     metavar="SECONDS",
-    help="End after so long; default: at Ctrl-C.",
+    help="End after this time; default: at Ctrl-C.",
 )
 @click.option(
     "-o",

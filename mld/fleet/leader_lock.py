@@ -183,7 +183,10 @@ class LeaderLock:
         try:
             await self._store.call(self._place(), self._ids.new_id())
         except AwsError as error:
-            log.debug("Could not call the other workers, which look by themselves: %s", error)
+            log.debug(
+                "Could not call the other workers, which read the table at their next interval: %s",
+                error,
+            )
 
     def announce(self) -> None:
         """This worker, as the leader, has assigned leases: followers see it at their next look."""

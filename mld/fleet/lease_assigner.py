@@ -430,7 +430,7 @@ class LeaseAssigner:
         poisoned = figures.poisoned
         if poisoned is not None and poisoned != self._poisoned:
             log.warning(
-                "Lease %s: all workers that failed of late failed at it, at position %s, the last "
+                "Lease %s: all workers that failed recently failed at it, at position %s, the last "
                 "of them %s: %s",
                 poisoned.lease_key,
                 poisoned.position,

@@ -70,7 +70,7 @@ class StandbyLeader:
                 try:
                     scan = self._recent() or await self._store.scan()
                 except AwsError as error:
-                    log.debug("Could not look at the leases: %s", error)
+                    log.debug("Could not scan the leases: %s", error)
                 else:
                     self._assigner.observe(scan)
                     if not await self._is_standby(scan):

@@ -277,8 +277,8 @@ class LeaseRenewer:
                 return False
             except Exception:
                 log.exception(
-                    "%s: %s failed unexpectedly and is withdrawn; the worker goes on. Ask again, or"
-                    " stop the worker before",
+                    "%s: %s failed unexpectedly and is withdrawn; the worker continues. Repeat the "
+                    "command, or stop the worker first",
                     lease_key,
                     request.verb,
                 )

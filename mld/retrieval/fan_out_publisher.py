@@ -149,7 +149,9 @@ class FanOutPublisher(RecordsPublisher):
                     self._existence.check_shard(self._shard_id, self._last_known())
         except Exception as unforeseen:
             self._subscriptions.count_failure(unforeseen)
-            log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
+            log.exception(
+                "%s: unexpected error while subscribed; reading continues", self._shard_id
+            )
             error = UnknownOutcome("SubscribeToShard", type(unforeseen).__name__)
         finally:
             self._share.give_back()

@@ -142,7 +142,7 @@ class PollingPublisher(RecordsPublisher):
                 self._existence.check_shard(self._shard_id, self._last_known())
         except Exception as unforeseen:
             self._fetches.count_failure(unforeseen)
-            log.exception("%s: unexpected error while fetching; going on", self._shard_id)
+            log.exception("%s: unexpected error while fetching; reading continues", self._shard_id)
         if self._not_found is not None:
             self._iterator = None
             await self._end_if_trimmed(self._not_found, rewinds)
@@ -161,7 +161,7 @@ class PollingPublisher(RecordsPublisher):
         if oldest is not None:
             log.error(
                 "%s: the records behind %s have expired: they are older than the retention of the "
-                "stream. Reading goes on at the oldest record that is left",
+                "stream. Reading continues at the oldest record that is left",
                 self._shard_id,
                 self._last_known() or oldest.checkpoint,
             )

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
+#: Shorter pauses before a new child, in seconds, are not worth a number in the log.
+SHOWN_PAUSE_S = 0.05
+
 #: Seconds until the daemon knows of a Ctrl-C that has already ended a child.
 INTERRUPT_S = 1.0
 
@@ -249,7 +252,7 @@ class ShardConsumer:
         context, config, request = self._context, self._parts.config, self._request
         if request is None:
             return
-        log.info("%s: %s was asked for by %s", self.shard_id, request.verb, request.by)
+        log.info("%s: %s was requested by %s", self.shard_id, request.verb, request.by)
         context.shutdown.steer(request)
         timeout_s = config.leases.hand_off_timeout_s
         await asyncio.sleep(timeout_s)
@@ -451,7 +454,8 @@ class ShardConsumer:
 
     async def _restart(self, pause_s: float) -> TaskOutcome:
         context = self._context
-        log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
+        when = f"in {pause_s:.1f} s" if pause_s >= SHOWN_PAUSE_S else "now"
+        log.warning("%s: a new child starts %s", self.shard_id, when)
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
         self._parts.tally.restarts += 1

@@ -294,7 +294,7 @@ def test_a_lease_at_which_all_workers_fail_is_named_once(caplog):
             await leader.look()
 
     with_leader(test)
-    named = f"Lease {A}: all workers that failed of late failed at it, at position 77"
+    named = f"Lease {A}: all workers that failed recently failed at it, at position 77"
     assert caplog.text.count(named) == 1
 
 
