@@ -244,3 +244,28 @@ async def test_a_stream_that_was_disabled_is_an_error_once(caplog):
         await world.existence.check()
     (line,) = [one for one in caplog.records if one.levelno == logging.ERROR]
     assert "LatestStreamArn" in line.getMessage()
+
+
+#: As the 1.x daemon wrote it: without hash keys, and with the zeros of DynamoDB Local.
+ROW_OF_1X = {
+    "checkpoint": {"S": "000000000000000000008"},
+    "ownerSwitchesSinceCheckpoint": {"N": "0"},
+    "checkpointSubSequenceNumber": {"N": "0"},
+    "leaseKey": {"S": "a"},
+    "leaseOwner": {"S": "47d37d08-c985-4b6b-8a0e-a04bb0eda40c"},
+    "leaseCounter": {"N": "33"},
+}
+
+
+@simulated
+async def test_a_table_of_the_1x_daemon_goes_on(caplog):
+    world, stream = world_of(Sentinel.LATEST, a=(None, False))
+    world.put_item(ROW_OF_1X)
+    assert not (await world.syncer.sync_if_empty()).performed
+    assert not (await world.syncer.audit()).created
+    lease = await world.lease_store.get("a")
+    assert (str(lease.checkpoint), lease.hash_range) == ("000000000000000000008", None)
+    stream.shards |= {"a": (None, True), "b": ("a", False)}
+    assert (await world.syncer.audit()).created == ("b",)
+    assert world.checkpoints()["b"] == "TRIM_HORIZON"
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
