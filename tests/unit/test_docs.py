@@ -304,7 +304,7 @@ def test_every_block_of_commands_is_run_or_says_why_not(name):
 def test_every_hidden_script_belongs_to_a_page():
     text = "".join(page(name).text for name in PAGES)
     named = {SCRIPTS / one for one in re.findall(r"<!-- test: script: (\S+) -->", text)}
-    assert named == set(SCRIPTS.glob("*/*.sh"))
+    assert named == set(SCRIPTS.rglob("*.sh"))
 
 
 def test_every_target_with_a_help_is_part_of_a_landing_or_says_why_not():

@@ -1,0 +1,4 @@
+cp properties/local.properties app.properties
+kcl-mld local --stream local-sample > aws.env &
+until grep -qs NO_PROXY aws.env; do sleep 0.2; done
+. ./aws.env

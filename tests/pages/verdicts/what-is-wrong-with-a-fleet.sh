@@ -1,0 +1,7 @@
+cp properties/local.properties app.properties
+printf 'workerId = w1\nfailoverTimeMillis = 2000\n' >> app.properties
+kcl-mld local --stream local-sample > aws.env &
+until grep -qs NO_PROXY aws.env; do sleep 0.2; done
+. ./aws.env
+(kcl-mld --properties app.properties 2> w1.log & echo $! > w1.pid)
+until grep -qs 'started child' w1.log; do sleep 0.2; done
