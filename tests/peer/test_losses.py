@@ -24,6 +24,11 @@ def ours_alone() -> dict[str, dict[str, str]]:
     }
 
 
+def is_about_rows(line: str) -> bool:
+    """An error; Java 2.5.4 logs one of its prefetching, too, whenever it loses a lease."""
+    return " ERROR " in line and "PrefetchRecordsPublisher" not in line
+
+
 @pytest.mark.peer
 @pytest.mark.parametrize(
     ("kind", "client_version"),
@@ -59,5 +64,5 @@ def test_notes_of_losses_are_kept(new_fleet, kind, client_version):
         assert READ_UNTIL in row
     for worker in (theirs, newer):
         assert [line for line in worker.output.splitlines() if "kclMld" in line] == []
-        assert [line for line in worker.output.splitlines() if " ERROR " in line] == []
+        assert [line for line in worker.output.splitlines() if is_about_rows(line)] == []
     assert verdict.faults == []
