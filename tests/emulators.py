@@ -83,6 +83,8 @@ def _fetch_dynamodb_local() -> None:
 
 def _compile_controlled() -> None:
     DYNAMODB_LOCAL.fetch_if_missing()
+    if DYNAMODB_LOCAL.missing():
+        return
     folder = CACHE / "dynamodb-local"
     command = ["javac", "-cp", "lib/*", "-d", "controlled", str(_CONTROLLED)]
     subprocess.run(command, check=True, cwd=folder)
