@@ -249,7 +249,7 @@ class StreamTracker:
         return self._orphans.streams()
 
     def shown(self) -> dict[str, Any]:
-        """See :class:`~.worker_streams.WorkerStreams`."""
+        """The streams that are read, orphans, and streams that are not read, with reasons."""
         return {
             "streams": [one.identifier for one in self.followed()],
             "orphans": [one.identifier for one in self.orphans()],
@@ -257,7 +257,7 @@ class StreamTracker:
         }
 
     def is_read(self, lease: Lease) -> bool:
-        """See :class:`~.worker_streams.WorkerStreams`; a stream seen for the first time: not yet."""
+        """Whether the lease's stream is read; one that is seen for the first time is not yet."""
         identifier = lease.stream_identifier
         if identifier is None:
             return False
@@ -286,13 +286,13 @@ class StreamTracker:
         self._woken.wake()
 
     def loops(self) -> tuple[Loop, ...]:
-        """See :class:`~.worker_streams.WorkerStreams`."""
+        """The loop that follows the list of streams."""
         return (("streams", self.run),)
 
     # -- start ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """See :class:`~.worker_streams.WorkerStreams`."""
+        """Find the streams, and fill the table for those without leases in use."""
         missing: dict[ListedStream, NotFound] = {}
         failed: list[Exception] = []
         listed = self._listed = await self._parts.names.names()

@@ -168,26 +168,26 @@ class WorkerStreams(Protocol):
 
 
 class SingleStream:
-    """The stream of a worker in single-stream mode: known from the start, for good."""
+    """The stream of a worker in single-stream mode: known from the start, and never changed."""
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context
 
     async def start(self) -> None:
-        """See :class:`WorkerStreams`."""
+        """Fill the table if it has no leases."""
         await self._context.syncer.sync_if_empty()
 
     def loops(self) -> tuple[Loop, ...]:
-        """See :class:`WorkerStreams`; a stream that is gone ends the worker."""
+        """The loops of the stream; if it is gone, the worker ends."""
         return (
             ("shard-syncer", self._context.syncer.run),
             ("stream-watch", self._context.existence.run),
         )
 
     def is_read(self, lease: Lease) -> bool:  # noqa: ARG002 - the table has leases of one stream
-        """See :class:`WorkerStreams`."""
+        """Accept every lease, because all are of this stream."""
         return True
 
     def shown(self) -> dict[str, Any]:
-        """See :class:`WorkerStreams`."""
+        """The name of the stream."""
         return {"stream": self._context.stream.name}

@@ -6,7 +6,7 @@ body away before that; signing, endpoints, credentials and errors stay botocore'
 
 A subscription has one thread and one connection. The thread reads a frame when the loop has asked
 for one, and not before: what the worker does not take stays with the kernel and, when that is full,
-with the service. Frames are read one at a time: botocore's decoder of frames copies each four times.
+with the service. Frames are read one by one: botocore's decoder of frames copies each four times.
 
 Source of the frames: the event stream encoding ``application/vnd.amazon.eventstream``: total
 length, length of the headers, CRC32 of these two, headers, payload, CRC32 of all before it; big

@@ -88,7 +88,7 @@ class RepeatedSignature:
         credentials: ReadOnlyCredentials,
         scope: str,
     ) -> None:
-        """See :meth:`like`."""
+        """Prepare a signature for requests with these headers in one scope."""
         self._credentials, self._scope = credentials, scope
         day, region, service, _ = scope.split("/")
         key = f"AWS4{credentials.secret_key}".encode()
@@ -166,7 +166,7 @@ class RequestTemplate:
     def __init__(
         self, url: str, fixed: Mapping[str, str], signer: Any, signing_name: str, region: str
     ) -> None:
-        """See :meth:`of`."""
+        """Prepare requests that are signed by this signer."""
         self.url = url
         self.fixed = dict(fixed)
         self._signer = (signer, signing_name, region)

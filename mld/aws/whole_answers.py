@@ -183,7 +183,7 @@ def shut_down(connection: Connection) -> None:
 
 
 class BrokenAnswer(Exception):
-    """An answer that arrived cut, damaged, or from somebody else than AWS."""
+    """An answer that is incomplete, damaged, or not from AWS."""
 
 
 def check_whole(
@@ -256,7 +256,7 @@ class _AttributeShape(TypedDict, total=False):
     L: list[_AttributeShape]
 
 
-#: Without projections, which nobody asks for, an item has its key at least.
+#: Without projections, which are not used, an item has its key at least.
 _ItemShape = Annotated[dict[str, _AttributeShape], Meta(min_length=1)]
 
 

@@ -77,7 +77,7 @@ _PROGRAM = "kcl-mld"
 #: The form of a command's name, which properties files seldom have.
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]*")
 _GROUP_OPTIONS = {"--help", "-h", "--version"}
-#: Somebody sends them on purpose, and expects an effect; SIGCHLD is the kernel's.
+#: They are sent on purpose, to have an effect; SIGCHLD is the kernel's.
 _RECEIVED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD}
 
 

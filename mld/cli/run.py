@@ -80,7 +80,7 @@ def run(options: RunOptions) -> int:
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """While modules and clients are loaded nothing becomes garbage: the collector would only look.
+    """While modules and clients are loaded there is no garbage, so collections would only cost time.
 
     It takes a tenth of the start's CPU otherwise.
     """

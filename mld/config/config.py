@@ -1,7 +1,7 @@
 """The effective configuration: one frozen tree, seconds and bytes inside, a section per concern.
 
 Each property is declared by a field: see ``mld.config.keys``. The fields without a key have
-the values of the Java daemon 3.5.1, unless it is said otherwise. Built from a ``.properties`` file
+the values of the Java daemon 3.5.1, unless noted otherwise. Built from a ``.properties`` file
 by ``mld.config.build``; milliseconds exist only in the file.
 """
 

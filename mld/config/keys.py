@@ -136,7 +136,7 @@ def read_as(read: Callable[[Any], T], key: Key, *, default: T | None = None) -> 
 
 
 def advanced(declared: T) -> T:
-    """The same field, whose keys nobody should need to set."""
+    """The same field, whose keys users should not need to set."""
     one: Any = declared
     marked = tuple(replace(key, advanced=True) for key in one.metadata[_KEYS])
     copy: T = field(default=one.default, metadata={**one.metadata, _KEYS: marked})

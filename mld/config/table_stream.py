@@ -28,7 +28,7 @@ _KEYS = ("streamArn", "streamName")
 
 
 def key_of_table_stream(settings: Settings) -> str | None:
-    """The key whose value is meant as the ARN of a DynamoDB stream; None = there is none."""
+    """The key whose value is an ARN of a DynamoDB stream; None = there is none."""
     return next((key for key in _KEYS if traits_of(settings.text(key)) is DYNAMODB_STREAMS), None)
 
 

@@ -3,9 +3,9 @@
 The item ``Migration3.0`` is looked for in the lease table, and in the coordinator table where
 workers of 3.0 to 3.4 keep it. It is written only at a start, and never in a hurry: a Java worker of
 3.5.1 that loses the race for it while it starts does not recover, so a new application's item is
-created a moment later, after another look. The faster worker is joined.
+created a moment later, after another read. The faster worker is joined.
 
-:class:`FleetWatch` says when to look: at every scan of the lease table, and at least once a minute,
+:class:`FleetWatch` decides when to read: at every scan of the lease table, and at least once a minute,
 because another worker may change the fleet while we run. It also refuses rows of another stream
 mode, of another stream, or on their way to other keys, at a start. While the worker runs they end
 nothing: what is held is read on, and the rest waits until they are gone
@@ -62,7 +62,7 @@ CREATION_PAUSE_S = (0.1, 0.3)
 START_LOOKS = 5
 #: Java's version monitor has the same interval (ClientVersionChangeMonitor, 3.5.1).
 LOOK_S = 60.0
-#: The same of a follower whose leader says what it does: before the fleet works otherwise, that one
+#: The same of a follower whose leader shows its work: before the fleet works otherwise, that one
 #: gives up the lock.
 LED_LOOK_S = 180.0
 
@@ -169,7 +169,7 @@ class FleetState:
         await asyncio.sleep(until - self._clock.monotonic())
 
     async def look(self, scan: TableScan | None = None) -> None:
-        """Later: see whether somebody has changed something.
+        """Later: check whether another worker or a person has changed the fleet.
 
         Args:
             scan: a recent one, which saves a read if it shows nothing new.

@@ -25,7 +25,7 @@ log = logging.getLogger("mld.fleet")
 #: Source: DeterministicShuffleShardSyncLeaderDecider.java:59-60 (3.5.1).
 FIRST_ELECTION_S = 60.0
 ELECTION_INTERVAL_S = 300.0
-#: Age up to which somebody else's scan serves: a taker looks as often, and elections may be late.
+#: Age up to which another service's scan is used: a taker scans as often, and elections may be late.
 FRESH_S = 20.0
 
 

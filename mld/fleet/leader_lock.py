@@ -68,17 +68,17 @@ class LeaderLock:
     Args:
         place: where the lock is now; it moves at the end of a table migration, and who led at
             the old place leads no more.
-        timing: of the lock if it is ours; followers look as often as a leader would write.
+        timing: of the lock if it is ours; followers read as often as a leader would write.
         runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
         on_gain: called each time that this worker begins to lead, with the id of the worker
             whose lock expired, if there was one.
-        on_loss: called when its own lock expired or somebody else has it.
+        on_loss: called when its own lock expired or another worker has it.
         confirm_place: has ``place`` say where the lock is at this very time; asked before it
             is taken, lest two workers lead at two places.
         scanned: the last scan of the table in which the lock is, if there is one: who looks at
             the leases anyway sees the lock, too. It is read by itself before it is taken.
         may_lead: False = this process does not seek the lock, and gives it up.
-        on_call: called while leading when another worker wants the leader to look at the table.
+        on_call: called while leading when another worker wants the leader to read the table.
         on_news: called while following when the leader has assigned leases, or a worker has called,
             and when this worker begins or ceases to lead.
     """
@@ -123,7 +123,7 @@ class LeaderLock:
         #: As follower: owner of the lock, its last assignment, as far as it says so, and the last call.
         self._news: tuple[str, str, str | None] | None = None
         self._is_suspect = False
-        #: Woken when a look shows that the leader did not renew its lock when it was due.
+        #: Woken when a read shows that the leader did not renew its lock when it was due.
         self.suspected = Wakeup()
         #: When the lock was last seen.
         self._looked_at = runtime.clock.monotonic()
@@ -170,16 +170,16 @@ class LeaderLock:
 
     @property
     def is_suspect(self) -> bool:
-        """The last look showed that the leader did not renew its lock when it was due."""
+        """The last read showed that the leader did not renew its lock when it was due."""
         return self._phase is Phase.FOLLOWS and self._is_suspect
 
     def call_leader(self) -> None:
-        """Have the leader look at the table soon, whichever worker it is; it may fail unseen."""
+        """Make the leader read the table soon, whichever worker it is; failures are not reported."""
         self._is_calling = True
         self._woken.wake()
 
     async def call(self) -> None:
-        """Have all workers look at the table soon, also when this one no longer follows or leads."""
+        """Make all workers read the table soon, also when this one no longer follows or leads."""
         try:
             await self._store.call(self._place(), self._ids.new_id())
         except AwsError as error:
@@ -189,7 +189,7 @@ class LeaderLock:
             )
 
     def announce(self) -> None:
-        """This worker, as the leader, has assigned leases: followers see it at their next look."""
+        """This worker, as the leader, has assigned leases: followers see it at their next read."""
         self._assigned = self._ids.new_id()
         self._woken.wake()
 
@@ -310,7 +310,7 @@ class LeaderLock:
 
     @property
     def _every_s(self) -> float:
-        """Seconds between two looks of a follower."""
+        """Seconds between two reads of a follower."""
         return self._heartbeat_s if self._news is None else follow_pause_s(self._heartbeat_s)
 
     async def _read(self, place: Place, *, consistent: bool) -> tuple[LockItem | None, LockMove]:
@@ -324,7 +324,7 @@ class LeaderLock:
         return lock, follow(lock, self._sighting, now, self._own)
 
     def _sighted(self, lock: LockItem | None, now: float) -> None:
-        """Note what a look as follower has shown."""
+        """Record the result of a read as follower."""
         self._sighting = sight(self._sighting, lock, now)
         before, self._news = self._news, None
         if lock is not None and lock.assigned is not None and lock.owner != self._worker_id:

@@ -291,7 +291,7 @@ class LeaseAssigner:
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
 
     def _note_changes(self, scan: TableScan, view: FleetView, plan: AssignmentPlan) -> None:
-        """After a look: whether the fleet is calm, and this worker alone."""
+        """After a scan: whether the fleet is calm, and this worker alone."""
         self._items = scan.items
         open_leases = [one for one in view.leases if not one.is_finished]
         is_settled = all(

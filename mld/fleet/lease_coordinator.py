@@ -29,8 +29,8 @@ log = logging.getLogger("mld.fleet")
 #: two checks, in seconds.
 LAST_LOOKS_S = 5.0
 LAST_LOOK_PAUSE_S = 0.5
-#: Mean time between two looks at the table itself. Who holds leases sees sooner that it was deleted,
-#: and who creates rows looks before.
+#: Mean seconds between two checks of the table itself. A worker that holds leases sees sooner that it
+#: was deleted, and one that creates rows checks before.
 TABLE_LOOK_S = 180.0
 
 

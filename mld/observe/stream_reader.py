@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mld.kernel.ports import Clock
     from mld.streams.stream_names import StreamNames
 
-#: A look at the streams is good for so long, unless a fresh one is asked for; of more streams for a
-#: second each, since DescribeStreamSummary has twenty calls a second in an account.
+#: Seconds for which a read of the streams is used, unless a fresh one is requested; for many, a
+#: second for each stream, since DescribeStreamSummary has twenty calls a second in an account.
 GOOD_S = 10.0
 #: Streams that are asked for at the same time.
 AT_ONCE = 4

@@ -56,7 +56,7 @@ class AllMetrics(Metrics):
         shard_id: str | None = None,
         stream_id: str | None = None,
     ) -> None:
-        """See :class:`Metrics`."""
+        """Add the value to every sink."""
         for sink in self._sinks:
             sink.add(metric, value, shard_id=shard_id, stream_id=stream_id)
 

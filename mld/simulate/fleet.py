@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mld.simulate.scenario import Scenario
     from mld.simulate.worker import Hold, SimulatedWorker
 
-#: A fleet that has kept its final spread for less is not said to be balanced: a leader or taker
-#: looks three times in it.
+#: A fleet that has kept its final spread for fewer seconds does not count as balanced: a leader or
+#: taker scans three times in it.
 QUIET_S = 60.0
 #: Workers that join together start within this many seconds.
 START_SPREAD_S = 5.0
@@ -319,7 +319,7 @@ def outcome_of(fleet: SimulatedFleet, price_read: float, price_write: float) -> 
 
 
 def time_to_balance_s(fleet: SimulatedFleet) -> float | None:
-    """See :class:`Outcome`."""
+    """Seconds from the last change to the fleet's final spread; None = not reached."""
     samples = [sample for sample in fleet.samples if sample.at_s >= fleet.changed_at]
     final = _spreads(fleet, samples[-1])
     balanced_at: float | None = fleet.changed_at

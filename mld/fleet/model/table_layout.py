@@ -38,7 +38,7 @@ class Layout:
     """One table, or three on the way to one.
 
     An application that was made by 3.5 or later has one table. One of 3.0 to 3.4 has two more, and
-    moves what is in them into the lease table when its leader says so.
+    moves their items into the lease table when its leader does.
 
     Attributes:
         coordinator_table: name, ``<application>-CoordinatorState`` unless configured.

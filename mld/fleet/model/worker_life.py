@@ -30,8 +30,8 @@ INSTANCE = "kclMldInstance"
 #: Entries of ``properties`` of a failed life.
 _WORKER, _LIVED, _FAILED_AT = "kclMldWorker", "kclMldLivedSeconds", "kclMldFailedAt"
 _WHY, _LEASE, _POSITION = "kclMldWhy", "kclMldLease", "kclMldPosition"
-#: So much older than the failure is ``lut``: Java's leader ignores metrics after a minute and, unless
-#: it is told otherwise, deletes them after a day (DataHolder.isMetricsEntryStale, 3.5.1).
+#: ``lut`` is this much older than the failure: Java's leader ignores metrics after a minute and, unless
+#: configured otherwise, deletes them after a day (DataHolder.isMetricsEntryStale, 3.5.1).
 BACKDATED_S = 23 * 3600
 #: Why a life ended of which its leader knows no more.
 SILENT = "it stopped renewing its leases"

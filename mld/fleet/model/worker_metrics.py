@@ -62,7 +62,7 @@ class WorkerMetrics:
         limits: ``opr``: short name -> operating range in percent, of which the first counts.
         support: ``sup``, 1 = :data:`SINGLE_TABLE_MIGRATION`; None in versions before 3.5.
         support_at_s: ``slu``, epoch seconds at which ``support`` was true.
-        group: the group that a worker of kcl-mld says it belongs to, an entry of ``properties``,
+        group: the group that a worker of kcl-mld reports, an entry of ``properties``,
             which Java has and leaves empty; None = not reported.
         place: likewise, the machine or container that it measured. Workers that share one have the
             same CPU, whatever their leases are.

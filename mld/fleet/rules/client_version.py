@@ -104,7 +104,7 @@ def change_at_start(
 
     Args:
         stored: the fleet's state; INIT = there is no item.
-        is_new: there is no lease, so nobody has worked with this table.
+        is_new: there is no lease, so no worker has used this table.
 
     Returns:
         A change of :data:`TRANSITIONS` that is to be written, or None: join the fleet as it is.
@@ -130,7 +130,7 @@ def followed(current: ClientVersion, stored: ClientVersion | None) -> ClientVers
 
     Returns:
         ``stored`` where the tables lead there, over however many changes that were not seen;
-        otherwise ``current``: an item that disappears, or says what it can't, changes nothing.
+        otherwise ``current``: an item that disappears, or has an impossible state, changes nothing.
     """
     return stored if stored is not None and stored in _reachable(current) else current
 

@@ -40,7 +40,7 @@ class CrashLoop:
         crashed_at: reading of the monotonic clock at the last sign of a crash.
         lives: of the processes that left an item since the last quiet time, and of those that left
             none and were counted, the latest last; long ones among them.
-        left_at: reading at the look that showed the last of them first.
+        left_at: reading at the scan that showed the last of them first.
         unexplained: of the crashes, those of workers that left nothing themselves.
         known: ids of processes whose end is nothing new.
     """
@@ -100,7 +100,7 @@ class CrashLoop:
     def seen(
         self, found: Iterable[FailedLife], now: float, failover_s: float, *, is_first: bool
     ) -> CrashLoop:
-        """After a look.
+        """After a scan.
 
         Args:
             found: of all items that the table has, the latest last.

@@ -80,7 +80,7 @@ class DoubledId:
         return replace(self, twin=twin, lives=self.has_reported, has_reported=True)
 
     def looked(self, item: WorkerMetrics | None, now: float) -> DoubledId:
-        """After a look that wrote nothing; arguments as :meth:`replaced`, ``item`` is what is there."""
+        """After a read without a write; arguments as :meth:`replaced`, ``item`` is the present one."""
         if item is None:
             return replace(self, lives=False)
         if item.instance == self.mine or self._knows(item):

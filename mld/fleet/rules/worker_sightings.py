@@ -78,7 +78,7 @@ class WorkerSightings:
 
     Attributes:
         stamps: worker id -> its last stamp.
-        looked_at: reading at the last look; -inf = there was none. Who appears later has just begun.
+        looked_at: reading at the last scan; -inf = there was none. A worker that appears later is new.
         loop: whether workers fail soon after they began.
     """
 
@@ -93,7 +93,7 @@ class WorkerSightings:
         failed: Iterable[FailedLife] = (),
         failover_s: float = 0.0,
     ) -> WorkerSightings:
-        """After a look; workers that are not there any more are forgotten, the dead a while later.
+        """After a scan; workers that are not there any more are forgotten, dead ones later.
 
         Args:
             metrics: one item a worker.
@@ -116,7 +116,7 @@ class WorkerSightings:
             if before is not None and before.value == one.updated_at_s and not is_other:
                 stamps[one.worker_id] = before
                 continue
-            # Who appears between two looks has begun since; at the first look nothing is known.
+            # A worker that appears between two scans is new; at the first scan nothing is known.
             not_before = first_at = -math.inf if is_first else now
             if before is not None:
                 not_before = self.looked_at
@@ -234,7 +234,7 @@ class OtherFigures:
     def seen(
         self, others: Sequence[WorkerMetrics], now: float, wall_s: float, expiry_s: float
     ) -> OtherFigures:
-        """After a look.
+        """After a scan.
 
         Args:
             others: one item of each other worker.

@@ -1,7 +1,7 @@
 """Asks workers for their page ``/leases``, which ``--http`` serves.
 
 No proxy and no redirect: what is asked is the address that was typed. One that does not answer is
-said, and delays a look by :data:`TIMEOUT_S` at most.
+named, and delays a snapshot by :data:`TIMEOUT_S` at most.
 """
 
 from __future__ import annotations

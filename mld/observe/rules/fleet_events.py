@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class FleetEventKind(StrEnum):
     """Kinds of events; the comments explain ``subject``, ``before`` and ``after``."""
 
-    #: Lease key; owners. ``before`` is None if nobody owned it.
+    #: Lease key; owners. ``before`` is None if it had no owner.
     LEASE_TAKEN = "LEASE_TAKEN"
     #: Lease key; its owner, None.
     LEASE_RELEASED = "LEASE_RELEASED"
@@ -46,7 +46,7 @@ class FleetEventKind(StrEnum):
     WORKER_APPEARED = "WORKER_APPEARED"
     #: Worker id; None, None. It renews none of its leases, or writes no metrics.
     WORKER_SILENT = "WORKER_SILENT"
-    #: "fleet"; the workers that led, None for nobody.
+    #: "fleet"; the workers that led, None = there was none.
     LEADER_CHANGED = "LEADER_CHANGED"
 
 

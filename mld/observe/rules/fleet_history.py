@@ -37,7 +37,7 @@ class FleetPoint:
     Attributes:
         at_s: epoch seconds of the last of them.
         critical: shards of that severity; likewise the next three.
-        lag_s: the largest; None = nobody asked.
+        lag_s: the largest; None = not requested.
         throughput_kbps: KiB/s of all leases that have it; None = none has.
         moved: leases that changed their owner since the point before.
     """
@@ -60,7 +60,7 @@ class ShardChange:
         at_s: epoch seconds of the snapshot.
         verdict: its word.
         severity: its word.
-        owner: who may checkpoint; None = nobody.
+        owner: the worker that may checkpoint; None = there is none.
         checkpoint: the position at that snapshot.
     """
 
@@ -162,7 +162,7 @@ class FleetHistory:
             key: lease.actual_owner for key, lease in snapshot.leases.items() if lease.actual_owner
         }
         moved = sum(self._owners.get(key, owner) != owner for key, owner in owners.items())
-        # Who owned a lease that nobody owns now is kept, until somebody else does.
+        # The last owner of a lease without one is kept, until it has another.
         self._owners = {key: self._owners[key] for key in snapshot.leases if key in self._owners}
         self._owners |= owners
         counts = dict.fromkeys(VerdictSeverity, 0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: A child that failed so often in a row, without a checkpoint in between, is in a crash loop,
 CRASH_LOOP_FAILURES = 3
 #: until it has lived for so long since its last failure. The longest pause between two starts is a
-#: minute, unless the file says more.
+#: minute, unless the file sets more.
 CRASH_LOOP_S = 120.0
 #: A shard can't be read when no call for it has succeeded for this many seconds.
 READING_FAILS_S = 30.0

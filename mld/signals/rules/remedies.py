@@ -85,7 +85,7 @@ def failed_reading(error: Exception) -> FailedCall:
 
 
 def shown_error(error: Exception) -> str:
-    """See :attr:`FailedCall.error`."""
+    """The code, operation and message of an error, as commands show it."""
     if isinstance(error, AwsError):
         text = f"{error.code} ({error.operation})" + (f": {error.message}" if error.message else "")
     else:

@@ -136,7 +136,7 @@ class Fleet:
         by_count: bool,
         threshold: float = 0.1,
     ) -> None:
-        """Nobody has a lease yet.
+        """No worker has a lease yet.
 
         Args:
             workers: the participants; with none there is nobody to give a lease to.

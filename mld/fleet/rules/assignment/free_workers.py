@@ -30,12 +30,12 @@ class FreeWorkers:
 
         Args:
             limits: what a worker may hold.
-            claims: worker id -> unfinished leases that it does not renew, and may come back to.
+            claims: worker id -> unfinished leases that it does not renew, and may renew again.
                 Each takes room of its own worker until another one gets it.
             waiting: keys of leases that wait for their parents.
 
         Source: VarianceBasedLeaseAssignmentDecider.initialize (3.5.1), for the claims: there, too,
-        an expired lease counts for its owner until somebody else has it.
+        an expired lease counts for its owner until another worker has it.
         """
         self._fleet = fleet
         self._limits = limits
@@ -57,12 +57,12 @@ class FreeWorkers:
         """Give a lease to the best worker.
 
         Args:
-            lease: of a finished shard it carries nothing, but somebody has to delete it.
+            lease: that of a finished shard has no load, but a worker has to delete it.
             unless: the id of who must not get it.
             among: ids of those who may have an unfinished one; None = all may.
 
         Returns:
-            The new owner; None when nobody can take it, which changes nothing.
+            The new owner; None when no worker can take it, which changes nothing.
         """
         if lease.is_finished:
             worker = self._for_finished(unless)
@@ -140,7 +140,7 @@ class FreeWorkers:
         for bench in heapq.nsmallest(2, self._benches):
             worker = self._fleet.workers[bench[2]]
             if worker.id != unless:
-                # Not by what it has now: a lease that nobody else took went back to it.
+                # Not by its present leases: a lease that no other worker took went back to it.
                 self._benches.remove(bench)
                 heapq.heapify(self._benches)
                 return worker

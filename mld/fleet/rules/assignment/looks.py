@@ -58,7 +58,7 @@ _AFTER_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """One look at the tables.
+    """One read of the tables.
 
     Attributes:
         leases: every row of one scan, finished ones included, sorted by key.
@@ -84,7 +84,7 @@ class LeaseHandOff:
 
     Attributes:
         old: who may still checkpoint.
-        new: who comes next; None = nobody, in broken rows.
+        new: the next owner; None = there is none, in broken rows.
         deadline: reading of ``Clock.monotonic`` after which the leader finishes it.
     """
 
@@ -100,8 +100,8 @@ class FleetMemory:
     Attributes:
         sightings: of each lease, by its key.
         hand_offs: that are under way, by lease key.
-        throughputs: KiB/s by lease key, averaged over the looks; of leases that tell theirs.
-        looked_at: reading of ``Clock.monotonic`` at the last look.
+        throughputs: KiB/s by lease key, averaged over the scans; of leases that have it.
+        looked_at: reading of ``Clock.monotonic`` at the last scan.
         workers: what their reports and the expiry of their leases tell of the workers.
         former_leader: id of the worker whose leader lock expired, until the next look at the
             metrics; None = there is none.
@@ -257,7 +257,7 @@ def look_pause_s(quiet_s: float | None, failover_s: float, longest_s: float) -> 
             other workers that have not expired; None = there are none.
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
         longest_s: see :func:`longest_pause_s`. Where it is longer than the failover time, only a
-            counter that was not renewed when it was due brings the look forward.
+            counter that was not renewed when it was due brings the scan forward.
     """
     is_spared = longest_s > failover_s and (quiet_s or 0.0) < SUSPECT_SHARE * failover_s
     if quiet_s is None or is_spared:
@@ -319,11 +319,11 @@ def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimit
     """Sort the workers of a scan.
 
     Args:
-        workers: what is known of them after this look, see :class:`FleetMemory`.
+        workers: their state after this scan, see :class:`FleetMemory`.
         limits: how old metrics may be.
 
     Returns:
-        Nobody waits where there is no other worker that could have leases.
+        No worker waits if there is no other one that could have leases.
 
     Source: LeaseAssignmentManager.InMemoryStorageView.loadInMemoryStorageView and
     WorkerMetricStats (3.5.1).

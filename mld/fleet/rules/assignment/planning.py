@@ -89,7 +89,7 @@ class PlanFigures:
         unowned: leases without owner.
         expired: leases whose owner does not renew them.
         in_hand_off: leases in a hand-off whose time is not over.
-        unassigned: leases that get no owner, because nobody may have more.
+        unassigned: leases that get no owner, because no worker may have more.
         paused: keys of paused leases among them that no worker can have that honors a pause.
         is_balanced: True when moves between live workers were considered.
         by_worker: leases of each participant when all moves are done.
@@ -155,7 +155,7 @@ def plan_assignment(
     Args:
         memory: of the previous scan; an empty one at the first scan as the leader.
         limits: see :class:`AssignmentLimits`.
-        may_balance: False = only leases that nobody reads get an owner. True = leases of live
+        may_balance: False = only leases that no worker reads get an owner. True = leases of live
             workers may move, too, which is looked for at the first look, when other workers take
             part than at the last balance, and ``balance_interval_s`` after it.
 
@@ -412,7 +412,7 @@ class _Planning:
         self._moves[lease.lease_key] = LeaseMove(lease, worker.id, MoveKind.ASSIGN, reason)
 
     def _move(self, lease: Lease, worker: Participant, reason: MoveReason) -> None:
-        """A lease of a live worker goes, or one that nobody reads to somebody else than planned."""
+        """A lease of a live worker moves, or an unread one goes to another worker than planned."""
         key = lease.lease_key
         if key in self._unread:
             self._moves[key] = replace(self._moves[key], to=worker.id)
