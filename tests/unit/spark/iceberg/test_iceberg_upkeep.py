@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import BucketTransform
 
 from mld.spark.iceberg.local_files import LocalFiles
-from mld.spark.iceberg.upkeep import LEAST, OF_NEW_TABLE
+from mld.spark.iceberg.upkeep import LEAST, MERGING, OF_NEW_TABLE
 from tests.unit.spark.iceberg.test_iceberg_sink import open_sink, the_table, write
 from tests.unit.spark.iceberg_kit import (
     NAME,
@@ -77,6 +79,24 @@ def test_snapshots_and_manifests_stay_few_and_no_row_is_lost(catalog, monkeypatc
     assert max(writes) <= 20 * 5, figures
     assert rows_in(catalog) == expected(s0=len(figures) * 20)
     assert marked(catalog).mark(shard()) == at(len(figures) * 20)
+
+
+def test_a_manifest_that_is_large_enough_is_not_written_again(catalog, monkeypatch):
+    """Else each merge would write down all files that the table ever had."""
+    target = 16_384
+    name = "commit.manifest.target-size-bytes"
+    assert name in MERGING
+    monkeypatch.setitem(MERGING, name, str(target))
+    buckets = PartitionSpec(PartitionField(2, 1000, BucketTransform(8), "n_bucket"))
+    catalog.create_table(NAME, SCHEMA, partition_spec=buckets, properties=OF_NEW_TABLE)
+    table = marked(catalog)
+    for n in range(25):
+        assert commit(table, batch(shard(), 20 * n, 20 * n + 20)) == ["stands"]
+    found = table.last_seen()
+    manifests = found.current_snapshot().manifests(found.io)
+    assert len(manifests) < 20
+    assert max(each.manifest_length for each in manifests) <= target
+    assert rows_in(catalog) == expected(s0=500)
 
 
 def test_snapshots_of_others_tags_and_young_ones_stay(catalog):
