@@ -55,6 +55,7 @@ def test_rows_are_there_once_and_the_next_worker_begins_behind_them(s3):
     assert sink.mark(shard()) is None
     assert write(s3, sink, batch(shard(), 0, 3), batch(shard(1), 0, 2)) == ["stands", "stands"]
     assert write(s3, sink, batch(shard(), 3, 5)) == ["stands"]
+    assert sink.counts()["requests to S3"] > 0
     another = sink_at(place.replace("s3://", "s3a://"))
     assert (another.mark(shard()), another.mark(shard(1))) == (at(5), at(2))
     assert write(s3, another, batch(shard(1), 2, 4)) == ["stands"]
