@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
 from mld.kernel.concurrency import for_each
 from mld.kernel.rules.backoff import backoff_s
+from mld.leases.lease_store import UnresolvedWrite
 from mld.leases.rules.renewal import most_renewable
 from mld.signals.model.metrics import (
     CURRENT_LEASES,
@@ -228,6 +229,9 @@ class Heartbeat:
         except LeaseLost as lost:
             self._held.lose(holding, lost.why)
             raise
+        except UnresolvedWrite as error:
+            self._held.rebase(holding, error.row)
+            raise
         self._held.succeed(holding, lease, requested_at, measured)
 
     async def run(self) -> None:
@@ -355,6 +359,8 @@ class Heartbeat:
             self._held.forget(row.lease_key)
             return _Try.GONE
         except AwsError as error:
+            if isinstance(error, UnresolvedWrite):
+                self._held.rebase(holding, error.row)
             self.report.failed(row.lease_key, error)
             return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
         return _Try.RENEWED

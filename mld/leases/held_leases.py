@@ -378,6 +378,21 @@ class HeldLeases:
             del self._holdings[holding.lease.lease_key]
             self.changed.wake()
 
+    def rebase(self, holding: Holding | None, row: Lease) -> None:
+        """Note the row that writes of this worker have left; the next write is on top of it.
+
+        Without it, the next write would find a counter that is more than one ahead, as if another
+        process wrote under this worker's id, and the lease would be lost.
+
+        Args:
+            holding: None = the lease has lapsed.
+            row: as written or read.
+        """
+        if holding is not None and not holding.ended:
+            holding.lease = row
+        elif row.lease_key in self._lapsed:
+            self._lapsed[row.lease_key] = row
+
     def succeed(
         self,
         holding: Holding,
@@ -390,7 +405,9 @@ class HeldLeases:
         An answer that arrives after the holding ended can't revive it, because its consumer has
         been asked to stop. The lease is then regained like any lapsed one.
         """
-        if not self.has_lapsed(holding) and not holding.ended:
+        if self.has_lapsed(holding) or holding.ended:
+            self.rebase(holding, lease)
+        else:
             if lease.is_handed_over and not holding.lease.is_handed_over:
                 self.changed.wake()
             if lease.request is not None and lease.request != holding.lease.request:

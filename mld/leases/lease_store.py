@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import (
     AwsError,
     ConditionFailed,
+    Denied,
     LeaseLost,
     MalformedData,
     MixedTable,
@@ -87,6 +88,18 @@ WRITE_TRIES = 3
 
 def _no_notes(_lease: Lease) -> RowNotes:
     return RowNotes()
+
+
+class UnresolvedWrite(UnknownOutcome):
+    """The outcome of a write is unknown, and earlier ones of the same holder were stored.
+
+    Attributes:
+        row: the lease as last read; the next write is on top of it.
+    """
+
+    def __init__(self, error: AwsError, row: Lease) -> None:
+        self.row = row
+        super().__init__(error.operation, error.code, error.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,35 +345,61 @@ class LeaseStore:
     async def _write_as_holder_after(
         self, lease: Lease, make: Callable[[Lease], Awaitable[LeaseWrite]]
     ) -> Lease:
+        """Write on top of a row, and again on top of a row that an unanswered write has left.
+
+        Raises:
+            UnresolvedWrite: unanswered writes were stored; their row is in the error.
+        """
+        row = lease
         for _ in range(WRITE_TRIES):
-            holder = self.holder
-            write = marking(await make(lease), holder.stream_mark)
-            write = noting(write, holder.find_notes(write.after))
-            if holder.newcomer is not None:
-                write = holder.newcomer.holding(write)
-            unanswered: UnknownOutcome | None = None
             try:
-                answer = await self._update_own(write)
-            except ConditionFailed as refused:
-                row = await self._stored(lease.lease_key, refused)
-            except UnknownOutcome as error:
-                unanswered = error
-                row = await self._stored(lease.lease_key, error)
-            except NotFound:
-                self.table_check_wanted.wake()
+                written, after = await self._write_once_as_holder(row, make)
+            except (NotFound, Denied):
                 raise
-            else:
-                return _with_request(write.after, answer.get("Attributes"))
-            if row is None or row.lease_counter < lease.lease_counter:
-                self.table_check_wanted.wake()  # lower: perhaps another table
-            if unanswered and row is not None and is_released(write, row):
-                return row
-            judgement = judge_row(lease, row)
-            if judgement.verdict is RowVerdict.LOST or row is None:
-                raise LeaseLost(lease.lease_key, judgement.why)
-            log.info("Writing to lease %s again: %s", lease.lease_key, judgement.why)
-            lease = row
-        raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
+            except AwsError as error:
+                if row is lease:
+                    raise
+                raise UnresolvedWrite(error, row) from error
+            if written is not None:
+                return written
+            row = after
+        unresolved = UnknownOutcome(
+            "UpdateItem", "Unresolved", f"{lease.lease_key} after several tries"
+        )
+        raise UnresolvedWrite(unresolved, row)
+
+    async def _write_once_as_holder(
+        self, lease: Lease, make: Callable[[Lease], Awaitable[LeaseWrite]]
+    ) -> tuple[Lease | None, Lease]:
+        """One write: the row as written, or None and the row to write on top of."""
+        holder = self.holder
+        write = marking(await make(lease), holder.stream_mark)
+        write = noting(write, holder.find_notes(write.after))
+        if holder.newcomer is not None:
+            write = holder.newcomer.holding(write)
+        unanswered: UnknownOutcome | None = None
+        try:
+            answer = await self._update_own(write)
+        except ConditionFailed as refused:
+            row = await self._stored(lease.lease_key, refused)
+        except UnknownOutcome as error:
+            unanswered = error
+            row = await self._stored(lease.lease_key, error)
+        except NotFound:
+            self.table_check_wanted.wake()
+            raise
+        else:
+            written = _with_request(write.after, answer.get("Attributes"))
+            return written, written
+        if row is None or row.lease_counter < lease.lease_counter:
+            self.table_check_wanted.wake()  # lower: perhaps another table
+        if unanswered and row is not None and is_released(write, row):
+            return row, row
+        judgement = judge_row(lease, row)
+        if judgement.verdict is RowVerdict.LOST or row is None:
+            raise LeaseLost(lease.lease_key, judgement.why)
+        log.info("Writing to lease %s again: %s", lease.lease_key, judgement.why)
+        return None, row
 
     async def _update_own(self, write: LeaseWrite) -> Mapping[str, Any]:
         """Send a write that raises the counter and leaves this worker's name, or takes it away."""

@@ -377,6 +377,32 @@ def test_a_renewal_of_unknown_outcome_is_found_out_by_the_next():
     with_held(test)
 
 
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_a_lease_whose_renewals_were_stored_and_not_answered_is_kept(lost):
+    async def test(world, renewer):
+        world.fault("lose answer", times=lost)
+        await renewer.heartbeat.renew_once()
+        assert stored(world).lease_counter > 1 + 2
+        await renewer.heartbeat.renew_once()
+        assert only(renewer).lease == stored(world)
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_one_that_lapsed_meanwhile_is_regained(lost):
+    async def test(world, renewer):
+        async with running(renewer):
+            world.fault("lose answer", times=lost, seconds=5.0)
+            await asyncio.sleep(FIRST_S + 5.0 * lost)
+            assert renewer.held() == ()
+            await asyncio.sleep(2 * PERIOD_S)
+            assert len(renewer.held()) == 1
+            assert only(renewer).lease.lease_counter == stored(world).lease_counter
+
+    with_held(test)
+
+
 def test_a_lease_that_another_took_is_lost_and_said_so(caplog):
     async def test(world, renewer):
         await renewer.changed.wait()
