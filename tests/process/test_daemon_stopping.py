@@ -271,6 +271,10 @@ def test_two_workers_of_2x_share_the_shards_by_stealing(
         lambda: len({r["sequenceNumber"] for r in first.records() + second.records()}) == 100,
         "every record",
     )
+    # It learns of a theft by its next renewal, and would say shutdownRequested before.
+    wait_until(
+        lambda: sum("leaseLost" in heard(child) for child in first.children()) >= 2, "w1 lost two"
+    )
     assert first.stop() == 0, first.output
     assert second.stop() == 0, second.output
     lost = [child for child in first.children() if "shutdownRequested" not in heard(child)]

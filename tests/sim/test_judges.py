@@ -224,8 +224,8 @@ def test_a_child_shard_that_starts_before_its_parent_is_done_is_noticed(monkeypa
     async def nothing_blocks(_self, _lease):
         return None
 
-    async def no_end(_self, _lease, children):
-        await create(_self, _lease, children)
+    async def no_end(_self, _lease, children, **traits):
+        await create(_self, _lease, children, **traits)
         await asyncio.sleep(30)
 
     create = ShardEnd.create_child_leases

@@ -476,7 +476,7 @@ async def test_one_line_a_minute_says_what_goes_on_until_the_worker_stops(caplog
     world.worker.scheduler.stop()
     await running
     said = [r.getMessage() for r in caplog.records if r.name == "mld.observe"]
-    assert [re.sub(r"lag [01]\.\d s", "lag ... s", line) for line in said] == [
+    assert [re.sub(r"lag [01] s", "lag ... s", line) for line in said] == [
         f"1 shard held: 1 being read; 0.5 records/s; greatest lag ... s ({FIRST}); 1 child restart",
         f"1 shard held: 1 being read; 0 records/s; greatest lag ... s ({FIRST}); 0 child restarts",
     ]

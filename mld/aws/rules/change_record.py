@@ -34,12 +34,12 @@ _CHANGE_MEMBERS = (
 _IDENTITY_NAMES = {"PrincipalId": "principalId", "Type": "type"}
 
 
-class _Page(msgspec.Struct, gc=False):
+class _ChangesPage(msgspec.Struct, gc=False):
     records: list[dict[str, msgspec.Raw]] = msgspec.field(name="Records", default_factory=list)
     following: str | None = msgspec.field(name="NextShardIterator", default=None)
 
 
-_PAGE = msgspec.json.Decoder(_Page)
+_PAGE = msgspec.json.Decoder(_ChangesPage)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

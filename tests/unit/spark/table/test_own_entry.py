@@ -81,7 +81,7 @@ def test_an_append_of_one_file_costs_the_same_at_any_length_of_the_log(s3):
     appends.append()  # makes the table
     costs = [appends.append() for _ in range(40)]
     assert costs == [REQUESTS] * 40
-    assert appends.sink.requests > 40 * sum(REQUESTS.values())
+    assert appends.sink.store.requests > 40 * sum(REQUESTS.values())
     assert s3.rows_in(place) == expected(s0=41)
     assert not s3.pending(place)
     assert sink_at(place).mark(shard()) == at(41)
