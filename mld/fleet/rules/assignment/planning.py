@@ -241,8 +241,6 @@ class _Planning:
             lease for lease, _owner in kept if lease.is_handed_over and not lease.is_finished
         ]
         self._fixed.update(lease.lease_key for lease in leaving)
-        # It does not cost its owner work, and a new owner might read it.
-        self._fixed.update(lease.lease_key for lease, _owner in kept if self._is_paused(lease))
         if not self._limits.by_count:
             self._measure([lease for lease in leaving if self._can_be_read(lease)])
 
@@ -319,6 +317,9 @@ class _Planning:
             rng: for moves by load, which need metrics that have seen what the last ones did; None
                 = only numbers become level.
         """
+        # A paused lease does not cost its owner work, whether that had it or was just given it, and
+        # a new owner might read it.
+        self._fixed.update(one.lease_key for one in self._view.leases if self._is_paused(one))
         if rng is not None:
             self._memory = replace(self._memory, balanced_at=self._view.now)
         if rng is not None and not self._limits.by_count:

@@ -519,6 +519,14 @@ def test_paused_leases_are_not_moved_to_make_numbers_level():
     assert fleet.by_worker() == {"a": 2, "b": 2}
 
 
+def test_paused_leases_that_were_just_given_are_not_moved_on_to_who_would_read_them():
+    leases = [row(number, **PAUSED) for number in range(4)]
+    fleet = with_pauses(leases, "b", "java", honoring=["b"])
+    fleet.run(45)
+    assert "java" not in {move.to for _at_s, move in fleet.moves}
+    assert fleet.by_worker()["b"] == 4
+
+
 # -- balance --------------------------------------------------------------------------------------
 
 
