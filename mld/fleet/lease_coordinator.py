@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.fleet")
 
-#: How long a stopped worker checks for leases that others hand over to it, and the pause between
-#: two checks, in seconds.
-LAST_LOOKS_S = 5.0
+#: How often a stopped worker checks at most for leases that others hand over to it, and the seconds
+#: between two checks.
+LAST_LOOKS = 11
 LAST_LOOK_PAUSE_S = 0.5
 #: Mean seconds between two checks of the table itself. A worker that holds leases sees sooner that it
 #: was deleted, and one that creates rows checks before.
@@ -150,12 +149,12 @@ class LeaseCoordinator:
         """
         if not self.member.is_assigned or self.member.may_have_twin:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_LOOKS_S):
-                while True:
-                    if await self._has_left():
-                        return
-                    await asyncio.sleep(LAST_LOOK_PAUSE_S)
+        for number in range(LAST_LOOKS):
+            if number:
+                await asyncio.sleep(LAST_LOOK_PAUSE_S)
+            # Not cut short: a write that is cut off may be stored, and would not be counted.
+            if await self._has_left():
+                return
 
     async def _has_left(self) -> bool:
         """Check once; True when no other check is needed."""
