@@ -105,6 +105,8 @@ class LeaderLock:
         self._worker_id = worker_id
         self._duration_s = timing.duration_s
         self._heartbeat_s = timing.heartbeat_s
+        #: Seconds between two reads of a follower whose leader shows when it has assigned leases.
+        self.follow_s = follow_pause_s(timing.heartbeat_s, timing.failover_s)
         self._clock = runtime.clock
         self._rng = runtime.rng
         self._ids = runtime.ids
@@ -311,7 +313,7 @@ class LeaderLock:
     @property
     def _every_s(self) -> float:
         """Seconds between two reads of a follower."""
-        return self._heartbeat_s if self._news is None else follow_pause_s(self._heartbeat_s)
+        return self._heartbeat_s if self._news is None else self.follow_s
 
     async def _read(self, place: Place, *, consistent: bool) -> tuple[LockItem | None, LockMove]:
         """Look at the lock; one that is older than the last has this worker wait longer, no more."""

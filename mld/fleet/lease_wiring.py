@@ -319,7 +319,9 @@ class LeaseWiring:
             LockStore(self._dynamodb),
             lambda: items.layout.lock,
             self._config.worker_id,
-            LockTiming(fleet.lock_duration_s, fleet.lock_heartbeat_s),
+            LockTiming(
+                fleet.lock_duration_s, fleet.lock_heartbeat_s, self._config.leases.failover_s
+            ),
             self._runtime,
             on_gain=assigner.lead,
             on_loss=self._renewer.lapses.wake,

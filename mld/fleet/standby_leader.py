@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mld.errors import AwsError
 from mld.fleet.model.worker_metrics import metrics_in
-from mld.fleet.rules.leader_lock import follow_pause_s, is_standby
+from mld.fleet.rules.leader_lock import is_standby
 from mld.leases.rules.discovery import Informed, is_small
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class StandbyLeader:
         scan = self._store.last_scan
         recent_s = self._every_s * RECENT
         if self._lock.informed is Informed.ANNOUNCED and not self._lock.is_suspect:
-            recent_s = follow_pause_s(self._every_s) * RECENT
+            recent_s = self._lock.follow_s * RECENT
         if scan is None or self._clock.monotonic() - scan.started_at > recent_s:
             return None
         return scan

@@ -160,7 +160,7 @@ class OurWorker(AssignedWorker):
         now, table = self.fleet.events.now, self.fleet.table
         listed = set(table.keys_of(self.id))
         failover_s = self.fleet.scenario.failover_s
-        follow_s = follow_pause_s(self.fleet.profile.lock.heartbeat_s)
+        follow_s = follow_pause_s(self.fleet.profile.lock.heartbeat_s, failover_s)
         leads, is_cheap = self.fleet.lock.owner is self, is_small(table.items)
         is_calm = now - self._changed_at >= discovery.LIVELY_S
         by_index = may_ask_index(len(table.rows))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Java's periodic loops that the failover time does not move (LeaseManagementConfig.java 322-330,
 #: DynamicMigrationComponentsInitializer.java 273-277).
-JAVA_LOCK = LockTiming(duration_s=120.0, heartbeat_s=30.0)
+JAVA_LOCK = LockTiming(duration_s=120.0, heartbeat_s=30.0, failover_s=10.0)
 JAVA_FIRST_REPORT_S = 2.0
 #: A worker whose metrics are older is not there for a leader.
 METRICS_EXPIRY_S = 60.0
@@ -161,7 +161,9 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
                 discovery_s=discovery.look_pause_s(math.inf, scenario.failover_s),
                 is_calm=True,
                 lock=LockTiming(
-                    scenario.failover_s * DURATION_SHARE, scenario.failover_s * HEARTBEAT_SHARE
+                    scenario.failover_s * DURATION_SHARE,
+                    scenario.failover_s * HEARTBEAT_SHARE,
+                    scenario.failover_s,
                 ),
                 lock_reads=1,
                 watches_expiry=True,

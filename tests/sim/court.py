@@ -137,6 +137,8 @@ class Court:
         self.logs: dict[str, ShardLog] = {}
         self.duplicates = 0
         self.clock_skew_s = 0.0
+        #: Worker -> when its process began, the last one under that id.
+        self.began_s: dict[str, float] = {}
         #: Worker -> the last time for which it could not reach the table, as (from, to).
         self.cut_off_s: dict[str, tuple[float, float]] = {}
         self.counts: Counter[str] = Counter()

@@ -57,8 +57,9 @@ class FleetJudge:
         self._beaten_s: dict[str, float] = {}
         #: Worker -> when it wrote its metrics last.
         self._reported_s: dict[str, float] = {}
-        #: Workers whose expired leases a leader of ours gave away, and that have not reported since.
-        self._dead: set[str] = set()
+        #: Workers whose expired leases a leader of ours gave away, and that have not reported since,
+        #: and when it did.
+        self._dead: dict[str, float] = {}
         #: Lease key -> the two owners of its hand-off, and since when.
         self._hand_offs: dict[str, tuple[str | None, str | None, float]] = {}
 
@@ -130,7 +131,7 @@ class FleetJudge:
         self._keep(key, write)
         if key == actor and text_of(write.after, "lut") is not None:
             self._reported_s[key] = self._court.now()
-            self._dead.discard(key)
+            self._dead.pop(key, None)
         if key == "Migration3.0" and write.after is not None:
             self._says(text_of(write.after, "cv"))
         if text_of(write.after, "tm") == _COMPLETE:
@@ -262,7 +263,7 @@ class FleetJudge:
             and not position_of(before).is_shard_end
             and self._reported_s.get(old, float("-inf")) <= expired_s
         ):
-            self._dead.add(old)
+            self._dead.setdefault(str(old), self._court.now())
 
     def all_ended(self) -> None:
         """No worker is left that has seen another one die."""
@@ -279,7 +280,8 @@ class FleetJudge:
         # What was reported while the leader was cut off, it saw when it was back.
         began_s, ended_s = court.cut_off_s.get(court.actor, (0.0, 0.0))
         silent_s = court.now() - (ended_s if began_s <= reported_s <= ended_s else reported_s)
-        if new in self._dead:
+        # Who began later can't know: both leaders that saw it may be gone before they delete its item.
+        if self._dead.get(new, float("-inf")) >= court.began_s.get(court.actor, 0.0):
             court.convict("S15", f"{court.actor} gave {key} to {new}, which it had seen dead")
         elif silent_s > SILENT_S + court.clock_skew_s:
             text = f"{court.actor} gave {key} to {new}, which reported {silent_s:.0f} s ago"

@@ -200,6 +200,7 @@ class Node(TaskOwner):
     def start(self) -> None:
         """Let it run."""
         self.fleet.trace.add(self.worker_id, "START")
+        self.fleet.court.began_s[self.worker_id] = self.fleet.now()
         self._context = contextvars.copy_context()
         self._context.run(OWNER.set, self)
         loop = asyncio.get_running_loop()

@@ -487,7 +487,7 @@ def test_a_hand_off_that_never_ends_is_noticed(monkeypatch):
 
 
 KILLING = dataclasses.replace(
-    ASSIGNED, seed=5, workers=4, shards=2, faults=("kill",), fault_every_s=20.0, chaos_s=150
+    ASSIGNED, seed=12, workers=4, shards=2, faults=("kill",), fault_every_s=20.0, chaos_s=150
 )
 
 
@@ -651,7 +651,7 @@ def test_a_leader_that_gives_a_paused_lease_to_a_java_worker_that_joined_is_noti
     monkeypatch.setattr(steering, "_VERBS", [SteerVerb.PAUSE])
     plan = dataclasses.replace(
         ASSIGNED,
-        seed=16,
+        seed=6,
         shards=4,
         faults=("kill",),
         fault_every_s=25.0,

@@ -34,6 +34,9 @@ MOST_PAUSE_S = 30.0
 #: heartbeats, as long as a lock of ours lasts, and after this many seconds at the latest.
 FOLLOW_HEARTBEATS = 2.0
 FOLLOW_PAUSE_S = 8.0
+#: And once in this share of the failover time: a leader takes back a lease that its new owner has not
+#: renewed by then, and the worker would look dead.
+FOLLOW_SHARE = 0.8
 #: A lock whose version is this many heartbeats old is about to expire.
 SUSPECT_HEARTBEATS = 1.5
 #: Number of workers that scan the leases while they follow; one of them may be the leader itself.
@@ -51,10 +54,12 @@ class LockTiming:
     Attributes:
         duration_s: stored; others may take the lock after that time without a heartbeat.
         heartbeat_s: interval of heartbeats, and of reads while following.
+        failover_s: of the leases that its leader assigns.
     """
 
     duration_s: float
     heartbeat_s: float
+    failover_s: float
 
 
 class Phase(Enum):
@@ -193,13 +198,14 @@ def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) 
     return min(pause_s, left_s + 0.001) if left_s > 0 else pause_s
 
 
-def follow_pause_s(heartbeat_s: float) -> float:
+def follow_pause_s(heartbeat_s: float, failover_s: float) -> float:
     """Seconds between two reads of the lock of a leader that shows when it has assigned leases.
 
     Args:
         heartbeat_s: of this worker, if it led.
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
     """
-    return min(FOLLOW_HEARTBEATS * heartbeat_s, FOLLOW_PAUSE_S)
+    return min(FOLLOW_HEARTBEATS * heartbeat_s, FOLLOW_SHARE * failover_s, FOLLOW_PAUSE_S)
 
 
 def is_suspect(sighting: LockSighting | None, now: float, heartbeat_s: float) -> bool:

@@ -48,7 +48,7 @@ class Fleet:
             LockStore(self.world.dynamodb(name)),
             lambda: self.layout.lock,
             name,
-            LockTiming(duration_s, heartbeat_s),
+            LockTiming(duration_s, heartbeat_s, 10.0),
             self.world.runtime(name),
             on_gain=lambda _former: self.gained.append((name, self.world.clock.monotonic())),
             **alone | how,

@@ -52,6 +52,7 @@ def watching(
         seen = Seeing()
         lock = Leading([], leads=leads)
         lock.informed = Informed.ANNOUNCED if announced else Informed.NO
+        lock.follow_s = 8.0
         world.lock = lock
         runtime = world.runtime("me")
         store = world.store()

@@ -46,7 +46,7 @@ class Worker:
             LockStore(world.dynamodb(name)),
             lambda: self.items.layout.lock,
             name,
-            LockTiming(8.0, 4.0),
+            LockTiming(8.0, 4.0, 10.0),
             runtime,
             on_gain=lambda _former: None,
             on_loss=lambda: None,

@@ -79,4 +79,5 @@ def notice_s(failover_s: float, grace_s: float) -> float:
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
         grace_s: ``shutdownGraceMillis``, in seconds; at most a third of it is spent here.
     """
-    return min(follow_pause_s(HEARTBEAT_SHARE * failover_s) + _SEEN_AFTER_S, grace_s / 3)
+    follow_s = follow_pause_s(HEARTBEAT_SHARE * failover_s, failover_s)
+    return min(follow_s + _SEEN_AFTER_S, grace_s / 3)

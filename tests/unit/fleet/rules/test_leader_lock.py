@@ -50,9 +50,10 @@ def test_the_time_of_another_worker_counts_not_ours():
 
 
 def test_who_hears_of_assignments_looks_at_the_lock_once_in_its_time():
-    assert leader_lock.follow_pause_s(4.0) == 8.0
-    assert leader_lock.follow_pause_s(0.5) == 1.0
-    assert leader_lock.follow_pause_s(24.0) == 8.0
+    assert leader_lock.follow_pause_s(4.0, 10.0) == 8.0
+    assert leader_lock.follow_pause_s(0.5, 10.0) == 1.0
+    assert leader_lock.follow_pause_s(24.0, 60.0) == 8.0
+    assert leader_lock.follow_pause_s(4.0, 2.0) == 1.6
 
 
 @pytest.mark.parametrize(("age_s", "found"), [(0.0, False), (5.9, False), (6.0, True)])
