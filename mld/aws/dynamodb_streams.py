@@ -332,9 +332,8 @@ class BotocoreDynamoDbStreams:
 
 def _refuse(operation: str, request: dict[str, Any]) -> NoReturn:
     what = request.get("StreamARN", "")
-    raise ServiceError(
-        operation, "UnsupportedOperation", f"DynamoDB Streams does not have it {what}".rstrip()
-    )
+    why = f"DynamoDB Streams has no such operation: {what or 'no stream is named'}"
+    raise ServiceError(operation, "UnsupportedOperation", why)
 
 
 def _knows(client: BaseClient, operation: str, member: str) -> bool:

@@ -93,7 +93,9 @@ class TipReader:
         self._next_at[key] = at + EVERY_S
         behind_s, unknown, todo = None, None, ""
         number = position.sequence_number if position.sentinel is None else None
-        start = iterator_start(ReadPosition(position, number), self._begins_s(stream))
+        start = iterator_start(
+            ReadPosition(position, number), self._begins_s(stream), stream.traits
+        )
         try:
             answer = await self._kinesis.get_shard_iterator(
                 **stream.request(), ShardId=lease.shard_id, **start.request()

@@ -208,7 +208,7 @@ class FanOutPublisher(RecordsPublisher):
             self._began_at_latest(self._clock.corrected())
         self._consumer_arn = await registration.arn()
         since = position if is_known else self._position or position
-        return iterator_start(since, self._parts.initial_timestamp_s)
+        return iterator_start(since, self._parts.initial_timestamp_s, self._parts.stream.traits)
 
     async def _receive_one(
         self, subscription: Subscription, rewinds: int, *, any_came: bool

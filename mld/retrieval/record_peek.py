@@ -11,7 +11,7 @@ from mld.errors import MalformedData
 from mld.kernel.model.sequence import TRIM_HORIZON
 from mld.retrieval.model.wire import decode_records, read_batch
 from mld.retrieval.rules.peek import PeekedRecord, records_behind
-from mld.retrieval.rules.polling import ReadPosition, iterator_start
+from mld.retrieval.rules.polling import ReadPosition, iterator_start, range_start
 
 if TYPE_CHECKING:
     from mld.aws.ports import Kinesis
@@ -62,8 +62,7 @@ async def peek(
         AwsError: a call failed.
         MalformedData: an answer can't be read.
     """
-    # At a sequence number, not behind it: the checkpoint may lie inside an aggregate.
-    start = iterator_start(ReadPosition(checkpoint), begins_s)
+    start = iterator_start(ReadPosition(checkpoint), begins_s, stream.traits)
     answer = await kinesis.get_shard_iterator(
         **stream.request(), ShardId=shard_id, **start.request()
     )
@@ -98,7 +97,7 @@ async def read_range(
         AwsError: a call failed.
         MalformedData: an answer can't be read.
     """
-    start = iterator_start(ReadPosition(wanted.first), None)
+    start = range_start(wanted.first, stream.traits)
     answer = await kinesis.get_shard_iterator(
         **stream.request(), ShardId=shard_id, **start.request()
     )

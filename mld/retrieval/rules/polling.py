@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.config.stream import KINESIS
 from mld.kernel.model.sequence import TRIM_HORIZON, Sentinel, without_leading_zeros
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class ReadPosition:
 
 
 def iterator_start(
-    position: ReadPosition, initial_timestamp_s: float | None, traits: SourceTraits = KINESIS
+    position: ReadPosition, initial_timestamp_s: float | None, traits: SourceTraits
 ) -> IteratorStart:
     """Where a first or a replaced iterator begins.
 
@@ -117,6 +116,13 @@ def iterator_start(
             return IteratorStart(IteratorType.TRIM_HORIZON)
         case _:
             return _at_number(position.checkpoint.sequence_number, traits)
+
+
+def range_start(first: ExtendedSequenceNumber, traits: SourceTraits) -> IteratorStart:
+    """Where records are read again, the one at ``first`` included."""
+    if traits.has_aggregates or first.sentinel is not None:
+        return iterator_start(ReadPosition(first), None, traits)
+    return IteratorStart(IteratorType.AT_SEQUENCE_NUMBER, first.sequence_number)
 
 
 def _at_number(number: str, traits: SourceTraits) -> IteratorStart:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from mld.config.config import RetrievalConfig
+from mld.config.stream import KINESIS
 from mld.errors import InUse, LimitExceeded, MalformedData, ServiceError, Throttled, UnknownOutcome
 from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
@@ -46,7 +47,7 @@ from mld.retrieval.rules.polling import (
     ],
 )
 def test_where_a_subscription_begins(position, expected):
-    assert starting_position(iterator_start(position, 7.5)) == expected
+    assert starting_position(iterator_start(position, 7.5, KINESIS)) == expected
 
 
 def pause(error, failures=1, since=None, seed=1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.config.config import RetrievalConfig
-from mld.config.stream import DYNAMODB_STREAMS
+from mld.config.stream import DYNAMODB_STREAMS, KINESIS
 from mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
@@ -24,6 +24,7 @@ from mld.retrieval.rules.polling import (
     iterator_start,
     may_prefetch,
     pause_s,
+    range_start,
 )
 
 
@@ -41,20 +42,22 @@ from mld.retrieval.rules.polling import (
     ],
 )
 def test_first_and_later_iterators(position, start):
-    assert iterator_start(position, 5.5) == start
+    assert iterator_start(position, 5.5, KINESIS) == start
 
 
 def test_an_expired_latest_iterator_before_the_first_record_leaves_no_hole():
-    start = iterator_start(ReadPosition(LATEST, latest_since_s=1000.0), None)
+    start = iterator_start(ReadPosition(LATEST, latest_since_s=1000.0), None, KINESIS)
     assert start == IteratorStart(T.AT_TIMESTAMP, timestamp_s=1000.0 - LATEST_MARGIN_S)
 
 
 def test_an_expired_iterator_before_the_first_record_reads_the_aggregate_again():
-    assert iterator_start(ReadPosition(At("12", 3)), None).type is T.AT_SEQUENCE_NUMBER
+    assert iterator_start(ReadPosition(At("12", 3)), None, KINESIS).type is T.AT_SEQUENCE_NUMBER
 
 
 def test_a_timestamp_start_that_is_no_longer_configured_reads_everything():
-    assert iterator_start(ReadPosition(AT_TIMESTAMP), None) == IteratorStart(T.TRIM_HORIZON)
+    assert iterator_start(ReadPosition(AT_TIMESTAMP), None, KINESIS) == IteratorStart(
+        T.TRIM_HORIZON
+    )
 
 
 def test_requests_carry_only_what_their_type_needs():
@@ -144,6 +147,12 @@ def test_the_next_answer_is_expected_like_the_last_and_far_behind_like_those_of_
     last_bytes, behind_s, of_others, expected
 ):
     assert expected_bytes(last_bytes, behind_s, of_others) == expected
+
+
+def test_records_are_read_again_from_the_first_of_them_on():
+    assert range_start(At("0012"), DYNAMODB_STREAMS) == IteratorStart(T.AT_SEQUENCE_NUMBER, "0012")
+    assert range_start(At("0012"), KINESIS) == IteratorStart(T.AT_SEQUENCE_NUMBER, "12")
+    assert range_start(TRIM_HORIZON, DYNAMODB_STREAMS).type is T.TRIM_HORIZON
 
 
 def test_without_aggregates_a_checkpoint_is_read_after_it_and_keeps_its_digits():
