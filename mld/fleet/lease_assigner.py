@@ -322,7 +322,7 @@ class LeaseAssigner:
         async def name(pair: tuple[Lease, str]) -> None:
             lease, worker = pair
             try:
-                row = await self._store.start_hand_off(lease, worker)
+                row = await self._store.leader.start_hand_off(lease, worker)
             except AwsError as error:
                 log.debug("Could not name the next owner of %s: %s", lease.lease_key, error)
             else:
@@ -370,9 +370,9 @@ class LeaseAssigner:
 
     async def _write(self, move: LeaseMove) -> Lease | None:
         if move.kind is MoveKind.HAND_OFF:
-            return await self._store.start_hand_off(move.lease, move.to)
+            return await self._store.leader.start_hand_off(move.lease, move.to)
         is_unread = move.reason in _UNREAD
-        return await self._store.assign(move.lease, move.to, only_unchanged=is_unread)
+        return await self._store.leader.assign(move.lease, move.to, only_unchanged=is_unread)
 
     async def _tell(self, move: LeaseMove, row: Lease) -> None:
         """Inform this worker's other parts of its own write, so that they need no scan."""

@@ -11,10 +11,11 @@ from mld.fleet.leader_elector import LeaderElector
 from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
 from mld.fleet.model.table_layout import Layout
 from mld.fleet.rules.client_version import Mode
+from mld.leases.holder import Holder
 from mld.leases.lease_discoverer import LeaseDiscoverer
 from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_scan import UnreadableRows
-from mld.leases.lease_store import Holder, LeaseStore
+from mld.leases.lease_store import LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.newcomer import Newcomer
 from mld.leases.rules.discovery import Informed

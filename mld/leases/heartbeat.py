@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
 from mld.kernel.concurrency import for_each
 from mld.kernel.rules.backoff import backoff_s
-from mld.leases.lease_store import UnresolvedWrite
+from mld.leases.holder import UnresolvedWrite
 from mld.leases.rules.renewal import most_renewable
 from mld.signals.model.metrics import (
     CURRENT_LEASES,

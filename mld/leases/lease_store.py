@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import (
@@ -23,25 +23,22 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.kernel.concurrency import Wakeup
+from mld.leases.holder import Holder, UnresolvedWrite
+from mld.leases.leader_writes import LeaderWrites
+from mld.leases.lease_rows import WRITE_TRIES, LeaseRows, lease_of
 from mld.leases.lease_scan import TableScan, TableScanner
 from mld.leases.lease_table import LeaseTable, OwnerIndex
 from mld.leases.model.lease_item import (
-    LEASE_KEY,
     hash_range_attributes,
-    is_lease_item,
-    item_key,
-    lease_from_item,
     lease_to_item,
     request_in,
 )
 from mld.leases.model.lease_writes import (
-    assigning,
     checkpointing,
     children_update,
     containing,
     deletion,
     gaining,
-    hand_off_start,
     hash_range_update,
     marking,
     noting,
@@ -50,14 +47,11 @@ from mld.leases.model.lease_writes import (
     taking,
     unmarking,
 )
-from mld.leases.model.reading import RowNotes
 from mld.leases.model.steering_writes import answering, withdrawing
 from mld.leases.rules.foreign_rows import foreign_rows
 from mld.leases.rules.renewal import (
-    MoveVerdict,
     RowVerdict,
     is_released,
-    judge_move,
     judge_row,
     judge_taking,
 )
@@ -74,55 +68,10 @@ if TYPE_CHECKING:
     from mld.leases.model.containment import FailureNote, PositionRange
     from mld.leases.model.lease import Lease
     from mld.leases.model.lease_request import LeaseRequest
-    from mld.leases.model.lease_writes import FindNotes, LeaseWrite
-    from mld.leases.newcomer import Newcomer
-    from mld.leases.rules.own_rows import OwnRows
-    from mld.streams.identified_stream import IdentifiedStream
+    from mld.leases.model.lease_writes import LeaseWrite
     from mld.streams.model.shard import HashRange
 
 log = logging.getLogger("mld.leases")
-
-#: Requests for one logical write: the first, one after a lost answer, one on top of the row read.
-WRITE_TRIES = 3
-
-
-def _no_notes(_lease: Lease) -> RowNotes:
-    return RowNotes()
-
-
-class UnresolvedWrite(UnknownOutcome):
-    """The outcome of a write is unknown, and earlier ones of the same holder were stored.
-
-    Attributes:
-        row: the lease as last read; the next write is on top of it.
-    """
-
-    def __init__(self, error: AwsError, row: Lease) -> None:
-        self.row = row
-        super().__init__(error.operation, error.code, error.message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A worker that writes rows as the holder of their leases.
-
-    Attributes:
-        stream: the only one of the application, whose ARN the rows are to show; None = there are
-            several.
-        find_notes: what the lease's consumer adds to a write.
-        newcomer: marks the rows that this process takes; None = no marks.
-        own_rows: records writes of other processes to this worker's rows; None = not recorded.
-    """
-
-    stream: IdentifiedStream | None = None
-    find_notes: FindNotes = _no_notes
-    newcomer: Newcomer | None = None
-    own_rows: OwnRows | None = None
-
-    @property
-    def stream_mark(self) -> str | None:
-        """``account:region:name`` of the only stream; None while it is unknown."""
-        return None if self.stream is None else self.stream.mark
 
 
 class LeaseStore:
@@ -155,6 +104,9 @@ class LeaseStore:
         #: The table itself: creation, and its index.
         self.table = LeaseTable(dynamodb, config, clock)
         self.holder = Holder() if holder is None else holder
+        self._rows = LeaseRows(dynamodb, config.table_name)
+        #: Writes to leases of others.
+        self.leader = LeaderWrites(dynamodb, config.table_name, self.check_rows)
 
         def find_conflict(items: Iterable[Mapping[str, Any]]) -> str | None:
             if is_multi_stream is None:
@@ -201,8 +153,8 @@ class LeaseStore:
         Raises:
             MalformedData: the row can't be read as a lease.
         """
-        item = await self._item(lease_key, consistent=consistent)
-        return _lease_of(item) if item else None
+        item = await self._rows.item(lease_key, consistent=consistent)
+        return lease_of(item) if item else None
 
     @property
     def conflict(self) -> str | None:
@@ -450,57 +402,6 @@ class LeaseStore:
             lease = row
         raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
 
-    # -- writing as the leader --------------------------------------------------------------------
-
-    async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
-        """Assign a lease to a worker; see :func:`~mld.leases.model.lease_writes.assigning`.
-
-        Returns:
-            The row as stored, or None when it was changed meanwhile or is gone.
-
-        Raises:
-            AwsError: the state of the row is unknown, or nothing was changed; plan again.
-        """
-        write = assigning(lease, worker_id, only_unchanged=only_unchanged)
-        return await self._move(write, only_unchanged=only_unchanged)
-
-    async def start_hand_off(self, lease: Lease, worker_id: str) -> Lease | None:
-        """Ask the owner to hand a lease over; otherwise like :meth:`assign`.
-
-        Raises:
-            ValueError: see :func:`~mld.leases.model.lease_writes.hand_off_start`.
-        """
-        return await self._move(hand_off_start(lease, worker_id), only_unchanged=False)
-
-    async def _move(self, write: LeaseWrite, *, only_unchanged: bool) -> Lease | None:
-        """Conditions name the owners, so that no write of others since the read is undone."""
-        self.check_rows("UpdateItem")
-        key = write.before.lease_key
-        refused: AwsError | None = None
-        for _ in range(WRITE_TRIES):
-            try:
-                try:
-                    answer = await self._dynamodb.update_item(
-                        TableName=self.table_name, **write.request
-                    )
-                except (ConditionFailed, UnknownOutcome) as error:
-                    refused = error
-                    row = await self._lease_after(key, error)
-                else:
-                    return _lease_of(answer["Attributes"])
-            except MalformedData as malformed:
-                log.warning("The row of lease %s can't be read: %s", key, malformed)
-                return None
-            verdict = judge_move(write, row, only_unchanged=only_unchanged)
-            if verdict is not MoveVerdict.AGAIN:
-                return row if verdict is MoveVerdict.DONE else None
-        text = (
-            f"{key} is stored as it was read (owner {write.before.lease_owner}, counter "
-            f"{write.before.lease_counter}), but was not written in {WRITE_TRIES} tries; the last one: "
-            f"{refused}"
-        )
-        raise UnknownOutcome("UpdateItem", "Unresolved", text)
-
     # -- creating, noting, deleting ---------------------------------------------------------------
 
     async def create_if_absent(self, lease: Lease) -> bool:
@@ -517,7 +418,7 @@ class LeaseStore:
             except ConditionFailed:
                 return False
             except UnknownOutcome as error:
-                item = await self._item_after(lease.lease_key, error)
+                item = await self._rows.item_after(lease.lease_key, error)
                 if item:
                     return item.get("leaseCounter") == {"N": str(lease.lease_counter)}
             else:
@@ -561,9 +462,9 @@ class LeaseStore:
             try:
                 await self._dynamodb.delete_item(TableName=self.table_name, **request)
             except ConditionFailed as refused:
-                return await self._item_after(lease_key, refused) is None
+                return await self._rows.item_after(lease_key, refused) is None
             except UnknownOutcome as error:
-                if await self._item_after(lease_key, error) is None:
+                if await self._rows.item_after(lease_key, error) is None:
                     return True
             else:
                 return True
@@ -588,50 +489,12 @@ class LeaseStore:
     ) -> Lease | None:
         """The row after a failed write; None when it is gone."""
         try:
-            row = await self._lease_after(lease_key, error)
+            row = await self._rows.lease_after(lease_key, error)
         except MalformedData as malformed:
             raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
         if row is not None and self.holder.own_rows is not None:
             self.holder.own_rows.found(row, self._clock.monotonic())
         return row
-
-    async def _item_after(
-        self, lease_key: str, error: ConditionFailed | UnknownOutcome
-    ) -> Mapping[str, Any] | None:
-        """The item after a failed write, as returned with the refusal or read consistently.
-
-        Raises:
-            AwsError: it could not be read; after an unknown outcome, that error again.
-        """
-        if isinstance(error, ConditionFailed) and error.item:
-            return error.item
-        try:
-            return await self._item(lease_key, consistent=True)
-        except AwsError as unread:
-            if isinstance(error, UnknownOutcome):
-                raise error from unread
-            raise
-
-    async def _lease_after(
-        self, lease_key: str, error: ConditionFailed | UnknownOutcome
-    ) -> Lease | None:
-        """The lease after a failed write; None when its row is gone.
-
-        Raises:
-            MalformedData: the row can't be read as a lease.
-            AwsError: as :meth:`_item_after`.
-        """
-        item = await self._item_after(lease_key, error)
-        return _lease_of(item) if item else None
-
-    async def _item(self, lease_key: str, *, consistent: bool) -> Mapping[str, Any] | None:
-        answer = await self._dynamodb.get_item(
-            TableName=self.table_name,
-            Key={LEASE_KEY: {"S": lease_key}},
-            ConsistentRead=consistent,
-        )
-        item: Mapping[str, Any] | None = answer.get("Item")
-        return item
 
 
 def _note_void(lease: Lease) -> None:
@@ -650,14 +513,3 @@ def _with_request(lease: Lease, attributes: Mapping[str, Any] | None) -> Lease:
     """The row as written, with a request added meanwhile; adding one keeps the counter."""
     request = request_in(attributes or {})
     return lease if request == lease.request else replace(lease, request=request)
-
-
-def _lease_of(item: Mapping[str, Any]) -> Lease:
-    """The lease of an item.
-
-    Raises:
-        MalformedData: the item is not a lease, or can't be read.
-    """
-    if not is_lease_item(item):
-        raise MalformedData(f"item {item_key(item)} is not a lease")
-    return lease_from_item(item)

@@ -21,9 +21,10 @@ from mld.fleet.model.table_layout import Layout
 from mld.fleet.own_process import OwnProcess
 from mld.fleet.rules.client_version import Mode
 from mld.kernel.model.sequence import TRIM_HORIZON
+from mld.leases.holder import Holder
 from mld.leases.lease_renewer import LeaseRenewer
 from mld.leases.lease_scan import UnreadableRows
-from mld.leases.lease_store import Holder, LeaseStore
+from mld.leases.lease_store import LeaseStore
 from mld.leases.lease_taker import LeaseTaker
 from mld.leases.model.lease import Lease
 from mld.leases.model.lease_item import lease_to_item

@@ -26,8 +26,9 @@ from mld.config.config import (
 from mld.config.credentials import CredentialChain
 from mld.config.stream import Stream
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.leases.holder import Holder
 from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_store import Holder, LeaseStore
+from mld.leases.lease_store import LeaseStore
 from mld.leases.model.lease import HeldLease, Lease
 from mld.local.kinesis import KinesisModel
 from mld.retrieval.byte_budget import ByteBudget

@@ -170,8 +170,8 @@ def test_beside_rows_of_others_held_leases_go_on_and_all_else_waits(row, caplog)
             for write in (
                 me.store.create_if_absent(lease(3)),
                 me.store.take(lease(2), "me"),
-                me.store.assign(lease(2), "me", only_unchanged=True),
-                me.store.start_hand_off(lease(2, lease_owner="w"), "me"),
+                me.store.leader.assign(lease(2), "me", only_unchanged=True),
+                me.store.leader.start_hand_off(lease(2, lease_owner="w"), "me"),
                 me.store.delete(lease(2).lease_key, only_finished=False),
             ):
                 with pytest.raises(MixedTable):

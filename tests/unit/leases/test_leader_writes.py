@@ -14,9 +14,9 @@ OWNED = lease(lease_owner="a", lease_counter=7)
 ENDING = lease(lease_owner="b", checkpoint_owner="a", lease_counter=7)
 
 MOVES = {
-    "assign": lambda store, row: store.assign(row, "c", only_unchanged=False),
-    "assign unchanged": lambda store, row: store.assign(row, "c", only_unchanged=True),
-    "hand over": lambda store, row: store.start_hand_off(row, "c"),
+    "assign": lambda store, row: store.leader.assign(row, "c", only_unchanged=False),
+    "assign unchanged": lambda store, row: store.leader.assign(row, "c", only_unchanged=True),
+    "hand over": lambda store, row: store.leader.start_hand_off(row, "c"),
 }
 
 
@@ -39,7 +39,7 @@ def test_a_move_gives_the_row_as_it_is_stored(move):
 
 def test_a_row_that_can_not_be_read_after_its_move_is_nobodys(caplog):
     async def test(world, store):
-        assert await store.assign(stored(world), "c", only_unchanged=True) is None
+        assert await store.leader.assign(stored(world), "c", only_unchanged=True) is None
         assert "can't be read: leaseCounter is" in caplog.text
 
     on_table(test, lease(lease_owner="a", lease_counter=10**37 - 1))
@@ -119,7 +119,7 @@ def test_a_deleted_lease_is_not_moved(move):
 def test_a_row_that_cannot_be_read_is_left_alone(caplog):
     async def test(world, store):
         world.put_item({"leaseKey": {"S": KEY}, "entityType": {"S": "STREAM"}})
-        assert await store.assign(OWNED, "c", only_unchanged=False) is None
+        assert await store.leader.assign(OWNED, "c", only_unchanged=False) is None
         assert "item shardId-000000000000 is not a lease" in caplog.text
 
     on_table(test)
@@ -128,7 +128,7 @@ def test_a_row_that_cannot_be_read_is_left_alone(caplog):
 def test_a_stale_hand_off_is_ended_in_favor_of_its_next_owner():
     async def test(world, store):
         world.fault("lose answer")
-        row = await store.assign(ENDING, "b", only_unchanged=False)
+        row = await store.leader.assign(ENDING, "b", only_unchanged=False)
         assert row == stored(world)
         assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == ("b", None, 8)
 
@@ -138,7 +138,7 @@ def test_a_stale_hand_off_is_ended_in_favor_of_its_next_owner():
 def test_a_lost_assignment_to_the_present_owner_is_known_by_its_counter():
     async def test(world, store):
         world.fault("lose answer")
-        row = await store.assign(OWNED, "a", only_unchanged=True)
+        row = await store.leader.assign(OWNED, "a", only_unchanged=True)
         assert row == stored(world)
         assert row.lease_counter == 8
 
@@ -150,7 +150,7 @@ def test_other_errors_go_to_the_leader(error):
     async def test(world, store):
         world.fault("refuse", "UpdateItem", error=error)
         with pytest.raises(type(error)):
-            await store.assign(OWNED, "c", only_unchanged=False)
+            await store.leader.assign(OWNED, "c", only_unchanged=False)
         assert stored(world) == OWNED
 
     on_table(test, OWNED)
@@ -160,8 +160,8 @@ def test_unknown_attributes_survive_a_move():
     async def test(world, store):
         former = {"M": {"n": {"N": "3"}}}
         world.put_item({**world.row(KEY), "theirs": {"S": "x"}, "kclMldIntent": former})
-        row = await store.start_hand_off(OWNED, "c")
-        await store.assign(row, "d", only_unchanged=False)
+        row = await store.leader.start_hand_off(OWNED, "c")
+        await store.leader.assign(row, "d", only_unchanged=False)
         assert world.row(KEY)["theirs"] == {"S": "x"}
         assert world.row(KEY)["kclMldIntent"] == former
 
@@ -246,7 +246,7 @@ def test_an_assignment_judges_a_row_that_somebody_deleted_meanwhile():
         world.fault("lose request")
         world.fault("refuse", "GetItem", error=Throttled("GetItem", "x"))
         with pytest.raises(UnknownOutcome):
-            await store.assign(OWNED, "c", only_unchanged=True)
+            await store.leader.assign(OWNED, "c", only_unchanged=True)
         assert stored(world) == assigning(OWNED, "c", only_unchanged=True).before
 
     on_table(test, OWNED)
