@@ -66,6 +66,9 @@ _DIMENSIONS = ("ALL", "Operation", "ShardId", "StreamId", "WorkerIdentifier")
 #: The smallest pause between two reads of a shard. Source: PollingConfig.java:127.
 _LEAST_IDLE_MS = 200
 _MOST_RECORDS = 10_000
+#: Of DynamoDB streams; the others mean nothing unless it is true.
+_CATCH_UP = "catchupEnabled"
+_CATCH_UP_KEYS = ("catchupMillisBehindLatestThreshold", "catchupScalingFactor")
 #: Mean nothing unless ``glueSchemaRegistry.enabled``.
 _GLUE_KEYS = (
     "glueSchemaRegistry.mode",
@@ -356,8 +359,24 @@ def _retrieval(settings: Settings, traits: SourceTraits) -> RetrievalConfig:
         mode=mode,
         fan_out=settings.read(FanOutConfig),
         max_records=max_records,
+        catch_up=_catch_up(settings, traits),
         reduced_tps_threshold_s=_reduced_tps(settings),
     )
+
+
+def _catch_up(settings: Settings, traits: SourceTraits) -> bool:
+    """Whether to read more often far behind; reports keys that have no effect."""
+    is_wanted = settings.flag(_CATCH_UP)
+    if traits is KINESIS:
+        for name in (_CATCH_UP, *_CATCH_UP_KEYS):
+            if settings[name].is_set:
+                settings.warn(name, "has no effect with a Kinesis stream", "remove the line")
+        return False
+    for name in _CATCH_UP_KEYS:
+        if settings[name].is_set and not is_wanted:
+            advice = f"write {_CATCH_UP} = true, or remove the line"
+            settings.warn(name, f"has no effect without {_CATCH_UP}", advice)
+    return is_wanted
 
 
 def _reduced_tps(settings: Settings) -> float:

@@ -323,6 +323,9 @@ class RetrievalConfig:
         idle_s: >= 0.2.
         reduced_tps_threshold_s: >= 0.
         deliver_outside_shard: deliver aggregates that hold keys of other shards.
+        catch_up: read a shard more often while it is far behind; False for Kinesis.
+        catch_up_behind_s: > 0; far is more than this.
+        catch_up_factor: >= 1; the idle time is divided by it.
         max_pending: prefetched batches a shard, 1..5.
         max_pending_bytes: prefetched bytes a shard beyond which no further call is made.
         max_pending_records: likewise in records.
@@ -340,6 +343,12 @@ class RetrievalConfig:
         "least time between two reads of a shard; raised to 200", least=None, below="")
     idle_backoff: bool = flag("idleBackoff",
         "read a shard without records less and less often, every 5 s in the end", own=True)
+    catch_up: bool = flag("catchupEnabled",
+        "of a DynamoDB stream: read a shard more often while its records are old", own=True)
+    catch_up_behind_s: float = own_millis("catchupMillisBehindLatestThreshold", 60_000,
+        "with catchupEnabled: older than this")
+    catch_up_factor: int = own_count("catchupScalingFactor", 3,
+        "with catchupEnabled: idleTimeBetweenReadsInMillis is divided by it")
     reduced_tps_threshold_s: float = advanced(millis("millisBehindLatestThresholdForReducedTps", 0,
         "read less often when less than this behind; 0 = off", least=None, below=""))
     call_even_if_empty: bool = flag("callProcessRecordsEvenForEmptyRecordList",

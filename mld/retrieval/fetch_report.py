@@ -14,7 +14,7 @@ from mld.errors import (
     MldError,
     Throttled,
 )
-from mld.signals.model.metrics import EXPIRED_ITERATOR
+from mld.signals.model.metrics import CATCH_UP_ACTIVE, EXPIRED_ITERATOR
 from mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ class FetchReport(CallReport):
             case _:
                 self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
         return isinstance(error, ExpiredIterator | InvalidArgument)
+
+    def catching_up(self) -> None:
+        """The next pause is shorter because the shard is far behind."""
+        self._metrics.add(CATCH_UP_ACTIVE, 1, shard_id=self._shard_id)
 
     def measure(self, call: CallMetrics, began: float, *, succeeded: bool) -> None:
         """Success and time of a call.

@@ -30,6 +30,7 @@ from mld.retrieval.rules.polling import (
     IteratorType,
     after_expiry,
     expected_bytes,
+    is_catching_up,
     iterator_start,
     pause_s,
 )
@@ -114,6 +115,8 @@ class PollingPublisher(RecordsPublisher):
             await self._taken.wait()
 
     def _pause(self) -> float:
+        if is_catching_up(self._config, self._behind_s):
+            self._fetches.catching_up()
         since = None if self._success_at is None else self._clock.monotonic() - self._success_at
         return pause_s(
             self._config, since, self._behind_s, self._empty_reads, self._traits.empty_pauses

@@ -1,6 +1,7 @@
 """When to ask a shard for records, and from where.
 
-Source: KinesisSleepTimeController, PrefetchRecordsPublisher, IteratorBuilder (KCL 3.5.1).
+Source: KinesisSleepTimeController, PrefetchRecordsPublisher, IteratorBuilder (KCL 3.5.1);
+DynamoDBStreamsSleepTimeController (dynamodb-streams-kinesis-adapter 2.3.0).
 """
 
 from __future__ import annotations
@@ -165,6 +166,16 @@ def after_expiry(position: ReadPosition) -> ReadPosition | None:
 EXPIRED_S = 60.0
 
 
+def is_catching_up(config: RetrievalConfig, behind_s: float | None) -> bool:
+    """Whether a shard is read more often because it is far behind.
+
+    Args:
+        behind_s: how far behind the tip the last answer was, or how old its last record; None =
+            unknown, as after an answer without records.
+    """
+    return config.catch_up and behind_s is not None and behind_s > config.catch_up_behind_s
+
+
 def pause_s(
     config: RetrievalConfig,
     since_success_s: float | None,
@@ -175,7 +186,8 @@ def pause_s(
     """Seconds to sleep before the next GetRecords of a shard (never before its first).
 
     Args:
-        config: ``idle_s``, ``idle_backoff`` and ``reduced_tps_threshold_s``.
+        config: ``idle_s``, ``idle_backoff``, ``reduced_tps_threshold_s`` and the mode of
+            :func:`is_catching_up`.
         since_success_s: since the end of the previous call; None when that failed. A negative
             value (a clock that stepped back) counts by its distance.
         behind_s: how far behind the tip that call was, None if unknown.
@@ -186,6 +198,8 @@ def pause_s(
         return config.idle_s
     since_s = abs(since_success_s)
     idle_s = config.idle_s * (empty_pauses if empty_reads else 1)
+    if is_catching_up(config, behind_s):
+        idle_s /= config.catch_up_factor
     if config.idle_backoff and empty_reads:
         longer_s = idle_s * 2 ** min(empty_reads - 1, _MOST_DOUBLINGS)
         idle_s = max(idle_s, min(longer_s, IDLE_BACKOFF_S))

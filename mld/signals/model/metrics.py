@@ -432,6 +432,12 @@ PASSED_DEAD_LETTER = _passed(PassCause.DEAD_LETTER, "", "records that became dea
 EXPIRED_ITERATOR = Metric(
     PROCESS, "ExpiredIterator", "iterators that expired", family=EXPIRED_ITERATORS
 )
+CATCH_UP_ACTIVE = Metric(
+    "ApplicationTracker",
+    "DynamoDBStreamsCatchUpModeActive",
+    "pauses between reads that catchupEnabled made shorter; of the adapter for DynamoDB Streams",
+    is_own=True,
+)
 GET_RECORDS = _call(
     PROCESS,
     "KinesisDataFetcher.getRecords.",

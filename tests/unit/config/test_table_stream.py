@@ -101,6 +101,32 @@ def test_what_does_not_go_with_it_is_refused_by_its_line(line, key, says):
     assert found[key].suggestion
 
 
+CATCH_UP = ("catchupMillisBehindLatestThreshold = 5000", "catchupScalingFactor = 4")
+
+
+def test_it_may_be_read_more_often_far_behind():
+    retrieval = built().require().retrieval
+    assert (retrieval.catch_up, retrieval.catch_up_behind_s) == (False, 60.0)
+    assert retrieval.catch_up_factor == 3
+    found = built("catchupEnabled = true", *CATCH_UP)
+    retrieval = found.require().retrieval
+    assert {one.severity for one in found.findings} == {Severity.INFO}
+    assert (retrieval.catch_up, retrieval.catch_up_behind_s) == (True, 5.0)
+    assert retrieval.catch_up_factor == 4
+    warned = [one.key for one in built(*CATCH_UP).findings if one.severity is Severity.WARNING]
+    assert warned == ["catchupMillisBehindLatestThreshold", "catchupScalingFactor"]
+    for line in CATCH_UP:
+        assert errors(line.replace("5000", "0").replace("4", "0"))
+
+
+def test_keys_of_the_catch_up_have_no_effect_with_a_kinesis_stream():
+    lines = ("streamName = orders", "catchupEnabled = true", *CATCH_UP)
+    found = built(*lines, key="# x")
+    warned = {one.key for one in found.findings if "Kinesis" in one.text}
+    assert len(warned) == 3
+    assert not found.require().retrieval.catch_up
+
+
 def test_its_own_endpoint_is_accepted():
     assert not errors("kinesisEndpoint = https://streams.dynamodb.us-east-1.amazonaws.com")
 

@@ -164,6 +164,20 @@ def test_a_shard_without_records_is_read_less_and_less_often_until_one_comes():
     fetching(test, idle_backoff=True)
 
 
+def test_a_shard_that_is_far_behind_may_be_read_more_often_and_that_is_counted():
+    async def test(world):
+        world.kinesis.answers.extend(
+            [answer(1, behind=60_001), answer(2, behind=60_001), answer(3, behind=60_000)]
+        )
+        for _ in range(5):
+            await world.take()
+        assert world.times == [0.0, 0.5, 1.0, 2.5, 4.0]
+        found = world.metrics.values["ApplicationTracker", "DynamoDBStreamsCatchUpModeActive"]
+        assert found == [1, 1]
+
+    fetching(test, catch_up=True)
+
+
 def test_iterators_follow_the_answers():
     async def test(world):
         for _ in range(3):

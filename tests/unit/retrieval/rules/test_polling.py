@@ -21,6 +21,7 @@ from mld.retrieval.rules.polling import (
     ReadPosition,
     after_expiry,
     expected_bytes,
+    is_catching_up,
     iterator_start,
     may_prefetch,
     pause_s,
@@ -166,6 +167,19 @@ def test_where_records_expired_reading_goes_on_at_the_oldest():
     assert after_expiry(position) == ReadPosition(TRIM_HORIZON, None, 1.0)
     assert after_expiry(ReadPosition(TRIM_HORIZON, "15")) == ReadPosition(TRIM_HORIZON)
     assert after_expiry(ReadPosition(TRIM_HORIZON)) is None
+
+
+@pytest.mark.parametrize(
+    ("behind_s", "is_on", "pause"),
+    [(None, True, 3.0), (60.0, True, 3.0), (60.001, True, 1.0), (60.001, False, 3.0)],
+)
+def test_far_behind_the_idle_time_is_divided_if_that_is_wanted(behind_s, is_on, pause):
+    config = RetrievalConfig(idle_s=3.0, catch_up=is_on, catch_up_behind_s=60.0, catch_up_factor=3)
+    assert pause_s(config, 0.0, behind_s) == pytest.approx(pause)
+    assert is_catching_up(config, behind_s) is (pause == 1.0)
+    # What the call took counts, and an answer without records is no reason to hurry.
+    assert pause_s(config, 0.5, behind_s) == pytest.approx(pause - 0.5)
+    assert pause_s(config, 0.0, None, 1, 2) == 6.0
 
 
 def test_an_answer_without_records_may_lengthen_the_pause():
