@@ -229,7 +229,7 @@ def lease_threads(config: Config) -> int:
 def kinesis_settings(config: Config) -> ClientSettings:
     """Settings of the Kinesis client, which the pools ``control`` and ``retrieval`` share."""
     return ClientSettings(
-        service=config.stream.traits.service,
+        service=config.traits.service,
         region=config.aws.kinesis_region or config.stream.region,
         endpoint=config.aws.kinesis_endpoint,
         threads=CONTROL_THREADS + RETRIEVAL_THREADS,

@@ -39,7 +39,7 @@ def open_kinesis(
         subscribes: subscriptions get a client of their own where the file may ask for them.
     """
     client = make_client(kinesis_settings(config))
-    if config.stream.traits is DYNAMODB_STREAMS:
+    if config.traits is DYNAMODB_STREAMS:
         patience_s = 2 * config.shards.audit_interval_s
         return BotocoreDynamoDbStreams(client, control, retrieval, patience_s)
     subscribing = None

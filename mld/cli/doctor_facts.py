@@ -40,7 +40,7 @@ from mld.ops.rules.doctor import (
     TableFacts,
 )
 from mld.ops.rules.iam_policy import stream_action
-from mld.streams.rules.stream_identity import described_stream
+from mld.streams.rules.stream_identity import arn_of, described_stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -158,7 +158,7 @@ class AwsExamination:
         return answer, error
 
     def _action(self, operation: str) -> str:
-        return stream_action(operation, self._config.stream.traits)
+        return stream_action(operation, self._config.traits)
 
     # -- streams ---------------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ def _child_facts(config: Config, limit_s: float) -> ChildFacts:
         account = "0" * 12
         name = config.streams.streams[0].name if config.streams.streams else "stream"
         identifier = f"{account}:{name}:1"
-        arn = f"arn:aws:kinesis:us-east-1:{account}:stream/{name}"
+        arn = arn_of(account, name, "us-east-1")
     return ChildFacts(
         shard_id=_SHARD,
         lease_key=_SHARD if identifier is None else f"{identifier}:{_SHARD}",

@@ -218,7 +218,7 @@ def open_fleet(
             access.store,
             access.streams,
             TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s)
-            if tips and config.stream.traits.most_readers is None
+            if tips and config.traits.most_readers is None
             else None,
             clock,
             WorkerPages(urls, access.pool("pages"), clock).ask if urls else None,

@@ -69,7 +69,7 @@ def iam(
     config = read_config(file)
     if account is None:
         # A worker reads the stream of an ARN by its name, in its own account by default.
-        is_elsewhere = config.stream.arn_addressing and config.stream.traits.may_fan_out
+        is_elsewhere = config.stream.arn_addressing and config.traits.may_fan_out
         arn = None if is_elsewhere else config.stream.arn
         account = "*" if arn is None else arn.split(":")[4]
     if account == "*":

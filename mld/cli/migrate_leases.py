@@ -23,7 +23,13 @@ from mld.cli.fleet_access import table_region
 from mld.cli.loading import read_config
 from mld.cli.options import takes_properties_file
 from mld.cli.tables import print_json
-from mld.config.stream import Stream, StreamArn
+from mld.config.stream import (
+    TABLE_STREAM_EPOCH,
+    Stream,
+    StreamArn,
+    TableStreamArn,
+    parse_arn,
+)
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from mld.kernel.adapters.calls import CallPool
 from mld.kernel.model.masking import mask, printable
@@ -215,8 +221,9 @@ def _asked(stream: str | None, epoch: int | None, config: Config) -> AskedStream
 def _parsed(text: str) -> AskedStream:
     try:
         if text.startswith("arn:"):
-            arn = StreamArn.parse(text)
-            return AskedStream(name=arn.name, arn=text, account=arn.account)
+            arn = parse_arn(text)
+            epoch = TABLE_STREAM_EPOCH if isinstance(arn, TableStreamArn) else None
+            return AskedStream(name=arn.name, arn=text, account=arn.account, epoch=epoch)
         if ":" in text:
             stream = Stream.parse_identifier(text)
             return AskedStream(name=stream.name, account=stream.account, epoch=stream.epoch)

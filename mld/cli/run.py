@@ -150,7 +150,7 @@ async def _main(
         config.child.shown,
         config.worker_id,
     )
-    if stream is not None and stream.traits is DYNAMODB_STREAMS:
+    if config.traits is DYNAMODB_STREAMS:
         log.warning("DynamoDB Streams are a preview: they were run with DynamoDB Local, not on AWS")
     with handled_signals(worker) as received:
         async with asyncio.TaskGroup() as group:

@@ -176,20 +176,22 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 def _assemble(settings: Settings, worker_id: str, host_name: str) -> Config:
     child = _child(settings)
     application = _application(settings)
+    streams = streams_of(settings)  # first: the region may be that of its items
     stream = stream_of(settings)
+    traits = stream.traits if streams is None else streams.traits
     aws = _aws(settings, stream)
     return settings.read(
         Config,
         application_name=application,
         worker_id=_worker_id(settings, worker_id, host_name),
         stream=stream,
-        streams=streams_of(settings),
+        streams=streams,
         aws=aws,
         leases=_leases(settings, application),
         child=child,
         contain=contain_of(settings, child),
         shards=_shards(settings),
-        retrieval=_retrieval(settings, stream.traits),
+        retrieval=_retrieval(settings, traits),
         metrics=settings.read(MetricsConfig, enabled_dimensions=_dimensions(settings)),
         schemas=_schemas(settings),
         fleet=_fleet(settings),

@@ -509,6 +509,11 @@ class Config:
         own=True))
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
+    @property
+    def traits(self) -> SourceTraits:
+        """What distinguishes the streams of their service."""
+        return self.stream.traits if self.streams is None else self.streams.traits
+
     def retrieval_of(self, stream_name: str) -> RetrievalConfig:
         """``retrieval`` for one stream; a consumer ARN in it is of the only stream."""
         if self.streams is None:

@@ -62,7 +62,7 @@ def check_plausible(settings: Settings, config: Config) -> None:
     _check_roles(settings, config)
     _check_consumer(settings, config)
     _check_consumer_name(settings, config)
-    _check_names_of_streams(settings)
+    _check_names_of_streams(settings, config)
     if config.stream.arn is not None and config.stream.traits is KINESIS:
         _check_arn(settings, StreamArn.parse(config.stream.arn), config)
 
@@ -164,7 +164,7 @@ def _check_consumer_name(settings: Settings, config: Config) -> None:
     )
 
 
-def _check_names_of_streams(settings: Settings) -> None:
+def _check_names_of_streams(settings: Settings, config: Config) -> None:
     """Globs that no stream's name can match; a regular expression is not judged."""
     globs: list[tuple[str, str, int | None]] = [
         (name, glob.strip(), None)
@@ -172,7 +172,8 @@ def _check_names_of_streams(settings: Settings) -> None:
         if not is_regular(text := (settings.text(name) or "").strip())
         for glob in text.split(",")
     ]
-    globs += [(mask(one.key), one.pattern, one.line) for one in settings.stream_options]
+    if config.traits is KINESIS:
+        globs += [(mask(one.key), one.pattern, one.line) for one in settings.stream_options]
     for name, glob, line in globs:
         fixed = re.sub(r"\[[^\]]*\]|[*?]", "", glob)
         if fixed and not _NAME.fullmatch(fixed):
@@ -186,7 +187,7 @@ def _check_endpoints(settings: Settings, config: Config) -> None:
         match = _AWS_HOST.fullmatch(urlsplit(settings.text(name) or "").hostname or "")
         if match is None:
             continue
-        if name == "kinesisEndpoint" and config.stream.traits is not KINESIS:
+        if name == "kinesisEndpoint" and config.traits is not KINESIS:
             continue  # judged with the ARN
         if match["service"] != service:
             text = f"is an endpoint of {match['service']}, not of {service}"

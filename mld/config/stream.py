@@ -55,6 +55,18 @@ _TABLE_STREAM = re.compile(
     r"arn:(?P<partition>aws[^:]*):dynamodb:(?P<region>[-a-z0-9]+):(?P<account>[0-9]{12})"
     r":table/(?P<table>[a-zA-Z0-9_.-]{3,255})/stream/(?P<label>[-0-9T:.]+)\Z"
 )
+#: What users are told to write instead.
+TABLE_STREAM_FORM = (
+    "write arn:aws:dynamodb:<region>:<12 digits>:table/<table>/stream/<label>, which is"
+    " LatestStreamArn in the answer of aws dynamodb describe-table"
+)
+_TABLE_STREAM_NAME = re.compile(
+    r"(?P<region>[-a-z0-9]+)\$(?P<account>[0-9]{12})\$(?P<table>[a-zA-Z0-9_.-]{3,255})"
+    r"\$(?P<label>[-0-9T_.]+)\Z"
+)
+#: In lease keys of one of many streams of tables: the label has the time of creation. Source:
+#: KinesisMapperUtil (dynamodb-streams-kinesis-adapter 2.3.0).
+TABLE_STREAM_EPOCH = 1
 #: The region in ARNs of DynamoDB Local, whatever region its client has.
 LOCAL_REGION = "ddblocal"
 
@@ -86,9 +98,19 @@ class TableStreamArn:
             raise MalformedData(f"{text!r} is not the ARN of a DynamoDB stream")
         return cls(**match.groupdict())
 
+    @classmethod
+    def of_name(cls, name: str) -> TableStreamArn | None:
+        """The ARN of the stream with a :attr:`name`; None = that of a stream of Kinesis."""
+        match = _TABLE_STREAM_NAME.match(name)
+        if match is None:
+            return None
+        label = match["label"].replace("_", ":")
+        region = match["region"]
+        return cls(partition_of(region), region, match["account"], match["table"], label)
+
     @property
     def name(self) -> str:
-        """How Java's adapter names the stream in its log and its metrics."""
+        """How Java's adapter names the stream in its log, its metrics and lease keys."""
         label = self.label.replace(":", "_")
         return f"{self.region}${self.account}${self.table}${label}"
 
@@ -218,7 +240,7 @@ class Stream:
 
     @classmethod
     def parse_identifier(cls, text: str) -> Stream:
-        """The multi-stream stream of ``account:name:epoch``.
+        """The multi-stream stream of ``account:name:epoch``; with its ARN if it is that of a table.
 
         Raises:
             MalformedData: not that form, epoch 0, or epoch beyond a signed 64-bit number.
@@ -227,4 +249,6 @@ class Stream:
         epoch = int(match["epoch"]) if match else 0
         if match is None or not 0 < epoch < 2**63:
             raise MalformedData(f"{text!r} is not of the form account:stream:creationEpoch")
-        return cls(name=match["name"], account=match["account"], epoch=epoch)
+        table = TableStreamArn.of_name(match["name"])
+        arn = None if table is None else str(table)
+        return cls(name=match["name"], arn=arn, account=match["account"], epoch=epoch)

@@ -28,13 +28,25 @@ from mld.config.keys import (
     read_as,
     word,
 )
-from mld.config.stream import DYNAMODB_STREAMS, Stream, StreamArn, traits_of
+from mld.config.stream import (
+    DYNAMODB_STREAMS,
+    KINESIS,
+    TABLE_STREAM_EPOCH,
+    TABLE_STREAM_FORM,
+    Stream,
+    StreamArn,
+    TableStreamArn,
+    parse_arn,
+    traits_of,
+)
 from mld.errors import MalformedData
 from mld.kernel.model.masking import mask
 from mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from mld.config.stream import SourceTraits
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
 _FORMS = "write an ARN, account:name:epoch, or the name of a stream of this account"
@@ -54,13 +66,19 @@ class ListedStream:
     Attributes:
         arn: where the item is an ARN.
         account: 12 digits, where the item names one.
-        epoch: of ``account:name:epoch``, > 0; lease keys use it as it stands.
+        epoch: of ``account:name:epoch``, > 0; lease keys use it as it stands. That of a table's
+            stream is known.
     """
 
     name: str
-    arn: StreamArn | None = None
+    arn: StreamArn | TableStreamArn | None = None
     account: str | None = None
     epoch: int | None = None
+
+    @property
+    def traits(self) -> SourceTraits:
+        """What distinguishes streams of its service."""
+        return DYNAMODB_STREAMS if isinstance(self.arn, TableStreamArn) else KINESIS
 
     def __str__(self) -> str:
         if self.arn is not None:
@@ -91,13 +109,11 @@ def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, .
     for item in (part.strip() for part in text.split(",")):
         if not item:
             continue
-        if traits_of(item) is DYNAMODB_STREAMS:
-            problems.append(Problem(Severity.ERROR, _OF_TABLE, "write its ARN in streamArn"))
-            continue
         try:
             stream = _parse_item(item)
         except MalformedData as error:
-            problems.append(Problem(Severity.ERROR, str(error), _FORMS))
+            form = TABLE_STREAM_FORM if traits_of(item) is DYNAMODB_STREAMS else _FORMS
+            problems.append(Problem(Severity.ERROR, str(error), form))
             continue
         twin = next((one for one in listed if _is_same(one, stream)), None)
         if twin is not None:
@@ -106,16 +122,17 @@ def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, .
         listed.append(stream)
     if not listed and not problems:
         problems.append(Problem(Severity.ERROR, "names no stream", _FORMS))
+    if len({one.traits for one in listed}) > 1:
+        advice = "give the streams of each service a worker and an applicationName of their own"
+        problems.append(Problem(Severity.ERROR, "mixes streams of Kinesis and of DynamoDB", advice))
     return tuple(listed), tuple(problems)
-
-
-#: Also of a mixture with streams of Kinesis.
-_OF_TABLE = "a worker reads one DynamoDB stream, without multiStream"
 
 
 def _parse_item(item: str) -> ListedStream:
     if item.startswith("arn:"):
-        arn = StreamArn.parse(item)
+        arn = parse_arn(item)
+        if isinstance(arn, TableStreamArn):
+            return ListedStream(arn.name, arn, arn.account, TABLE_STREAM_EPOCH)
         _check_name(arn.name)
         return ListedStream(arn.name, arn=arn, account=arn.account)
     if ":" in item:
@@ -365,6 +382,11 @@ class StreamList:
     discovery_interval_s: float = advanced(own_millis("streamDiscoveryIntervalMillis", 60_000,
         "mean time between two looks at which streams there are"))
     # fmt: on
+
+    @property
+    def traits(self) -> SourceTraits:
+        """What distinguishes streams of their service; a rule finds streams of Kinesis."""
+        return self.streams[0].traits if self.streams else KINESIS
 
     def options_of(self, name: str) -> StreamOptions:
         """What holds for one stream only; see :func:`options_of`."""

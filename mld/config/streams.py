@@ -9,7 +9,7 @@ from mld.config.child_command import command_problems
 from mld.config.config import StreamConfig
 from mld.config.keys import keys_of
 from mld.config.properties import last_of_each
-from mld.config.stream import StreamArn
+from mld.config.stream import DYNAMODB_STREAMS, StreamArn, TableStreamArn
 from mld.config.stream_list import (
     NAMED_KEY,
     STRATEGY_KEY,
@@ -23,7 +23,7 @@ from mld.config.stream_list import (
     parse_streams,
     parse_tags,
 )
-from mld.config.table_stream import key_of_table_stream, table_stream
+from mld.config.table_stream import check_table_streams, key_of_table_stream, table_stream
 from mld.errors import ConfigError, MalformedData
 from mld.kernel.model.masking import mask
 from mld.kernel.model.sequence import InitialPosition, Sentinel
@@ -88,12 +88,14 @@ def streams_of(settings: Settings) -> StreamList | None:
     if selection is None:  # else the streams are known only later
         _compare_with_single(settings, listed)
         _report_idle_options(settings, listed)
-    if settings["fanoutConfig.consumerArn"].is_set:
-        advice = "write stream.<name>.consumerArn"
-        settings.error("fanoutConfig.consumerArn", "names the consumer of one stream", advice)
+    tables = [one.arn for one in listed if isinstance(one.arn, TableStreamArn)]
+    if tables and len(tables) == len(listed):
+        check_table_streams(settings, tables)
+    else:
+        _report_regions(settings, listed)
+        _report_common_consumer(settings)
     _report_programs(settings)
     _report_two_positions(settings)
-    _report_regions(settings, listed)
     return settings.read(
         StreamList,
         streams=listed,
@@ -101,6 +103,12 @@ def streams_of(settings: Settings) -> StreamList | None:
         options=tuple(settings.stream_options),
         former=_former_policy(settings),
     )
+
+
+def _report_common_consumer(settings: Settings) -> None:
+    if settings["fanoutConfig.consumerArn"].is_set:
+        advice = "write stream.<name>.consumerArn"
+        settings.error("fanoutConfig.consumerArn", "names the consumer of one stream", advice)
 
 
 def _listed(settings: Settings) -> tuple[ListedStream, ...] | None:
@@ -127,7 +135,8 @@ def _report_without_multi_stream(settings: Settings) -> None:
 def _compare_with_single(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
     """``streamName`` and ``streamArn``, for Java workers on the same file, must be in the list."""
     name, arn = settings.text("streamName"), settings.text("streamArn")
-    if name and name not in {one.name for one in listed}:
+    names = {str(one) if one.traits is DYNAMODB_STREAMS else one.name for one in listed}
+    if name and name not in names:
         settings.error(
             "streamName", "is not one of streams", "remove the line, or add the name to streams"
         )

@@ -10,17 +10,22 @@ from urllib.parse import urlsplit
 
 from mld.config.config import FanOutConfig, SchemaConfig
 from mld.config.keys import keys_of
-from mld.config.stream import DYNAMODB_STREAMS, LOCAL_REGION, TableStreamArn, traits_of
+from mld.config.stream import (
+    DYNAMODB_STREAMS,
+    LOCAL_REGION,
+    TABLE_STREAM_FORM,
+    TableStreamArn,
+    traits_of,
+)
+from mld.config.stream_list import StreamSelection
 from mld.errors import MalformedData
 from mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mld.config.settings import Settings
 
-_FORM = (
-    "write arn:aws:dynamodb:<region>:<12 digits>:table/<table>/stream/<label>, which is"
-    " LatestStreamArn in the answer of aws dynamodb describe-table"
-)
 _WHOLE = "a DynamoDB stream is read without enhanced fan-out"
 _IDLE, _IDLE_MS = "idleTimeBetweenReadsInMillis", 1000
 _RECORDS, _MOST_RECORDS = "maxRecords", 1000
@@ -42,19 +47,45 @@ def table_stream(settings: Settings, key: str) -> TableStreamArn | None:
     try:
         arn = TableStreamArn.parse(text)
     except MalformedData:
-        settings.error(key, f"{mask(text)} is not the ARN of a DynamoDB stream", _FORM)
+        settings.error(key, f"{mask(text)} is not the ARN of a DynamoDB stream", TABLE_STREAM_FORM)
         return None
     other = next(one for one in _KEYS if one != key)
     if (settings.text(other) or text).strip() != text:
         settings.error(other, f"names another stream than {key}", "keep one of the two")
+    settings.derive("streamName", arn.name, f"derived from {key}")
+    _check(settings, arn)
+    return arn
+
+
+def check_table_streams(settings: Settings, arns: Sequence[TableStreamArn]) -> None:
+    """Report what does not go with the streams of ``streams``.
+
+    Args:
+        arns: all of its items.
+    """
+    regions = sorted({one.region for one in arns})
+    if len(regions) > 1:
+        text = f"has streams of the regions {', '.join(regions)}"
+        settings.error("streams", text, "give the streams of each region a worker of their own")
+    else:
+        _check(settings, arns[0])
+    for key in keys_of(StreamSelection):
+        if settings[key.name].is_set:
+            settings.error(key.name, "is for streams of Kinesis only", "remove the line")
+    for option in settings.stream_options:
+        is_fan_out = option.option == "retrievalMode" and option.text.upper() == "FANOUT"
+        if is_fan_out or option.option == "consumerArn":
+            settings.error(mask(option.key), _WHOLE, "remove the line", option.line)
+
+
+def _check(settings: Settings, arn: TableStreamArn) -> None:
+    """What holds for one stream and for several."""
     _check_regions(settings, arn)
     _refuse(settings)
-    settings.derive("streamName", arn.name, f"derived from {key}")
     if not settings[_IDLE].is_set:
         settings.derive(_IDLE, _IDLE_MS, "default of DynamoDB streams")
     if settings.number(_RECORDS) > _MOST_RECORDS:
         settings.derive(_RECORDS, _MOST_RECORDS, "limit of DynamoDB streams")
-    return arn
 
 
 def _check_regions(settings: Settings, arn: TableStreamArn) -> None:

@@ -304,11 +304,15 @@ class StreamExistence:
     def _report_disabled(self, summary: Mapping[str, Any]) -> None:
         is_disabled = summary.get("StreamStatus") in DISABLED
         if is_disabled and not self._is_disabled:
+            todo = "a worker with an applicationName of its own reads it"
+            if self._is_one_of_many:
+                todo = "add it to streams"
             log.error(
                 "Stream %s was disabled: it is read to its end. If its table has a stream again, that "
-                "one has another ARN, %s: a worker with an applicationName of its own reads it",
+                "one has another ARN, %s: %s",
                 self._stream.name,
                 summary.get("NewerStreamARN") or "LatestStreamArn in aws dynamodb describe-table",
+                todo,
             )
         self._is_disabled = is_disabled
 

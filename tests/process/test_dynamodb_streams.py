@@ -11,6 +11,7 @@ import botocore.session
 import pytest
 from botocore.config import Config
 
+from mld.config.stream import TableStreamArn
 from tests.emulators import CONTROLLED_DYNAMODB_LOCAL, DYNAMODB_LOCAL, Emulator
 from tests.kclpy_cache import kclpy
 from tests.process.daemon import JOURNALING, Application, journals, wait_until
@@ -213,6 +214,65 @@ def test_the_unchanged_sample_of_kclpy_reads_it(new_table):
     wait_until(lambda: table.app.owners().get(last), "the lease of its child")
     assert run.stop() == 0
     assert "Traceback" not in run.output
+
+
+def test_streams_of_two_tables_in_one_worker(new_table):
+    tables = new_table("Orders"), new_table("Clicks")
+    orders, clicks = tables
+    run = orders.app.start(
+        executable=(sys.executable, str(JOURNALING), "3", "integer"),
+        streamName=None,
+        multiStream="true",
+        streams=f"{orders.arn}, {clicks.arn}",
+    )
+    names = [str(TableStreamArn.parse(one.arn).name) for one in tables]
+    orders.put(3)
+    clicks.put(2)
+    wait_for_records(run, 5)
+    orders.control(ACTION="ROLLOVER")  # of all tables
+    orders.put(1)
+    clicks.put(2)
+    wait_for_records(run, 8)
+
+    def keys_by_stream():
+        found = {}
+        for one in entries(run, "records"):
+            changes = [json.loads(data) for *_, data in one["records"]]
+            keys = [int(change["dynamodb"]["Keys"]["pk"]["S"]) for change in changes]
+            found.setdefault(one["stream"], []).extend(keys)
+        return found
+
+    assert keys_by_stream() == dict(zip(names, ([0, 1, 2, 3], [0, 1, 2, 3]), strict=True))
+    rows = {
+        f"{account_of(table)}:{name}:1:{shard_id}": (name, shard_id)
+        for table, name in zip(tables, names, strict=True)
+        for shard_id in table.shards()
+    }
+    assert len(rows) == 4
+    assert orders.app.items().keys() == rows.keys()
+    for key, (name, shard_id) in rows.items():
+        row = orders.app.items()[key]
+        assert (row["streamName"], row["shardId"]) == (key.removesuffix(f":{shard_id}"), shard_id)
+        assert name in row["streamName"]
+    assert run.stop() == 0
+
+    clicks.put(1)
+    again = orders.app.start(
+        executable=(sys.executable, str(JOURNALING), "3"),
+        worker="w2",
+        streamName=None,
+        multiStream="true",
+        streams=clicks.arn,
+        formerStreamsLeasesDeletionStrategy="AUTO_DETECTION",
+    )
+    wait_for_records(again, 1)
+    assert {one["stream"] for one in entries(again, "records")} == {names[1]}
+    again.wait_for_log("is not in the list, but the lease table has leases of it")
+    assert again.stop() == 0
+
+
+def account_of(table):
+    return TableStreamArn.parse(table.arn).account
 
 
 def test_on_moto_records_come_in_order_and_a_restart_goes_on(aws, tables):

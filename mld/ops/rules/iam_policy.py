@@ -162,7 +162,7 @@ class _Streams:
     def reading(self) -> Iterator[PolicyStatement]:
         actions = ("DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords")
         arns = tuple(arn for _, arn in self._arns())
-        traits = self._config.stream.traits
+        traits = self._config.traits
         allowed = dict.fromkeys(stream_action(one, traits) for one in actions)
         yield PolicyStatement("ReadStreams", tuple(allowed), arns)
         selection = None if self._config.streams is None else self._config.streams.selection
@@ -171,7 +171,7 @@ class _Streams:
             yield PolicyStatement("FindStreams", _kinesis("ListStreams", *tags), (_ANY,))
 
     def changing(self) -> Iterator[PolicyStatement]:
-        if not self._config.stream.traits.may_fan_out:
+        if not self._config.traits.may_fan_out:
             return
         arns = [arn for _, arn in self._arns()]
         resources = (*arns, *(f"{arn}/consumer/*" for arn in arns))

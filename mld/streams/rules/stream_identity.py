@@ -19,7 +19,14 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import DYNAMODB_STREAMS, Stream, StreamArn, partition_of
+from mld.config.stream import (
+    DYNAMODB_STREAMS,
+    LOCAL_REGION,
+    Stream,
+    StreamArn,
+    TableStreamArn,
+    partition_of,
+)
 from mld.errors import ConfigError, MalformedData
 
 if TYPE_CHECKING:
@@ -84,7 +91,7 @@ def check_regions(streams: Iterable[ListedStream], region: str) -> None:
         ConfigError: an ARN is of another region. Source: SchedulerTest:1602 (KCL 3.5.1).
     """
     for one in streams:
-        if one.arn is not None and one.arn.region != region:
+        if one.arn is not None and one.arn.region not in (region, LOCAL_REGION):
             raise ConfigError(
                 f"{one.arn} is in {one.arn.region}, but the Kinesis client is in {region}; a worker"
                 f" reads streams of one region: set regionName={one.arn.region}, or give that"
@@ -103,8 +110,13 @@ def described_stream(listed: ListedStream, region: str) -> Stream:
 
 
 def arn_of(account: str, name: str, region: str) -> str:
-    """The ARN of a stream of that account in the region of the client, as Java constructs it."""
-    return str(StreamArn(partition_of(region), region, account, name))
+    """The ARN of a stream of that account in the region of the client, as Java constructs it.
+
+    The name of a table's stream has it all.
+    """
+    return str(
+        TableStreamArn.of_name(name) or StreamArn(partition_of(region), region, account, name)
+    )
 
 
 def resolved_stream(

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import pytest
 
+from mld.aws.clients import kinesis_settings, make_client
 from mld.config.build import build_config
 from mld.config.config import RetrievalMode
 from mld.config.findings import Severity
 from mld.config.stream import (
     DYNAMODB_STREAMS,
     KINESIS,
+    Stream,
     StreamArn,
     TableStreamArn,
     parse_arn,
     traits_of,
 )
-from mld.errors import MalformedData
-from mld.streams.rules.stream_identity import stream_to_read
+from mld.errors import ConfigError, MalformedData
+from mld.kernel.model.sequence import Sentinel
+from mld.streams.rules.stream_identity import (
+    arn_of,
+    check_regions,
+    resolved_stream,
+    stream_to_read,
+)
+from tests.unit.aws.sessions import quick_session
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"
 LOCAL = "arn:aws:dynamodb:ddblocal:000000000000:table/Orders/stream/2026-11-28T07:09:24.310"
@@ -148,10 +161,165 @@ def test_another_arn_of_dynamodb_is_refused_with_the_form(arn):
     assert "LatestStreamArn" in found["streamArn"].suggestion
 
 
-def test_several_streams_of_tables_are_refused():
-    found = errors("multiStream = true", f"streams = {ARN}", key="# x")
-    assert list(found) == ["streams"]
-    assert "DynamoDB" in str(found["streams"])
+# -- several streams
+
+
+CLICKS = "arn:aws:dynamodb:us-east-1:123456789012:table/Clicks/stream/2026-11-28T07:09:26.223"
+OF_KINESIS = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+
+
+def many(*lines, streams=(ARN, CLICKS)):
+    return built("multiStream = true", f"streams = {', '.join(streams)}", *lines, key="# x")
+
+
+def errors_of_many(*lines, **more):
+    found = many(*lines, **more).findings
+    return [(one.key, one.line) for one in found if one.severity is Severity.ERROR]
+
+
+def test_the_list_may_have_streams_of_tables():
+    config = many().require()
+    assert [str(one) for one in config.streams.streams] == [ARN, CLICKS]
+    assert config.traits is config.streams.traits is DYNAMODB_STREAMS
+    assert config.stream.region == "us-east-1"
+    assert config.retrieval_of(NAME).mode is RetrievalMode.POLLING
+    assert (config.retrieval.idle_s, config.retrieval.max_records) == (1.0, 1000)
+    assert not config.may_fan_out
+    assert kinesis_settings(config).service == "dynamodbstreams"
+
+
+def test_streams_of_dynamodb_local_go_with_any_region():
+    config = many("regionName = eu-west-1", streams=[LOCAL]).require()
+    check_regions(config.streams.streams, "eu-west-1")
+    with pytest.raises(ConfigError, match="one region"):
+        check_regions(many().require().streams.streams, "eu-west-1")
+
+
+def test_options_are_of_a_name_as_children_see_it_or_of_a_glob():
+    table = f"stream.{NAME}.executableName = orders.py"
+    config = many(table, "stream.*$Clicks$*.initialPositionInStream = TRIM_HORIZON").require()
+    orders, clicks = (config.streams.options_of(one.name) for one in config.streams.streams)
+    assert (orders.argv, orders.initial_position) == (("orders.py",), None)
+    assert (clicks.argv, clicks.initial_position.sentinel) == (None, Sentinel.TRIM_HORIZON)
+    assert not [one for one in many(table).findings if one.severity > Severity.INFO]
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("streamNamePattern = *", "streamNamePattern"),
+        ("streamTags = team=data", "streamTags"),
+        ("retrievalMode = FANOUT", "retrievalMode"),
+        ("fanoutConfig.consumerName = c", "fanoutConfig.consumerName"),
+        ("stream.*$Orders$*.retrievalMode = FANOUT", "stream.*$Orders$*.retrievalMode"),
+        (
+            f"stream.s.consumerArn = {OF_KINESIS[:-6]}s/consumer/c:1",
+            "stream.s.consumerArn",
+        ),
+        ("regionName = eu-west-1", "regionName"),
+        ("glueSchemaRegistry.enabled = true", "glueSchemaRegistry.enabled"),
+        ("kinesisEndpoint = https://kinesis.us-east-1.amazonaws.com", "kinesisEndpoint"),
+        ("streamName = orders", "streamName"),
+    ],
+)
+def test_what_does_not_go_with_the_list_is_refused_by_its_line(line, key):
+    assert errors_of_many(line) == [(key, 7)]
+
+
+@pytest.mark.parametrize(
+    ("streams", "says", "todo"),
+    [
+        ([ARN, OF_KINESIS], "mixes streams of Kinesis and of DynamoDB", "of their own"),
+        (["orders", ARN], "mixes streams of Kinesis and of DynamoDB", "of their own"),
+        (
+            [ARN, CLICKS.replace("us-east-1", "eu-west-1")],
+            "has streams of the regions eu-west-1, us-east-1",
+            "a worker of their own",
+        ),
+        ([ARN, CLICKS.partition("/stream")[0]], "not the ARN of a DynamoDB", "LatestStreamArn"),
+        ([ARN, ARN], "may name the same stream", "keep one"),
+    ],
+)
+def test_a_wrong_list_is_refused_with_what_to_do(streams, says, todo):
+    (error,) = (one for one in many(streams=streams).findings if one.severity is Severity.ERROR)
+    assert (error.key, error.line) == ("streams", 6)
+    assert says in error.text
+    assert todo in error.suggestion
+
+
+def test_the_arn_of_one_of_them_may_stay_for_a_worker_of_one_stream():
+    assert not errors_of_many(f"streamName = {ARN}", f"streamArn = {ARN}")
+
+
+#: As the Java adapter 2.3.0 wrote them in multi-stream mode.
+LEASE_ROWS = Path(__file__).resolve().parents[2] / "data/dynamodb_streams/lease_rows.json"
+
+
+@pytest.mark.parametrize(
+    ("table", "label"),
+    [
+        ("TNEW_AND_OLD_IMAGES", "2026-11-28T07:09:24.310"),
+        ("TKEYS_ONLY", "2026-11-28T07:09:26.223"),
+    ],
+)
+def test_lease_keys_are_those_of_java(table, label):
+    rows = json.loads(LEASE_ROWS.read_text())
+    (row,) = (one for one in rows if f"${table}$" in one["leaseKey"]["S"])
+    lease_key, identifier, shard_id = (
+        row[name]["S"] for name in ("leaseKey", "streamName", "shardId")
+    )
+    arn = f"arn:aws:dynamodb:us-east-1:123456789012:table/{table}/stream/{label}"
+    (listed,) = many(streams=[arn]).require().streams.streams
+    stream = resolved_stream(listed, "us-east-1", None, (), "auto")
+    assert stream.lease_key(shard_id) == lease_key
+    assert stream.identifier == identifier
+    assert stream.request() == {"StreamName": listed.name, "StreamARN": arn}
+    assert Stream.parse_identifier(identifier) == stream
+
+
+@pytest.mark.parametrize(
+    ("partition", "region"),
+    [
+        ("aws", "eu-west-1"),
+        ("aws", "ddblocal"),
+        ("aws-cn", "cn-northwest-1"),
+        ("aws-us-gov", "us-gov-east-1"),
+        ("aws-eusc", "eusc-de-east-1"),
+    ],
+)
+@pytest.mark.parametrize("table", ["A_b.c-d", "abc"])
+@pytest.mark.parametrize("label", ["2026-11-28T07:09:24.310", "2026-11-28T07:09:24.310123"])
+def test_the_arn_can_be_read_back_from_an_identifier(partition, region, table, label):
+    arn = TableStreamArn(partition, region, "210987654321", table, label)
+    identifier = f"{arn.account}:{arn.name}:1"
+    stream = Stream.parse_identifier(identifier)
+    assert (stream.arn, stream.identifier) == (str(arn), identifier)
+    assert stream.traits is DYNAMODB_STREAMS
+    assert arn_of(arn.account, arn.name, "us-east-1") == str(arn)
+
+
+def test_the_identifier_of_a_stream_of_kinesis_has_no_arn():
+    assert Stream.parse_identifier("123456789012:orders:1700000000").arn is None
+    assert TableStreamArn.of_name("orders") is None
+
+
+# -- partitions
+
+
+@pytest.mark.parametrize(
+    ("partition", "region", "host"),
+    [
+        ("aws", "us-east-1", "streams.dynamodb.us-east-1.amazonaws.com"),
+        ("aws-cn", "cn-north-1", "streams.dynamodb.cn-north-1.amazonaws.com.cn"),
+        ("aws-us-gov", "us-gov-west-1", "streams.dynamodb.us-gov-west-1.amazonaws.com"),
+    ],
+)
+def test_the_partition_of_the_arn_is_kept_and_its_endpoint_is_called(partition, region, host):
+    arn = ARN.replace("arn:aws:", f"arn:{partition}:").replace("us-east-1", region)
+    config = built(arn=arn).require()
+    assert stream_to_read(config.stream, region, None).request()["StreamARN"] == arn
+    client = make_client(quick_session(), kinesis_settings(config))
+    assert urlsplit(client.meta.endpoint_url).hostname == host
 
 
 def test_an_arn_shows_its_service():
