@@ -33,6 +33,7 @@ from mld.retrieval.rules.polling import (
     is_catching_up,
     iterator_start,
     pause_s,
+    refused_pause_s,
 )
 from mld.signals.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 
@@ -70,9 +71,12 @@ class PollingPublisher(RecordsPublisher):
         self._behind_s: float | None = None
         self._empty_reads = 0
         self._is_first_call = True
+        self._was_refused = False  #: the position, as its records have expired
+        self._oldest_refused = 0  #: the same of the oldest position, in a row
 
     def _restart(self) -> None:
         self._iterator = None
+        self._was_refused = False
 
     def _drop_read_ahead(self) -> None:
         """Others need the memory, and the consumer takes nothing: fetch again when it does.
@@ -84,6 +88,7 @@ class PollingPublisher(RecordsPublisher):
         self._may_read_ahead = False
         if self._queue:
             self._iterator = self._queue[0].iterator
+            self._was_refused = self._queue[0].fetched.follows_refusal
             self._position = self._delivered
             self._has_ended = False
             self._drop_queue()
@@ -115,12 +120,13 @@ class PollingPublisher(RecordsPublisher):
             await self._taken.wait()
 
     def _pause(self) -> float:
+        if self._oldest_refused:
+            return refused_pause_s(self._config, self._oldest_refused)
         if is_catching_up(self._config, self._behind_s):
             self._fetches.catching_up()
         since = None if self._success_at is None else self._clock.monotonic() - self._success_at
-        return pause_s(
-            self._config, since, self._behind_s, self._empty_reads, self._traits.empty_pauses
-        )
+        empty = self._empty_reads, self._traits.empty_pauses
+        return pause_s(self._config, since, self._behind_s, *empty)
 
     # -- one call ------------------------------------------------------------------------------
 
@@ -157,19 +163,14 @@ class PollingPublisher(RecordsPublisher):
             await self._get_records(self._iterator, rewinds)
 
     def _records_expired(self, error: TrimmedData) -> None:
-        """The service refuses the position because its records have expired."""
+        """The service refuses the position as expired; the first record that is left says it."""
         self._iterator = None
-        position = self._position
-        oldest = None if position is None else after_expiry(position)
+        oldest = None if self._position is None else after_expiry(self._position)
         if oldest is not None:
-            log.error(
-                "%s: the records behind %s have expired: they are older than the retention of the "
-                "stream. Reading continues at the oldest record that is left",
-                self._shard_id,
-                self._last_known() or oldest.checkpoint,
-            )
-            self._position = oldest
+            log.info("%s: reading continues at the oldest record: %s", self._shard_id, error)
+            self._position, self._was_refused = oldest, True
             return
+        self._oldest_refused += 1
         self._fetches.failed(error)
         since = self._fetches.failing_since
         if since is not None and self._clock.monotonic() - since >= EXPIRED_S:
@@ -255,6 +256,7 @@ class PollingPublisher(RecordsPublisher):
         now = self._clock.monotonic()
         self._success_at = now
         self._fetches.succeeded()
+        refused, self._was_refused, self._oldest_refused = self._was_refused, False, 0
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
         is_empty = batch.is_empty and not self._behind_s
@@ -264,4 +266,4 @@ class PollingPublisher(RecordsPublisher):
             batch.size_bytes, self._behind_s, self._budget.expected_bytes()
         )
         iterator, self._iterator = self._iterator, batch.next_iterator
-        self._queue_up(Queued(FetchedBatch(batch, reservation, now), iterator))
+        self._queue_up(Queued(FetchedBatch(batch, reservation, now, refused), iterator))

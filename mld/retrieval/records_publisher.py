@@ -58,11 +58,13 @@ class FetchedBatch:
         batch: the answer, or what was pushed.
         reservation: its bytes; the consumer releases them when the line is written.
         fetched_at: reading of the monotonic clock when it came.
+        follows_refusal: the service refused the position before it, whose records have expired.
     """
 
     batch: Batch
     reservation: Reservation
     fetched_at: float
+    follows_refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

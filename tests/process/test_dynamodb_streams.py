@@ -196,6 +196,39 @@ def test_shards_whose_records_expired_end_and_their_children_are_read(new_table)
     assert run.stop() == 0
 
 
+def test_a_checkpoint_whose_records_expired_is_an_error_with_the_first_record_that_is_left(
+    new_table,
+):
+    table = new_table("Trimmed")
+    table.put(2)
+    run = table.app.start(executable=(sys.executable, str(JOURNALING), "3"))
+    wait_for_records(run, 2)
+    (shard,) = table.shards()
+    ((_, last),) = table.numbers()
+    wait_until(lambda: table.checkpoints().get(shard) == last, "a checkpoint")
+    assert run.stop() == 0
+    table.put(1)  # nobody reads it
+    table.control(ACTION="DILATE_TIME", HOURS="2")
+    table.put(1)
+    table.control(ACTION="DILATE_TIME", HOURS="23")
+    again = table.app.start(executable=(sys.executable, str(JOURNALING), "3"), worker="w2")
+    wait_for_records(again, 1)
+    assert keys_of(again) == [3]
+    left = records_of(again)[0][0]
+    again.wait_for_log(f"{shard}: records MAY BE LOST: those between {last} (")
+    (line,) = [one for one in again.output.splitlines() if "MAY BE LOST" in one]
+    said = json.loads(line)
+    assert said["level"] == "ERROR"
+    assert f") and {left} (" in said["msg"]
+    assert again.stop() == 0
+    notes = [
+        json.loads(row["kclMldLoss"]) for row in table.app.items().values() if "kclMldLoss" in row
+    ]
+    assert [(one["after"], one["before"], one["cause"]) for one in notes] == [
+        (last, left, "trimmed")
+    ]
+
+
 def test_the_unchanged_sample_of_kclpy_reads_it(new_table):
     folder = kclpy()
     if folder is None:

@@ -14,6 +14,7 @@ from mld.leases.model.reading import RowNotes
 from mld.retrieval.model.wire import first_arrival_s, first_sequence_number
 from mld.retrieval.rules.loss import (
     END_OF_TIME_S,
+    REFUSED,
     KnownReading,
     LossVerdict,
     ReadMarks,
@@ -22,6 +23,7 @@ from mld.retrieval.rules.loss import (
     loss_note,
     risk,
     sentence,
+    shard_created_s,
 )
 from mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 
@@ -53,6 +55,8 @@ class LossWatch:
         #: Highest sequence number received, and epoch seconds when.
         self._got: tuple[ExtendedSequenceNumber, float] | None = None
         self._loss: LossNote | None = None
+        #: The service refused a position, and no record came since.
+        self._was_refused = False
         # After a long stop, catching up takes a while.
         self._warn_at = self._clock.monotonic() + RISK_AFTER_S
 
@@ -102,6 +106,7 @@ class LossWatch:
         reading.
         """
         self._began_at = self._known = None
+        self._was_refused = False
         read, got = self._read_at(position), self._got
         waiting_s = None if got is None or got[0] <= position else got[1]
         if position.sentinel is Sentinel.LATEST:
@@ -117,7 +122,9 @@ class LossWatch:
         if batch.has_vanished:
             self._judge_end(at_s)
             return
-        is_at_tip = batch.is_shard_end or not batch.millis_behind_latest
+        self._was_refused = self._was_refused or fetched.follows_refusal
+        shows_tip = self._context.stream_context.stream.traits.shows_tip
+        is_at_tip = batch.is_shard_end or (shows_tip and not batch.millis_behind_latest)
         if batch.is_empty and not is_at_tip:
             return  # progressing through a period without records
         first, arrived_s = first_sequence_number(batch.records), first_arrival_s(batch.records)
@@ -125,9 +132,11 @@ class LossWatch:
             arrived_s = None  # the delivery refuses it
         if arrived_s is not None:
             at_s = max(at_s, arrived_s)  # Kinesis may not have returned its time yet
-        if self._known is not None and not self._follows(first):
+        if self._was_refused:
+            self._judge_refused((first, arrived_s), at_s)
+        elif self._known is not None and not self._follows(first):
             await self._judge_gap(self._known, (first, arrived_s), at_s, publisher)
-        self._began_at = None
+        self._began_at, self._was_refused = None, False
         if first is not None and arrived_s is not None:
             self._marks.add(self._context.checkpointer.largest, arrived_s)
         last, position = batch.last_sequence_number, self._context.checkpointer.last
@@ -137,7 +146,7 @@ class LossWatch:
         elif self._known is not None:
             position = self._known.position
         behind_s = (batch.millis_behind_latest or 0) / 1000
-        is_waiting = not is_at_tip and self._context.stream_context.stream.traits.shows_tip
+        is_waiting = shows_tip and not is_at_tip
         self._known = KnownReading(position, at_s - behind_s, at_s if is_waiting else None)
 
     def delivered(self, fetched: FetchedBatch) -> None:
@@ -167,16 +176,30 @@ class LossWatch:
         at_s: float,
         publisher: RecordsPublisher,
     ) -> None:
-        existence = self._context.stream_context.existence
-        verdict = judge_gap(
-            known, first[1], at_s, existence.retention_s, existence.stream.created_at_s
-        )
+        verdict = self._verdict(known, first[1], at_s)
         if verdict is None:
             return
         if verdict is LossVerdict.MAY_BE_LOST and await self._has_older(known, publisher):
             return
-        cause = PassCause.EXPIRED if verdict is LossVerdict.LOST else PassCause.TRIMMED
-        self._report(loss_note(verdict, cause, known, at_s, first))
+        self._report(loss_note(verdict, _cause(verdict), known, at_s, first))
+
+    def _verdict(
+        self, known: KnownReading, first_s: float | None, at_s: float
+    ) -> LossVerdict | None:
+        existence = self._context.stream_context.existence
+        ages = existence.stream.created_at_s, shard_created_s(self._context.shard_id, at_s)
+        created_s = max((one for one in ages if one is not None), default=None)
+        return judge_gap(known, first_s, at_s, existence.retention_s, created_s)
+
+    def _judge_refused(self, first: tuple[str | None, float | None], at_s: float) -> None:
+        """The service refused the position as expired: records behind it may have expired, too.
+
+        Args:
+            first: number and arrival of the first record that is left; None where none is.
+        """
+        known = self._known or KnownReading(self._context.checkpointer.last)
+        verdict = self._verdict(known, first[1], at_s) or LossVerdict.MAY_BE_LOST
+        self._report(loss_note(verdict, _cause(verdict), known, at_s, first), REFUSED)
 
     async def _has_older(self, known: KnownReading, publisher: RecordsPublisher) -> bool:
         """Whether the shard still has the record at the position, or one from before it.
@@ -201,7 +224,7 @@ class LossWatch:
         if verdict is not None:
             self._report(loss_note(verdict, PassCause.VANISHED, known, at_s, (None, None)))
 
-    def _report(self, note: LossNote) -> None:
+    def _report(self, note: LossNote, besides: str = "") -> None:
         context = self._context
         metric = {
             PassCause.EXPIRED: PASSED_EXPIRED,
@@ -209,11 +232,10 @@ class LossWatch:
             PassCause.VANISHED: PASSED_VANISHED,
         }[note.cause]
         context.metrics.add(metric, 1)
-        is_error = note.is_certain or note.cause is PassCause.VANISHED
+        is_error = note.is_certain or note.cause is PassCause.VANISHED or bool(besides)
         level = logging.ERROR if is_error else logging.WARNING
-        log.log(
-            level, "%s: %s", context.shard_id, sentence(note), extra={"shard_id": context.shard_id}
-        )
+        text = f"{sentence(note)}. {besides}" if besides else sentence(note)
+        log.log(level, "%s: %s", context.shard_id, text, extra={"shard_id": context.shard_id})
         row = context.held.lease.loss if self._loss is None else self._loss
         self._loss = note.after(row)
 
@@ -233,3 +255,7 @@ class LossWatch:
         """Time by the clock of the service, because arrival times are its own."""
         now_s = self._parts.service_time()
         return self._clock.corrected() if now_s is None else now_s
+
+
+def _cause(verdict: LossVerdict) -> PassCause:
+    return PassCause.EXPIRED if verdict is LossVerdict.LOST else PassCause.TRIMMED

@@ -7,6 +7,7 @@ lost, some may be, none can be.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -25,6 +26,8 @@ LEAST_RETENTION_S = 24 * 3600.0
 EDGE_S = 60.0
 #: The year 10000, in epoch seconds: no record arrives then or later.
 END_OF_TIME_S = 253_402_300_800.0
+#: A shard of a DynamoDB stream: milliseconds at which it was made, then what makes the id unique.
+_SHARD_OF_TABLE = re.compile(r"shardId-([0-9]{20})-[0-9a-f]+\Z")
 #: Share of the retention from which an age is a risk.
 RISK = 0.8
 #: Marks that are kept for checkpoints to come; of more every second one goes.
@@ -88,6 +91,20 @@ def judge_gap(
     return None if first_arrival_s is None else LossVerdict.MAY_BE_LOST
 
 
+def shard_created_s(shard_id: str, now_s: float) -> float | None:
+    """Epoch seconds before which a shard has no record.
+
+    Ids of a DynamoDB stream have the time. Source: DynamoDBStreamsShardSyncer
+    (dynamodb-streams-kinesis-adapter 2.1), which takes the age of a shard from its id.
+
+    Returns:
+        None for other ids, and for a time that is yet to come.
+    """
+    found = _SHARD_OF_TABLE.match(shard_id)
+    created_s = None if found is None else int(found[1]) / 1000
+    return None if created_s is None or created_s > now_s + EDGE_S else created_s
+
+
 def _at_least(retention_s: float | None, first_arrival_s: float | None, now_s: float) -> float:
     """What is known of the retention: no record is older than it."""
     if retention_s is not None:
@@ -137,6 +154,13 @@ def risk(
             "restart loses what is older. See why the child does not checkpoint"
         )
     return None
+
+
+#: Besides :func:`sentence`, where the service refused the position.
+REFUSED = (
+    "DynamoDB Streams refused the first of these positions: it keeps records for some 24 hours"
+    " (TrimmedDataAccessException)"
+)
 
 
 def sentence(note: LossNote) -> str:

@@ -164,6 +164,18 @@ def after_expiry(position: ReadPosition) -> ReadPosition | None:
 
 #: A closed shard whose oldest records are refused as expired for this long has none.
 EXPIRED_S = 60.0
+#: Longest pause before it is asked again.
+_REFUSED_S = 10.0
+
+
+def refused_pause_s(config: RetrievalConfig, refusals: int) -> float:
+    """Seconds to sleep while even the oldest records of a shard are refused as expired.
+
+    Args:
+        refusals: in a row, >= 1; each doubles the idle time, up to ten seconds.
+    """
+    doublings = min(refusals - 1, _MOST_DOUBLINGS)
+    return max(config.idle_s, min(config.idle_s * (1 << doublings), _REFUSED_S))
 
 
 def is_catching_up(config: RetrievalConfig, behind_s: float | None) -> bool:

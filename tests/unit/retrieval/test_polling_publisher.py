@@ -818,22 +818,43 @@ TABLE = Stream(
 TRIMMED = TrimmedData("GetRecords", "TrimmedDataAccessException", "too old")
 
 
-def test_reading_goes_on_at_the_oldest_record_when_those_at_the_position_expired(caplog):
+async def refusals(world, count):
+    """Last sequence numbers of the next batches, and which follow a position that was refused."""
+    found = []
+    for _ in range(count):
+        fetched = await world.publisher.next_batch()
+        fetched.reservation.release()
+        found.append((fetched.batch.last_sequence_number, fetched.follows_refusal))
+    return found
+
+
+def test_reading_goes_on_at_the_oldest_record_when_those_at_the_position_expired():
     async def test(world):
-        assert (await world.take()).last_sequence_number == "900"
+        assert await refusals(world, 2) == [("900", True), ("901", False)]
         kinds = [one["ShardIteratorType"] for one in world.kinesis.iterators]
         assert kinds == ["AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON"]
-        (line,) = [one for one in caplog.records if one.levelno == logging.ERROR]
-        assert "shard-1: the records behind 007 have expired" in line.getMessage()
 
-    fetching(test, TRIMMED, answer("900"), position=At("007"), stream=TABLE)
+    answers = (TRIMMED, answer("900"), answer("901"))
+    fetching(test, *answers, position=At("007"), stream=TABLE)
 
 
-def test_a_closed_shard_of_which_nothing_is_left_has_ended():
+def test_what_follows_a_refusal_is_known_as_that_when_it_is_read_again():
+    async def test(world):
+        await asyncio.sleep(5)  # the answers are read ahead
+        assert [one.follows_refusal for one in world.publisher.waiting] == [True, False]
+        world.publisher._drop_read_ahead()
+        assert await refusals(world, 2) == [("900", True), ("901", False)]
+
+    pages = (answer("900"), answer("901"))
+    fetching(test, TRIMMED, *pages, *pages, position=At("007"), stream=TABLE, max_pending=2)
+
+
+def test_a_closed_shard_of_which_nothing_is_left_is_asked_less_and_less_often_and_has_ended():
     async def test(world):
         batch = await world.take()
         assert batch.has_vanished
-        assert 60 <= world.times[-1] < 70
+        assert world.times[:6] == [0.0, 1.5, 4.5, 10.5, 20.5, 30.5]
+        assert 60 <= world.times[-1] <= 70.5
 
     fetching(test, *[TRIMMED] * 100, stream=TABLE)
 

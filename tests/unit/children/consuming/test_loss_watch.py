@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from mld.children.consuming.loss_watch import LossWatch
 from mld.config.stream import DYNAMODB_STREAMS, KINESIS
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import LeaseRequest
+from mld.leases.model.reading import ReadNote
 from mld.local.kinesis.shard import next_sequence
 from mld.retrieval.model.wire import read_batch
 from mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
@@ -265,41 +267,117 @@ def test_a_lease_is_renewed_whatever_its_row_would_say_besides(caplog):
     run(main())
 
 
-@pytest.mark.parametrize(("traits", "losses"), [(KINESIS, 1), (DYNAMODB_STREAMS, 0)])
-def test_an_old_last_record_is_no_sign_of_another_one_that_waits(caplog, traits, losses):
-    """The stream of a table says how old the last record is, also at the tip."""
-    clock = FakeClock()
-    start_s = clock.corrected()
-    context = SimpleNamespace(
-        parts=SimpleNamespace(runtime=SimpleNamespace(clock=clock), service_time=lambda: None),
-        stream_context=SimpleNamespace(
-            stream=SimpleNamespace(traits=traits),
-            existence=SimpleNamespace(
-                retention_s=24 * HOUR_S, stream=SimpleNamespace(created_at_s=start_s - 900 * HOUR_S)
-            ),
-        ),
-        checkpointer=SimpleNamespace(last=TRIM_HORIZON, largest=ExtendedSequenceNumber("5")),
-        held=SimpleNamespace(lease=SimpleNamespace(loss=None, read=None)),
-        metrics=SimpleNamespace(add=lambda *_: None),
-        shard_id="shard-1",
-    )
+START_S = FakeClock().corrected()
+CREATED_S = START_S - 900 * HOUR_S
 
-    def fetched(number, arrived_s, behind_ms):
+
+class Watched:
+    """One shard in a world of its own; answers are given by hand."""
+
+    def __init__(self, traits, shard_id="shard-1", checkpoint=TRIM_HORIZON, read=None):
+        self.clock = FakeClock()
+        self.added = []
+        existence = SimpleNamespace(
+            retention_s=24 * HOUR_S, stream=SimpleNamespace(created_at_s=CREATED_S)
+        )
+        self.context = SimpleNamespace(
+            parts=SimpleNamespace(
+                runtime=SimpleNamespace(clock=self.clock), service_time=lambda: None
+            ),
+            stream_context=SimpleNamespace(
+                stream=SimpleNamespace(traits=traits), existence=existence
+            ),
+            checkpointer=SimpleNamespace(last=checkpoint, largest=ExtendedSequenceNumber("5")),
+            held=SimpleNamespace(lease=SimpleNamespace(loss=None, read=read)),
+            metrics=SimpleNamespace(add=lambda metric, _: self.added.append(metric)),
+            shard_id=shard_id,
+        )
+        self.watch = LossWatch(self.context)
+
+    async def judge(self, number, arrived_s, behind_ms, *, refused=False, following="i"):
+        """A batch of one record, or of none."""
         record = {"SequenceNumber": number, "PartitionKey": "k", "Data": "YQ=="}
         body = {
-            "Records": [{**record, "ApproximateArrivalTimestamp": arrived_s}],
-            "NextShardIterator": "i",
+            "Records": [{**record, "ApproximateArrivalTimestamp": arrived_s}] if number else [],
+            "NextShardIterator": following,
+            "EndedWithoutChildren": following is None,
             "MillisBehindLatest": behind_ms,
         }
         batch = read_batch(json.dumps(body).encode())
-        return SimpleNamespace(batch=batch, fetched_at=clock.monotonic())
+        at = self.clock.monotonic()
+        fetched = SimpleNamespace(batch=batch, fetched_at=at, follows_refusal=refused)
+        await self.watch.judge(fetched, self)
+
+    async def oldest_number(self):
+        return None
+
+
+@pytest.mark.parametrize(("traits", "losses"), [(KINESIS, 1), (DYNAMODB_STREAMS, 0)])
+def test_an_old_last_record_is_no_sign_of_another_one_that_waits(caplog, traits, losses):
+    """The stream of a table says how old the last record is, also at the tip."""
 
     async def main():
-        watch = LossWatch(context)
-        await watch.judge(fetched("5", start_s - 20 * HOUR_S, 20 * 3_600_000), None)
-        clock.advance(5 * HOUR_S)
-        oldest = SimpleNamespace(oldest_number=None)
-        await watch.judge(fetched("9", start_s + HOUR_S, 4 * 3_600_000), oldest)
+        shard = Watched(traits)
+        await shard.judge("5", START_S - 20 * HOUR_S, 20 * 3_600_000)
+        shard.clock.advance(5 * HOUR_S)
+        await shard.judge("9", START_S + HOUR_S, 4 * 3_600_000)
 
     run(main())
     assert sum("were LOST" in text for _, text in said(caplog)) == losses
+
+
+def shard_made_at(epoch_s):
+    return f"shardId-{int(epoch_s * 1000):020}-0a1b2c3d"
+
+
+def test_a_checkpoint_that_dynamodb_streams_refuses_is_an_error_with_the_first_record(caplog):
+    async def main():
+        shard = Watched(
+            DYNAMODB_STREAMS, shard_made_at(START_S - HOUR_S), ExtendedSequenceNumber("007")
+        )
+        shard.watch.begin(ExtendedSequenceNumber("007"))
+        await shard.judge(None, None, None, refused=True)
+        assert said(caplog) == []  # an answer without records is no end
+        await shard.judge("0900", START_S, 1000)
+        await shard.judge("0901", START_S, 1000)
+        return shard
+
+    shard = run(main())
+    ((level, text),) = said(caplog)
+    assert level == logging.ERROR
+    assert text.startswith(f"{shard.context.shard_id}: records MAY BE LOST: those between 007 (")
+    at = datetime.fromtimestamp(START_S, UTC).isoformat(timespec="seconds")
+    assert f" and 0900 ({at})" in text
+    assert "it keeps records for some 24 hours" in text
+    assert shard.added == [PASSED_TRIMMED]
+    assert "0900" in shard.watch.loss.last
+
+
+def test_a_refused_checkpoint_of_a_shard_without_records_is_reported_at_its_end(caplog):
+    async def main():
+        shard = Watched(DYNAMODB_STREAMS, checkpoint=ExtendedSequenceNumber("007"))
+        shard.watch.begin(ExtendedSequenceNumber("007"))
+        await shard.judge(None, None, None, refused=True, following=None)
+
+    run(main())
+    ((level, text),) = said(caplog)
+    assert (level, "those after 007" in text) == (logging.ERROR, True)
+
+
+@pytest.mark.parametrize(("age_h", "warned"), [(4, 0), (25, 1)])
+@pytest.mark.parametrize("empties", [0, 2])
+def test_from_a_shard_that_is_younger_than_the_retention_nothing_has_expired(
+    caplog, age_h, warned, empties
+):
+    """A quiet table: its last change is 30 hours old, and shards were replaced meanwhile."""
+
+    async def main():
+        read = ReadNote(START_S - 30 * HOUR_S, TRIM_HORIZON)
+        shard = Watched(DYNAMODB_STREAMS, shard_made_at(START_S - age_h * HOUR_S), read=read)
+        shard.watch.begin(TRIM_HORIZON)
+        for _ in range(empties):
+            await shard.judge(None, None, None)
+        await shard.judge("9", START_S, 1000)
+
+    run(main())
+    assert [level for level, _ in said(caplog)] == [logging.WARNING] * warned

@@ -13,6 +13,7 @@ from mld.retrieval.rules.loss import (
     loss_note,
     risk,
     sentence,
+    shard_created_s,
 )
 from mld.signals.model.metrics import PassCause
 
@@ -151,3 +152,16 @@ def test_many_marks_are_thinned_out_and_stay_true():
         assert found is not None
         assert found.until_s <= number
     assert len(marks) <= MOST_MARKS
+
+
+@pytest.mark.parametrize(
+    ("shard_id", "created_s"),
+    [
+        ("shardId-00000001795851880081-9ce1588b", 1_795_851_880.081),
+        ("shardId-00000001795851880081-9ce1588g", None),
+        ("shardId-000000000001", None),
+        ("shardId-00000099999999999999-9ce1588b", None),
+    ],
+)
+def test_the_id_of_a_shard_of_a_table_says_when_it_was_made(shard_id, created_s):
+    assert shard_created_s(shard_id, 1_795_851_881.0) == created_s

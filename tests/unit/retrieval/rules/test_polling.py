@@ -26,6 +26,7 @@ from mld.retrieval.rules.polling import (
     may_prefetch,
     pause_s,
     range_start,
+    refused_pause_s,
 )
 
 
@@ -180,6 +181,15 @@ def test_far_behind_the_idle_time_is_divided_if_that_is_wanted(behind_s, is_on, 
     # What the call took counts, and an answer without records is no reason to hurry.
     assert pause_s(config, 0.5, behind_s) == pytest.approx(pause - 0.5)
     assert pause_s(config, 0.0, None, 1, 2) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "pauses_s"), [(1.0, [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]), (20.0, [20.0] * 6)]
+)
+def test_oldest_records_that_are_refused_are_asked_for_less_and_less_often(idle_s, pauses_s):
+    config = RetrievalConfig(idle_s=idle_s)
+    assert [refused_pause_s(config, count) for count in range(1, 7)] == pauses_s
+    assert refused_pause_s(config, 10**9) == pauses_s[-1]
 
 
 def test_an_answer_without_records_may_lengthen_the_pause():
