@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import KINESIS
+from mld.config.stream import KINESIS, TableStreamArn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -109,6 +109,11 @@ def missing_stream(
     """
     if summary is None or summary.get("StreamStatus") == DELETING:
         what = "was deleted" if summary is None else "is being deleted"
+        if is_one_of_many and TableStreamArn.of_name(name) is not None:
+            return (
+                f"stream {name} {what}. Its leases in table {table} stay as they are. Remove it from "
+                "streams; a new stream of its DynamoDB table has another ARN, to be added"
+            )
         if is_one_of_many:
             return (
                 f"stream {name} {what}. Its leases in table {table} stay as they are; a new stream "
