@@ -424,3 +424,16 @@ def test_the_file_may_be_that_of_a_worker_of_many_streams(migrate, aws, capsys):
     assert migrate("multi-stream", "--stream", "orders") == 0
     aws.fill(multi(0))
     assert migrate("single-stream") == 5
+
+
+def test_the_stream_of_a_table_gets_the_keys_of_java(migrate, aws, capsys):
+    aws.fill(single(0))
+    arn = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"
+    migrate.path.write_text(PROPERTIES.replace("streamName=orders", f"streamArn={arn}"))
+    assert migrate("multi-stream", "--apply") == 0
+    identifier = "123456789012:us-east-1$123456789012$Orders$2026-11-28T07_09_24.310:1"
+    (row,) = aws.items().values()
+    assert row["leaseKey"] == {"S": f"{identifier}:shardId-000000000000"}
+    assert row["streamName"] == {"S": identifier}
+    assert migrate("single-stream", "--apply") == 0
+    assert list(aws.items()) == ["shardId-000000000000"]
