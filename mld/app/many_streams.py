@@ -8,7 +8,7 @@ from mld.app.former_streams import FormerStreams
 from mld.app.stream_tracker import StreamTracker
 from mld.app.worker_streams import TrackerParts
 from mld.config.streams import named_in
-from mld.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
+from mld.streams.stream_names import StreamResolver, configured_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from mld.app.worker_streams import ContextFactory, Loop
     from mld.children.consuming.stream_context import StreamRegistry
     from mld.config.config import Config
-    from mld.config.stream_list import FormerPolicy, ListedStream, StreamList
+    from mld.config.stream_list import FormerPolicy, ListedStream
     from mld.fleet.lease_coordinator import LeaseCoordinator
     from mld.signals.conditions import Conditions
     from mld.signals.ports import Metrics
-    from mld.streams.stream_names import StreamNames
 
 
 def follow_streams(
@@ -45,7 +44,7 @@ def follow_streams(
         return () if scan is None else [one.stream_identifier or "" for one in scan.leases]
 
     parts = TrackerParts(
-        names=_names(listed, ports),
+        names=configured_names(ports.kinesis, listed, ports.clock, ports.rng),
         resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
         registry=registry,
         new_context=new_context,
@@ -83,16 +82,3 @@ def _former_list(
         return named_in(await ports.offload.run(read))
 
     return named
-
-
-def _names(listed: StreamList, ports: Ports) -> StreamNames:
-    if listed.selection is None:
-        return StaticNames(listed.streams)
-    return DiscoveredNames(
-        ports.kinesis,
-        listed.streams,
-        listed.selection,
-        listed.discovery_interval_s,
-        ports.clock,
-        ports.rng,
-    )

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("mld.app")
 
 #: What the start asks of Kinesis; a missing table is reported by operations of DynamoDB.
-_STREAM_OPERATIONS = frozenset({"DescribeStreamSummary", "ListShards", "DescribeStream"})
+_STREAM_OPERATIONS = frozenset(
+    {"DescribeStreamSummary", "ListShards", "DescribeStream", "ListStreams"}
+)
 
 
 class WorkerStart:

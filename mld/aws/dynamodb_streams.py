@@ -152,12 +152,24 @@ class BotocoreDynamoDbStreams:
     async def _newer(self, arn: str) -> str | None:
         own = TableStreamArn.parse(arn)
         try:
-            answer = await self._control.read("list_streams", {"TableName": own.table})
-            listed = [TableStreamArn.parse(one["StreamArn"]) for one in answer["Streams"]]
+            listed = await self._streams_of(own.table)
         except (AwsError, MalformedData):
             return None
         newest = max((one for one in listed), key=lambda one: one.label, default=own)
         return str(newest) if newest.label > own.label else None
+
+    async def list_streams(self, **request: Any) -> dict[str, Any]:
+        """ListStreams of the table ``TableName``; refused without one."""
+        if "TableName" not in request:
+            _refuse("ListStreams", request)
+        listed = await self._streams_of(request["TableName"])
+        summaries = [{"StreamName": one.name, "StreamARN": str(one)} for one in listed]
+        names = [one.name for one in listed]
+        return {"StreamNames": names, "StreamSummaries": summaries, "HasMoreStreams": False}
+
+    async def _streams_of(self, table: str) -> list[TableStreamArn]:
+        answer = await _mapped(self._control.read("list_streams", {"TableName": table}))
+        return [TableStreamArn.parse(one["StreamArn"]) for one in answer["Streams"]]
 
     async def list_shards(self, **request: Any) -> dict[str, Any]:
         """ListShards in one answer.
@@ -300,10 +312,6 @@ class BotocoreDynamoDbStreams:
         return kinesis_answer((), str(replace(iterator, asked_at_s=now)), None)
 
     # -- what DynamoDB Streams does not have -------------------------------------------------------
-
-    async def list_streams(self, **request: Any) -> dict[str, Any]:
-        """Refused: streams of tables have no names."""
-        _refuse("ListStreams", request)
 
     async def list_tags_for_stream(self, **request: Any) -> dict[str, Any]:
         """Refused: streams of tables have no tags."""

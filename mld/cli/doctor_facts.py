@@ -21,7 +21,8 @@ from mld.children.record_processor import RecordProcessor
 from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
-from mld.errors import CredentialsMissing, MldError, NotFound
+from mld.config.stream_list import ListedStream
+from mld.errors import CredentialsMissing, MissingStreams, MldError, NotFound
 from mld.fleet.model.state_history import ClientVersion
 from mld.fleet.model.table_layout import Layout
 from mld.kernel.adapters.system import RandomIds, SystemClock
@@ -41,6 +42,7 @@ from mld.ops.rules.doctor import (
 )
 from mld.ops.rules.iam_policy import stream_action
 from mld.streams.rules.stream_identity import arn_of, described_stream
+from mld.streams.stream_names import StaticNames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -166,9 +168,12 @@ class AwsExamination:
         single, names = find_streams(self._config, self._region, kinesis, self._clock, self._rng)
         streams: list[Stream] = [] if single is None else [single]
         if names is not None:
-            listed, _ = await self._try("kinesis:ListStreams", "all streams", names.names)
+            action = self._action("ListStreams")
+            listed, error = await self._try(action, "all streams", names.names)
+            if isinstance(error, MissingStreams):
+                return tuple(StreamFacts(name=one, error=error) for one in error.names)
             streams = [described_stream(one, self._region) for one in listed or ()]
-            if self._config.streams is not None and self._config.streams.selection is None:
+            if isinstance(names, StaticNames):
                 self._attempts.clear()  # the file has the list
         found: dict[str, StreamFacts] = {}
 
@@ -336,9 +341,9 @@ def _child_facts(config: Config, limit_s: float) -> ChildFacts:
     name, identifier, arn = config.stream.name, None, None
     if config.streams is not None:
         account = "0" * 12
-        name = config.streams.streams[0].name if config.streams.streams else "stream"
-        identifier = f"{account}:{name}:1"
-        arn = arn_of(account, name, "us-east-1")
+        listed = config.streams.streams[0] if config.streams.streams else ListedStream("stream")
+        name, identifier = listed.name, f"{account}:{listed.name}:1"
+        arn = str(listed.arn or arn_of(account, name, "us-east-1"))
     return ChildFacts(
         shard_id=_SHARD,
         lease_key=_SHARD if identifier is None else f"{identifier}:{_SHARD}",

@@ -32,7 +32,7 @@ from mld.observe.rules.watching import STALLED_AFTER_S, ExplainRules
 from mld.observe.stream_reader import StreamReader
 from mld.observe.tip_reader import TipReader
 from mld.streams.rules.stream_identity import stream_to_read
-from mld.streams.stream_names import DiscoveredNames, StaticNames
+from mld.streams.stream_names import configured_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -237,11 +237,7 @@ def find_streams(
     if listed is None:
         # By name alone, which is what all workers read: whose account it is need not be asked.
         return stream_to_read(config.stream, region, None), None
-    if listed.selection is None:
-        return None, StaticNames(listed.streams)
-    return None, DiscoveredNames(
-        kinesis, listed.streams, listed.selection, listed.discovery_interval_s, clock, rng
-    )
+    return None, configured_names(kinesis, listed, clock, rng)
 
 
 async def take_snapshot(

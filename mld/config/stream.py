@@ -53,8 +53,10 @@ class StreamArn:
 
 _TABLE_STREAM = re.compile(
     r"arn:(?P<partition>aws[^:]*):dynamodb:(?P<region>[-a-z0-9]+):(?P<account>[0-9]{12})"
-    r":table/(?P<table>[a-zA-Z0-9_.-]{3,255})/stream/(?P<label>[-0-9T:.]+)\Z"
+    r":table/(?P<table>[a-zA-Z0-9_.-]{3,255})(?:/stream/(?P<label>[-0-9T:.]+))?\Z"
 )
+#: Stands for the label of a table's latest stream, until that is looked up.
+LATEST_LABEL = "*"
 #: What users are told to write instead.
 TABLE_STREAM_FORM = (
     "write arn:aws:dynamodb:<region>:<12 digits>:table/<table>/stream/<label>, which is"
@@ -77,7 +79,7 @@ class TableStreamArn:
 
     Attributes:
         label: time of creation, e.g. ``2026-11-28T07:09:24.310``: a stream that is created again has
-            another one.
+            another one. Or :data:`LATEST_LABEL`.
     """
 
     partition: str
@@ -94,9 +96,17 @@ class TableStreamArn:
             MalformedData: the text is not the ARN of a DynamoDB stream.
         """
         match = _TABLE_STREAM.match(text)
-        if match is None:
+        if match is None or match["label"] is None:
             raise MalformedData(f"{text!r} is not the ARN of a DynamoDB stream")
         return cls(**match.groupdict())
+
+    @classmethod
+    def latest_of(cls, text: str) -> TableStreamArn | None:
+        """The latest stream of the table whose ARN this is; None = it is not the ARN of a table."""
+        match = _TABLE_STREAM.match(text)
+        if match is None or match["label"] is not None:
+            return None
+        return cls(**{**match.groupdict(), "label": LATEST_LABEL})
 
     @classmethod
     def of_name(cls, name: str) -> TableStreamArn | None:

@@ -31,6 +31,7 @@ from mld.config.keys import (
 from mld.config.stream import (
     DYNAMODB_STREAMS,
     KINESIS,
+    LATEST_LABEL,
     TABLE_STREAM_EPOCH,
     TABLE_STREAM_FORM,
     Stream,
@@ -79,6 +80,11 @@ class ListedStream:
     def traits(self) -> SourceTraits:
         """What distinguishes streams of its service."""
         return DYNAMODB_STREAMS if isinstance(self.arn, TableStreamArn) else KINESIS
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether it is the latest stream of a table, which is yet to be looked up."""
+        return isinstance(self.arn, TableStreamArn) and self.arn.label == LATEST_LABEL
 
     def __str__(self) -> str:
         if self.arn is not None:
@@ -130,9 +136,9 @@ def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, .
 
 def _parse_item(item: str) -> ListedStream:
     if item.startswith("arn:"):
-        arn = parse_arn(item)
+        arn = TableStreamArn.latest_of(item) or parse_arn(item)
         if isinstance(arn, TableStreamArn):
-            return ListedStream(arn.name, arn, arn.account, TABLE_STREAM_EPOCH)
+            return listed_of_table(arn)
         _check_name(arn.name)
         return ListedStream(arn.name, arn=arn, account=arn.account)
     if ":" in item:
@@ -141,6 +147,11 @@ def _parse_item(item: str) -> ListedStream:
         return ListedStream(stream.name, account=stream.account, epoch=stream.epoch)
     _check_name(item)
     return ListedStream(item)
+
+
+def listed_of_table(arn: TableStreamArn) -> ListedStream:
+    """The stream of a table as an item of the list."""
+    return ListedStream(arn.name, arn, arn.account, TABLE_STREAM_EPOCH)
 
 
 def _check_name(name: str) -> None:
@@ -364,8 +375,8 @@ class StreamList:
 
     # fmt: off
     streams: tuple[ListedStream, ...] = field(metadata=named("streams",
-        "streams to read, separated by commas: ARN, account:name:epoch or name; needs"
-        " multiStream = true", own=True))
+        "streams to read, separated by commas: ARN, account:name:epoch or name, or the ARN of a"
+        " DynamoDB table for its latest stream; needs multiStream = true", own=True))
     selection: StreamSelection | None = None
     options: tuple[StreamOption, ...] = field(default=())
     epoch_unit: str = advanced(word("streamCreationEpochUnit", "auto",

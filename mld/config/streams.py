@@ -9,7 +9,7 @@ from mld.config.child_command import command_problems
 from mld.config.config import StreamConfig
 from mld.config.keys import keys_of
 from mld.config.properties import last_of_each
-from mld.config.stream import DYNAMODB_STREAMS, StreamArn, TableStreamArn
+from mld.config.stream import DYNAMODB_STREAMS, TABLE_STREAM_FORM, StreamArn, TableStreamArn
 from mld.config.stream_list import (
     NAMED_KEY,
     STRATEGY_KEY,
@@ -165,6 +165,8 @@ def _report_two_positions(settings: Settings) -> None:
 
 
 def _report_idle_options(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
+    if any(one.is_latest for one in listed):
+        return  # a name that the file can't know
     for option in settings.stream_options:
         if not any(option.matches(one.name) for one in listed):
             text = f"no stream of the list matches {mask(option.pattern)!r}"
@@ -355,4 +357,7 @@ def _former_streams(text: str) -> tuple[ListedStream, ...]:
     listed, problems = parse_streams(text)
     if problems:
         raise ConfigError(f"{problems[0].text} ({problems[0].suggestion})", key=NAMED_KEY)
+    for one in listed:
+        if one.is_latest:
+            raise ConfigError(f"{one} is not one stream ({TABLE_STREAM_FORM})", key=NAMED_KEY)
     return listed

@@ -306,7 +306,7 @@ class StreamExistence:
         if is_disabled and not self._is_disabled:
             todo = "a worker with an applicationName of its own reads it"
             if self._is_one_of_many:
-                todo = "add it to streams"
+                todo = "add it to streams, or restart the workers if streams has the table"
             log.error(
                 "Stream %s was disabled: it is read to its end. If its table has a stream again, that "
                 "one has another ARN, %s: %s",

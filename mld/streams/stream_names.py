@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mld.config.stream_list import ListedStream
-from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
+from mld.config.stream import TableStreamArn
+from mld.config.stream_list import ListedStream, listed_of_table
+from mld.errors import (
+    CredentialsRefused,
+    Denied,
+    LimitExceeded,
+    MissingStreams,
+    NotFound,
+    Throttled,
+)
 from mld.kernel.pages import page_numbers
 from mld.kernel.rules.backoff import backoff_s
 from mld.streams.rules.existence import DELETING
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
-    from mld.config.stream_list import StreamSelection
+    from mld.config.stream_list import StreamList, StreamSelection
     from mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.streams")
@@ -67,6 +75,46 @@ class StaticNames:
     async def names(self) -> tuple[ListedStream, ...]:
         """All configured streams; they never change."""
         return self._streams
+
+
+class LatestOfTables:
+    """The configured list, in which the ARN of a table stands for its latest stream.
+
+    That is looked up once. An older stream with leases is one that left the list.
+    """
+
+    def __init__(
+        self, kinesis: Kinesis, streams: tuple[ListedStream, ...], rng: random.Random
+    ) -> None:
+        self._kinesis = kinesis
+        self._streams = streams
+        self._rng = rng
+        self._latest: dict[ListedStream, ListedStream] = {}
+
+    async def names(self) -> tuple[ListedStream, ...]:
+        """All configured streams; they never change.
+
+        Raises:
+            MissingStreams: a table has no stream.
+            AwsError: the streams of a table could not be read.
+        """
+        for one in self._streams:
+            if one.is_latest and one not in self._latest:
+                self._latest[one] = await self._latest_of(one)
+        return tuple(dict.fromkeys(self._latest.get(one, one) for one in self._streams))
+
+    async def _latest_of(self, one: ListedStream) -> ListedStream:
+        assert isinstance(one.arn, TableStreamArn), "of a table"
+        request = {"TableName": one.arn.table}
+        answer = await _patiently(self._rng, self._kinesis.list_streams, request)
+        found = [TableStreamArn.parse(each["StreamARN"]) for each in _summaries(answer)]
+        own = [each for each in found if replace(each, label=one.arn.label) == one.arn]
+        if not own:
+            why = "the table has no stream, or is not of the account of the credentials"
+            raise MissingStreams(
+                (str(one),), NotFound("ListStreams", "ResourceNotFoundException", why)
+            )
+        return listed_of_table(max(own, key=lambda each: each.label))
 
 
 class DiscoveredNames:
@@ -195,6 +243,19 @@ class DiscoveredNames:
 def _summaries(page: dict[str, Any]) -> Iterable[dict[str, Any]]:
     summaries: Iterable[dict[str, Any]] = page.get("StreamSummaries", ())
     return summaries
+
+
+def configured_names(
+    kinesis: Kinesis, listed: StreamList, clock: Clock, rng: random.Random
+) -> StreamNames:
+    """The source of the streams of a file."""
+    if listed.selection is None:
+        if any(one.is_latest for one in listed.streams):
+            return LatestOfTables(kinesis, listed.streams, rng)
+        return StaticNames(listed.streams)
+    return DiscoveredNames(
+        kinesis, listed.streams, listed.selection, listed.discovery_interval_s, clock, rng
+    )
 
 
 @dataclass(frozen=True, slots=True)

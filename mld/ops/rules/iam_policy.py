@@ -128,6 +128,7 @@ _OF_TABLES = {
     "ListShards": "DescribeStream",
     "GetShardIterator": "GetShardIterator",
     "GetRecords": "GetRecords",
+    "ListStreams": "ListStreams",
 }
 
 
@@ -165,7 +166,11 @@ class _Streams:
         traits = self._config.traits
         allowed = dict.fromkeys(stream_action(one, traits) for one in actions)
         yield PolicyStatement("ReadStreams", tuple(allowed), arns)
-        selection = None if self._config.streams is None else self._config.streams.selection
+        streams = self._config.streams
+        if streams is not None and any(one.is_latest for one in streams.streams):
+            found = (stream_action("ListStreams", traits),)
+            yield PolicyStatement("FindStreams", found, (_ANY,))
+        selection = None if streams is None else streams.selection
         if selection is not None:
             tags = ("ListTagsForStream",) if selection.tags else ()
             yield PolicyStatement("FindStreams", _kinesis("ListStreams", *tags), (_ANY,))

@@ -296,10 +296,18 @@ def test_an_iterator_of_somebody_else_is_refused(ask):
         get(ask, "AAAA")
 
 
+def test_streams_of_a_table_are_listed_and_all_streams_are_not(ask, service):
+    service.answers["ListStreams"] = [(200, {"Streams": [{"StreamArn": ARN}]})]
+    answer = ask("list_streams", TableName="Orders")
+    assert [one["StreamARN"] for one in answer["StreamSummaries"]] == [ARN]
+    assert service.asked("ListStreams") == [{"TableName": "Orders"}]
+    with pytest.raises(ServiceError, match="has no such operation"):
+        ask("list_streams", Limit=1)
+
+
 @pytest.mark.parametrize(
     "operation",
     [
-        "list_streams",
         "list_tags_for_stream",
         "register_stream_consumer",
         "describe_stream_consumer",

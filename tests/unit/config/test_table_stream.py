@@ -165,6 +165,7 @@ def test_another_arn_of_dynamodb_is_refused_with_the_form(arn):
 
 
 CLICKS = "arn:aws:dynamodb:us-east-1:123456789012:table/Clicks/stream/2026-11-28T07:09:26.223"
+TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders"
 OF_KINESIS = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
 
@@ -236,7 +237,8 @@ def test_what_does_not_go_with_the_list_is_refused_by_its_line(line, key):
             "has streams of the regions eu-west-1, us-east-1",
             "a worker of their own",
         ),
-        ([ARN, CLICKS.partition("/stream")[0]], "not the ARN of a DynamoDB", "LatestStreamArn"),
+        ([ARN, f"{TABLE}/stream/"], "not the ARN of a DynamoDB", "LatestStreamArn"),
+        ([ARN, f"{TABLE}/index/x"], "not the ARN of a DynamoDB", "LatestStreamArn"),
         ([ARN, ARN], "may name the same stream", "keep one"),
     ],
 )
@@ -245,6 +247,23 @@ def test_a_wrong_list_is_refused_with_what_to_do(streams, says, todo):
     assert (error.key, error.line) == ("streams", 6)
     assert says in error.text
     assert todo in error.suggestion
+
+
+def test_the_arn_of_a_table_means_its_latest_stream():
+    found = many("stream.*$Orders$*.executableName = orders.py", streams=[TABLE, CLICKS])
+    orders, clicks = found.require().streams.streams
+    assert (orders.is_latest, clicks.is_latest) == (True, False)
+    assert str(orders) == f"{TABLE}/stream/*"
+    assert found.require().stream.region == "us-east-1"
+    assert not [one for one in found.findings if one.severity > Severity.INFO]
+    assert [key for key, _ in errors_of_many(streams=[TABLE, TABLE])] == ["streams"]
+    assert list(errors(arn=TABLE)) == ["streamArn"]  # whose rows do not name the stream
+
+
+def test_leases_of_a_whole_table_are_not_deleted():
+    strategy = "formerStreamsLeasesDeletionStrategy = PROVIDED_LIST"
+    found = errors_of_many(strategy, f"formerStreamsForLeaseCleanup = {TABLE}")
+    assert found == [("formerStreamsForLeaseCleanup", 8)]
 
 
 def test_the_arn_of_one_of_them_may_stay_for_a_worker_of_one_stream():
