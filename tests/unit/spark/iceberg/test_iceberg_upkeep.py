@@ -25,8 +25,8 @@ from tests.unit.spark.iceberg_kit import (
 )
 from tests.unit.spark.table_kit import at, batch, expected, shard
 
-#: Snapshots expire and manifests are merged each 20 commits: six rounds. 10,000 by hand.
-COMMITS = int(os.environ.get("KCL_MLD_ICEBERG_COMMITS", "120"))
+#: Snapshots expire and manifests are merged each 20 commits: 15 rounds. 10,000 by hand.
+COMMITS = int(os.environ.get("KCL_MLD_ICEBERG_COMMITS", "300"))
 KEEP = "history.expire.min-snapshots-to-keep"
 AGE = "history.expire.max-snapshot-age-ms"
 
