@@ -26,6 +26,8 @@ _FETCH_TIMEOUT_S = 900
 MULTILANG = ("2.5.4", "3.1.3")
 #: Versions of the Java library under the program of ours.
 CLIENTS = ("3.5.1", "2.7.2")
+#: The library that reads streams of tables.
+ADAPTER = "2.0.1"
 KCL_RS = "0.1.4"
 #: kcl-mld of 2026-11-25.
 OLDER = "1755abf3"
@@ -85,13 +87,29 @@ def many_streams(version: str) -> str:
     Raises:
         Unavailable: no JDK, or no Maven to fetch the library.
     """
+    return _program(_jars("amazon-kinesis-client", version, "-Plog"), "ManyStreams")
+
+
+def table_stream(version: str = ADAPTER) -> str:
+    """Class path of our program over the DynamoDB Streams adapter; likewise.
+
+    Raises:
+        Unavailable: no JDK, or no Maven to fetch the library.
+    """
+    group = "-Dpeer.group=com.amazonaws"
+    return _program(
+        _jars("dynamodb-streams-kinesis-adapter", version, group, "-Plog"), "TableStream"
+    )
+
+
+def _program(folder: Path, name: str) -> str:
     _need("java", "javac")
-    folder = _jars("amazon-kinesis-client", version, "-Plog")
-    source, classes = _JAVA / "ManyStreams.java", folder / "classes"
-    made = classes / "ManyStreams.class"
-    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+    sources = [_JAVA / f"{one}.java" for one in (name, "Journaling")]
+    classes = folder / "classes"
+    made = classes / f"{name}.class"
+    if not made.exists() or made.stat().st_mtime < max(one.stat().st_mtime for one in sources):
         classes.mkdir(exist_ok=True)
-        _run("javac", "-cp", f"{folder / 'lib'}/*", "-d", str(classes), str(source))
+        _run("javac", "-cp", f"{folder / 'lib'}/*", "-d", str(classes), *map(str, sources))
     return f"{classes}:{folder / 'lib'}/*"
 
 
@@ -172,6 +190,7 @@ def main() -> int:
         ("emulators and amazon_kclpy", stand_in),
         *((f"Java MultiLangDaemon {one}", lambda one=one: multilang(one)) for one in MULTILANG),
         *((f"Java library {one}", lambda one=one: many_streams(one)) for one in CLIENTS),
+        (f"DynamoDB Streams adapter {ADAPTER}", table_stream),
         (f"kcl-rs {KCL_RS}", kcl_rs),
         (f"kcl-mld {OLDER}", older),
     ]

@@ -1,13 +1,10 @@
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URI;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import software.amazon.awssdk.regions.Region;
 import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
@@ -21,16 +18,10 @@ import software.amazon.kinesis.common.StreamConfig;
 import software.amazon.kinesis.common.StreamIdentifier;
 import software.amazon.kinesis.coordinator.CoordinatorConfig;
 import software.amazon.kinesis.coordinator.Scheduler;
-import software.amazon.kinesis.lifecycle.events.InitializationInput;
-import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
-import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
-import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
-import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
 import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.processor.FormerStreamsLeasesDeletionStrategy;
 import software.amazon.kinesis.processor.FormerStreamsLeasesDeletionStrategy.NoLeaseDeletionStrategy;
 import software.amazon.kinesis.processor.MultiStreamTracker;
-import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
 import software.amazon.kinesis.processor.ShardRecordProcessorFactory;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
@@ -40,12 +31,9 @@ import software.amazon.kinesis.retrieval.polling.PollingConfig;
  *
  * <p>System properties: kinesis, dynamodb (URLs), application, worker, streams (file with one
  * account:name:epoch a line, read anew at each look), journal (folder), version (of the client
- * version config; empty = the library has none). It writes what tests/data/kclpy/journal.py writes,
- * one file a processor.
+ * version config; empty = the library has none). See {@link Journaling}.
  */
 public final class ManyStreams {
-    private static final Path JOURNAL = Path.of(System.getProperty("journal"));
-    private static final AtomicInteger NUMBERS = new AtomicInteger();
     private static final InitialPositionInStreamExtended OLDEST =
             InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON);
 
@@ -128,76 +116,6 @@ public final class ManyStreams {
         @Override
         public ShardRecordProcessor shardRecordProcessor(StreamIdentifier stream) {
             return new Journaling(stream.streamName());
-        }
-    }
-
-    private static final class Journaling implements ShardRecordProcessor {
-        private final Path file = JOURNAL.resolve("journal-" + NUMBERS.incrementAndGet() + ".jsonl");
-        private final String stream;
-
-        Journaling(String stream) {
-            this.stream = stream;
-        }
-
-        private void note(String saw, String details) {
-            double at = System.currentTimeMillis() / 1000.0;
-            String line = String.format(
-                    "{\"at\":%.3f,\"saw\":\"%s\",\"stream\":\"%s\"%s}%n", at, saw, stream, details);
-            try {
-                Files.writeString(
-                        file, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
-        }
-
-        private void checkpoint(RecordProcessorCheckpointer checkpointer) {
-            try {
-                checkpointer.checkpoint();
-                note("checkpoint", "");
-            } catch (Exception error) {
-                note("refused", ",\"error\":\"" + error.getClass().getSimpleName() + "\"");
-            }
-        }
-
-        @Override
-        public void initialize(InitializationInput given) {
-            note("initialize", String.format(
-                    ",\"shard\":\"%s\",\"position\":[\"%s\",%d]",
-                    given.shardId(),
-                    given.extendedSequenceNumber().sequenceNumber(),
-                    given.extendedSequenceNumber().subSequenceNumber()));
-        }
-
-        @Override
-        public void processRecords(ProcessRecordsInput given) {
-            if (given.records().isEmpty()) {
-                return;
-            }
-            note("records", given.records().stream()
-                    .map(record -> String.format(
-                            "[\"%s\",%d,\"%s\",\"%s\"]",
-                            record.sequenceNumber(), record.subSequenceNumber(),
-                            record.partitionKey(), StandardCharsets.UTF_8.decode(record.data())))
-                    .collect(Collectors.joining(",", ",\"records\":[", "]")));
-            checkpoint(given.checkpointer());
-        }
-
-        @Override
-        public void leaseLost(LeaseLostInput given) {
-            note("lease_lost", "");
-        }
-
-        @Override
-        public void shardEnded(ShardEndedInput given) {
-            note("shard_ended", "");
-            checkpoint(given.checkpointer());
-        }
-
-        @Override
-        public void shutdownRequested(ShutdownRequestedInput given) {
-            note("shutdown_requested", "");
-            checkpoint(given.checkpointer());
         }
     }
 }
