@@ -273,3 +273,17 @@ def test_glue_of_another_region_is_named_as_the_catalogs_key_says():
     found = least_policy(built, Role.WORKER, PolicyScope(region="eu-west-1"))
     (catalog,) = [one for one in found if one.sid == "SparkCatalog"]
     assert catalog.resources[0] == "arn:aws:glue:eu-north-1:*:catalog"
+
+
+def test_the_streams_of_tables_and_how_the_latest_ones_are_found():
+    arn = f"{OF_TABLE}/Orders/stream/2026-11-28T07:09:24.310"
+    found = statements(many(streams=arn).require())
+    actions = tuple(
+        f"dynamodb:{one}" for one in ("DescribeStream", "GetShardIterator", "GetRecords")
+    )
+    assert (found["ReadStreams"].actions, found["ReadStreams"].resources) == (actions, (arn,))
+    assert not {"FindStreams", "FanOut"} & found.keys()
+    found = statements(many(streams=f"{arn}, {OF_TABLE}/Clicks").require())
+    assert found["ReadStreams"].resources == (arn, f"{OF_TABLE}/Clicks/stream/*")
+    assert found["FindStreams"].actions == ("dynamodb:ListStreams",)
+    assert found["FindStreams"].resources == ("*",)
