@@ -94,8 +94,8 @@ def judge_gap(
 def shard_created_s(shard_id: str, now_s: float) -> float | None:
     """Epoch seconds before which a shard has no record.
 
-    Ids of a DynamoDB stream have the time. Source: DynamoDBStreamsShardSyncer
-    (dynamodb-streams-kinesis-adapter 2.1), which takes the age of a shard from its id.
+    Ids of a DynamoDB stream have the time. Source: cleanup of leases by the age of a shard
+    (dynamodb-streams-kinesis-adapter 1.x, 2.0.1 to 2.1.2).
 
     Returns:
         None for other ids, and for a time that is yet to come.
