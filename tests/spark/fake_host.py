@@ -72,7 +72,8 @@ class FakeSession:
         self._facts, self._stdin, self._stdout = facts, stdin, stdout
         self._pipeline, self._gate = pipeline, gate
         self._abandoned = threading.Event()
-        self.has_begun = False
+        self.is_under_way = False
+        self._lingers = False
 
     def serve(self):
         shard = ShardKey(self._facts.application, self._facts.stream, self._facts.shard_id or "")
@@ -80,6 +81,9 @@ class FakeSession:
             note("sessions", f"begin {shard.shard_id}")
             try:
                 self._converse()
+                if self._lingers:
+                    self._abandoned.wait()
+                    threading.Event().wait()
             finally:
                 note("sessions", f"end {shard.shard_id}")
 
@@ -87,7 +91,7 @@ class FakeSession:
         while line := self._stdin.readline():
             message = json.loads(line)
             getattr(self, f"_{message.get('do', 'nothing')}")()
-            self.has_begun = True
+            self.is_under_way = message["action"] != "leaseLost"
             answer = {"action": "status", "responseFor": message["action"]}
             self._stdout.write(json.dumps(answer).encode() + b"\n")
 
@@ -126,6 +130,10 @@ class FakeSession:
         """Like a commit that has begun: it is not given up, whoever is gone."""
         note("sessions", "blocked")
         (Path(os.environ["FAKE_DIR"]) / "commit").read_text()
+
+    def _linger(self):
+        """Like a job that does not end soon when it is interrupted."""
+        self._lingers = True
 
     def _stick(self):
         note("sessions", "stuck")

@@ -235,6 +235,15 @@ def test_a_busy_child_is_gone_five_seconds_after_its_input_was_closed(worker, bu
         assert child.hear() == b""
 
 
+def test_a_child_whose_lease_is_over_has_not_failed_if_its_job_ends_late(worker):
+    child = worker.child().begin()
+    assert child.ask("leaseLost", do="linger")["action"] == "status"
+    child.process.stdin.close()
+    code, errors = child.end()
+    assert code == 0
+    assert "kcl-mld-spark:" not in errors
+
+
 def test_a_child_that_waits_for_the_start_obeys_the_end_of_its_input(worker, tmp_path):
     """At once: eight to twenty seconds passed before a daemon could stop while Spark started."""
     os.mkfifo(tmp_path / "ready")

@@ -51,6 +51,8 @@ _log = logging.getLogger("mld.spark")
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
 #: How long a session that ends waits for a commit that has begun, in s.
 _LAST_COMMIT_S = 60.0
+#: After one of these the daemon only closes the pipes.
+_LAST_MESSAGES = (LeaseLost, ShardEnded, ShutdownRequested)
 
 
 class Pump:
@@ -239,6 +241,7 @@ class ShardSession:
         )
         self._wake = threading.Event()
         self._is_abandoned = False
+        self._is_over = False
         self._held = ExitStack()
         self._shard = ShardKey(facts.application, facts.stream, "", config.epoch)
         self._pump: Pump | None = None
@@ -255,6 +258,7 @@ class ShardSession:
                 if isinstance(message, EndOfStream):
                     break
                 self._answer(message)
+                self._is_over = isinstance(message, _LAST_MESSAGES)
                 if not self._is_abandoned:
                     self._wire.say(Status(message.action))
         except ProtocolError as error:
@@ -267,9 +271,9 @@ class ShardSession:
             self._end()
 
     @property
-    def has_begun(self) -> bool:
-        """True once it is known where the shard begins."""
-        return self._pump is not None
+    def is_under_way(self) -> bool:
+        """True once it is known where the shard begins, until its last message is answered."""
+        return self._pump is not None and not self._is_over
 
     def abandon(self) -> None:
         """Stop waiting and checkpointing; called from another thread when the daemon is gone."""

@@ -289,10 +289,10 @@ class HostLoop:
             late = time.monotonic() - stub.left_at
             if late > _EOF_GRACE_S and not stub.is_gone:
                 self._abandon(stub)
-            is_late = late > _ABANDON_GRACE_S or (late > _EOF_GRACE_S and not stub.has_begun)
+            is_late = late > _ABANDON_GRACE_S or (late > _EOF_GRACE_S and not stub.is_under_way)
             if is_late and not stub.is_dismissed:
                 self._pump.remove(stub.key)
-                stub.dismiss(_LEFT_IN_MID_BATCH if stub.has_begun else ExitNotice())
+                stub.dismiss(_LEFT_IN_MID_BATCH if stub.is_under_way else ExitNotice())
 
     # -- the end -------------------------------------------------------------------------------
 

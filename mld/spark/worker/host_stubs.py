@@ -188,9 +188,9 @@ class Stub:
     _output: ShardOutput | None = None
 
     @property
-    def has_begun(self) -> bool:
-        """True once its shard has; before that nothing is lost if it ends at once."""
-        return self._session is not None and self._session.has_begun
+    def is_under_way(self) -> bool:
+        """True while its shard is; before and after, nothing is lost if it ends at once."""
+        return self._session is not None and self._session.is_under_way
 
     def receive(self) -> int:
         """Take the hello and the descriptors.

@@ -159,7 +159,9 @@ def test_no_commit_starts_after_the_lease_is_lost(bench):
     b.sink.gate.clear()
     s.daemon.deliver(*records(1, 2))
     assert b.sink.writing.wait(WAIT_S)
+    assert s.session.is_under_way
     s.daemon.lease_lost()
+    assert not s.session.is_under_way
     assert len(b.sessions.interrupted) == 1
     b.sink.gate.set()
     assert s.end() is None
