@@ -249,14 +249,21 @@ class ChildFailed(MldError):
     """
 
     def __init__(
-        self, shard_id: str, action: str | None, why: str, child_exit_code: int | None = None
+        self,
+        shard_id: str,
+        action: str | None,
+        why: str,
+        child_exit_code: int | None = None,
+        *,
+        advice: str = "",
     ) -> None:
         self.shard_id = shard_id
         self.action = action
         self.why = why
         self.child_exit_code = child_exit_code
         ended = "" if child_exit_code is None else f" (exit status {child_exit_code})"
-        super().__init__(f"{shard_id}: child failed {self.when}: {why}{ended}")
+        advice = f". {advice}" if advice else ""
+        super().__init__(f"{shard_id}: child failed {self.when}: {why}{ended}{advice}")
 
     @property
     def when(self) -> str:

@@ -37,6 +37,26 @@ class LineTooLong(RemoteProtocolError):
         super().__init__(f"a line is longer than {limit_bytes} bytes")
 
 
+#: For a child that ended or fell silent at one of these.
+_NEW_IN_KCL_2 = frozenset({"leaseLost", "shardEnded"})
+
+
+def advice_on_1x(action: str) -> str:
+    """What may be wrong with a child that did not answer an action, and what to do about it.
+
+    The protocol of KCL 1.x has ``shutdown`` instead of two of the actions.
+
+    Returns:
+        One sentence without a full stop; empty if the action is as old as the protocol.
+    """
+    if action not in _NEW_IN_KCL_2:
+        return ""
+    return (
+        f"Children for the 1.x protocol do not know {action}: "
+        "use amazon_kclpy (or aws-kcl) 2 or later"
+    )
+
+
 #: The position is not acceptable: outside [last checkpoint, largest delivered], not digits.
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 #: This worker no longer holds the lease: stop, do not retry.

@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from mld.children.model.consumer_status import CHILD_SILENT_S
+from mld.config.child_command import spark_command
 from mld.errors import ChildFailed, ChildReported, ChildTimedOut
 from mld.kernel.model.masking import printable
 from mld.kernel.model.text import lasted
@@ -41,7 +42,7 @@ from protocol import (
     TickRequested,
 )
 from protocol.additions import TICK_RANGE_S, is_tick
-from protocol.errors import INVALID_STATE
+from protocol.errors import INVALID_STATE, advice_on_1x
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -441,9 +442,9 @@ class ChildExchange:
 
     # -- failures ------------------------------------------------------------------------------
 
-    def _failure(self, action: Action | None, why: str) -> ChildFailed:
+    def _failure(self, action: Action | None, why: str, advice: str = "") -> ChildFailed:
         name = None if action is None else str(action)
-        return ChildFailed(self._shard_id, name, why, self.exit_status)
+        return ChildFailed(self._shard_id, name, why, self.exit_status, advice=advice)
 
     def _reported(self, action: Action, status: Status) -> ChildReported:
         return ChildReported(
@@ -459,7 +460,13 @@ class ChildExchange:
 
     def _timed_out(self, action: Action) -> ChildTimedOut:
         why = f"no answer within {self._config.answer_timeout_s} s"
-        return ChildTimedOut(self._shard_id, str(action), why)
+        return ChildTimedOut(self._shard_id, str(action), why, advice=self._advice(action))
+
+    def _advice(self, action: Action) -> str:
+        """What may be wrong with a child that did not answer, unless a signal ended it."""
+        is_killed = self.exit_status is not None and self.exit_status < 0
+        is_ours = spark_command(self._config.argv) is not None
+        return "" if is_killed or is_ours else advice_on_1x(action)
 
     async def _broken(self, action: Action, error: RemoteProtocolError) -> ChildFailed:
         """The failure, with exit status and last stderr output if the child ended."""
@@ -467,6 +474,7 @@ class ChildExchange:
         if self._connection.stream_ended:
             await self._learn_exit_status()
             why = self._with_stderr(why)
+            return self._failure(action, why, self._advice(action))
         return self._failure(action, why)
 
     def _with_stderr(self, why: str) -> str:

@@ -22,7 +22,10 @@ from protocol.conform.report import (
     judged,
     load_items,
     not_testable,
+    passed,
 )
+from protocol.errors import advice_on_1x
+from protocol.jackson import decode_from_child
 from protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
@@ -33,6 +36,7 @@ from protocol.messages import (
     Scalar,
     ShardEnded,
     ShutdownRequested,
+    Status,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +51,8 @@ _FIRST_SEQUENCE: Final = 4968042498072912315381905784233713110147063016304148480
 #: Seconds that a child has to end after the end of its stdin (the daemon itself has no limit).
 EXIT_S: Final = 5.0
 _BIG_BATCH: Final = 10_000
+#: What daemons of KCL 1.x sent when a lease was lost.
+_SHUTDOWN: Final = b'{"action":"shutdown","reason":"ZOMBIE"}'
 _KNOWN_FIELDS: Final = {"action", "sequenceNumber", "subSequenceNumber", "error"}
 
 
@@ -221,6 +227,27 @@ def ends_of_stdin(kit: Peers) -> Iterator[Finding]:
             yield judged(item_id, code is not None, _exit_evidence(code))
 
 
+def the_protocol_of_kcl_1(kit: Peers) -> Iterator[Finding]:
+    """A child for the 1.x protocol answers ``shutdown`` where leaseLost and shardEnded end it."""
+    with kit.peer() as peer:
+        if not _started(peer):
+            return
+        if peer.send(LeaseLost()).answered:
+            yield passed("CHILD-20", "leaseLost is answered")
+            return
+    with kit.peer() as peer:
+        if not _started(peer):
+            return
+        peer.write_raw(_SHUTDOWN)
+        peer.close_stdin()
+        peer.wait_exit(EXIT_S)
+        messages = [*map(decode_from_child, bytes(peer.stdout).splitlines())]
+    if Status("shutdown") in messages:
+        yield failed("CHILD-20", advice_on_1x("leaseLost"))
+    else:
+        yield not_testable("CHILD-20", "neither leaseLost nor shutdown is answered")
+
+
 CHILD_CASES: Final[tuple[Callable[[Peers], Iterator[Finding]], ...]] = (
     life_of_a_lease,
     end_of_a_shard,
@@ -228,6 +255,7 @@ CHILD_CASES: Final[tuple[Callable[[Peers], Iterator[Finding]], ...]] = (
     positions_at_the_start,
     refused_checkpoints,
     ends_of_stdin,
+    the_protocol_of_kcl_1,
 )
 
 
@@ -244,7 +272,7 @@ _DEADLY: Final = (
     ("PY-08", _RECORD % (b"1", b""), b"MalformedAction"),
     ("PY-09", _RECORD % (b"null", b',"action":"record"'), b"TypeError"),
     ("PY-10", b"", b"JSONDecodeError"),
-    ("PY-11", b'{"action":"shutdown","reason":"ZOMBIE"}', b"TypeError"),
+    ("PY-11", _SHUTDOWN, b"TypeError"),
 )
 
 

@@ -84,6 +84,7 @@ CHILD_RULES = (
     _child(17, "initialize at digits with a sub-sequence number, or at a sentinel", "answered"),
     _child(18, "initialize with further flat keys", "answered: unknown keys are ignored"),
     _child(19, "end of stdin before initialize", "the process ends within 5 s"),
+    _child(20, "leaseLost, and if it is not answered, shutdown", "only leaseLost is answered"),
 )
 
 

@@ -115,6 +115,36 @@ def test_the_log_names_an_installed_one_wherever_the_program_finds_it(
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "is_old"),
+    [
+        (("kcl.py", "v2/processor.py"), True),
+        (("kcl.py", "v2/processor.py", "v3/processor.py"), False),
+    ],
+    ids=["1.x", "2.0"],
+)
+def test_an_installed_one_of_1x_is_a_warning(
+    content: tuple[str, ...],
+    is_old: bool,
+    venv: tuple[str, Path],
+    program: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    package = put_package(venv[1]) / "amazon_kclpy"
+    for name in content:
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).touch()
+    (text,) = reported(caplog, [venv[0], str(program)])
+    (record,) = caplog.records
+    if is_old:
+        assert text.startswith(f"{program}: {package}, whose version is 1.x: ")
+        assert text.endswith("(install amazon_kclpy 2 or later, or write kclpy = bundled)")
+        assert record.levelno == logging.WARNING
+    else:
+        assert text == f"{program}: {package}, which decodes with json"
+        assert record.levelno == logging.INFO
+
+
 def test_the_log_says_where_none_is_found_and_where_nothing_is_known(
     venv: tuple[str, Path], program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,6 +30,10 @@ log = logging.getLogger("mld.children")
 
 #: Longest wait for an interpreter's answer, in seconds.
 ANSWER_S = 60.0
+_OF_1X = (
+    "whose version is 1.x: children end with an error when their shard ends or their lease is lost "
+    "(install amazon_kclpy 2 or later, or write kclpy = bundled)"
+)
 #: Prints the folders of the package and, for the stand-in, its decoder; runs on any Python 3.
 _QUESTION = """
 import importlib.util, json, sys
@@ -83,14 +87,15 @@ class KclpyReport:
     async def _report(
         self, name: str, question: tuple[str, ...] | None, env: Mapping[str, str]
     ) -> None:
+        level = logging.INFO
         if question is None:
             finding = "unknown, as it is no Python script"
         else:
             try:
-                finding = _finding(await self._ask(question, env))
+                level, finding = _finding(await self._ask(question, env))
             except (OSError, TimeoutError, TypeError, ValueError):
                 finding = "unknown, as its interpreter does not tell"
-        log.info("amazon_kclpy for children of %s: %s", name, finding)
+        log.log(level, "amazon_kclpy for children of %s: %s", name, finding)
 
     async def _ask(self, question: tuple[str, ...], env: Mapping[str, str]) -> bytes:
         child = await self._ordinary.start(question, env, lambda _line: None)
@@ -120,16 +125,23 @@ def _folder_of(script: str, around: StartPlace) -> Path:
     return Path(os.path.realpath(around.folder / script)).parent
 
 
-def _finding(answer: bytes) -> str:
-    """A sentence for an interpreter's answer.
+def _finding(answer: bytes) -> tuple[int, str]:
+    """A level of the log and a sentence for an interpreter's answer.
 
     Raises:
         TypeError, ValueError: the answer can't be read.
     """
     places, decoder = json.loads(answer.strip().rpartition(b"\n")[2])
     if not places:
-        return "none is found"
+        return logging.INFO, "none is found"
     if not any(place.startswith(str(SHIM)) for place in places):
-        return f"{places[0]}, which decodes with json"
+        if _is_1x(Path(places[0])):
+            return logging.WARNING, f"{places[0]}, {_OF_1X}"
+        return logging.INFO, f"{places[0]}, which decodes with json"
     advice = " (install msgspec there to decode for less)" if decoder == "json" else ""
-    return f"the bundled one, which decodes with {decoder}{advice}"
+    return logging.INFO, f"the bundled one, which decodes with {decoder}{advice}"
+
+
+def _is_1x(package: Path) -> bool:
+    """Whether the package is of 1.x: processors of version 3 came with 2.0."""
+    return (package / "kcl.py").is_file() and not (package / "v3").is_dir()

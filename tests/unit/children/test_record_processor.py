@@ -10,7 +10,7 @@ import pytest
 
 from mld.children.child_log import BURST_LINES, MAX_LINE_BYTES
 from mld.children.record_processor import OutgoingLine, RecordProcessor
-from mld.config.config import ChildConfig
+from mld.config.config import ChildConfig, ChildFailurePolicy
 from mld.errors import ChildFailed, ChildTimedOut
 from mld.kernel.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren, polite
@@ -44,7 +44,7 @@ class Talking:
         settings = {"eof_grace_s": 10.0, "term_grace_s": 5.0} | config
         self.processor = RecordProcessor(
             "shard-1",
-            ChildConfig(argv=("app", "--x"), **settings),
+            ChildConfig(**{"argv": ("app", "--x")} | settings),
             self.children,
             self.checkpointer,
             LoopClock(),
@@ -317,6 +317,69 @@ def test_a_child_that_ends_fails_the_action_with_its_status():
         assert failed.value.shard_id == "shard-1"
 
     talking(test, answering(processRecords=leaves))
+
+
+ADVICE = ". Children for the 1.x protocol do not know {}: use amazon_kclpy (or aws-kcl) 2 or later"
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "has_advice"),
+    [
+        ("shardEnded", 1, True),
+        ("leaseLost", 1, True),
+        ("leaseLost", 0, True),
+        ("leaseLost", None, True),  # it ignores the message
+        ("shardEnded", -9, False),
+        ("processRecords", 1, False),
+    ],
+)
+@pytest.mark.parametrize("program", ["app", "kcl-mld-spark"])
+def test_a_child_that_does_not_know_the_end_of_a_lease_fails_with_advice(
+    action, status, has_advice, program
+):
+    async def leaves(child):
+        while (message := await child.receive()) is not None and message["action"] != action:
+            await child.answer(message)
+        if status is None:
+            await asyncio.Event().wait()
+        return status
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        exchange = {
+            "processRecords": world.process,
+            "shardEnded": world.processor.shard_ended,
+            "leaseLost": world.processor.lease_lost,
+        }[action]
+        with pytest.raises(ChildFailed) as failed:
+            await exchange()
+        assert failed.value.action == action
+        text = str(failed.value)
+        assert text.endswith(ADVICE.format(action)) is (has_advice and program == "app")
+        assert ("1.x" in text) is (has_advice and program == "app")
+
+    talking(test, leaves, argv=(program,), answer_timeout_s=60.0)
+
+
+@pytest.mark.parametrize("answer", ["wrong", "failure"])
+def test_an_answer_to_the_end_of_a_lease_gets_no_such_advice(answer):
+    async def answers(child):
+        await child.answer(await child.receive())
+        await child.receive()
+        if answer == "wrong":
+            await child.say(action="status", responseFor="initialize")
+        else:
+            await child.say(action="status", responseFor="leaseLost", failure="no disk")
+        await child.receive()
+        return 0
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        with pytest.raises(ChildFailed) as failed:
+            await world.processor.lease_lost()
+        assert "1.x" not in str(failed.value)
+
+    talking(test, answers, failure_policy=ChildFailurePolicy.DEADLETTER)
 
 
 def test_a_child_that_closes_its_stdout_and_lives_fails_too():

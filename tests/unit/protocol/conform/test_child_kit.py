@@ -75,7 +75,7 @@ def test_a_child_on_our_runner_passes_every_rule(tmp_path):
     by_item = {finding.item_id: finding for finding in report.findings()}
     rules = [finding for item, finding in by_item.items() if item.startswith("CHILD-")]
     assert [finding for finding in rules if finding.verdict is not Verdict.PASS] == []
-    assert len(rules) == 19
+    assert len(rules) == 20
     assert by_item["PY-01"].verdict is Verdict.NOT_TESTABLE
     assert report.exit_status == 0
     assert "life of a lease" in seen
@@ -117,6 +117,21 @@ def test_a_child_with_bad_manners_fails_its_rule(tmp_path, program, item):
 def test_a_child_that_forgets_the_end_of_the_shard_fails(tmp_path):
     found = verdicts(child.end_of_a_shard(kit_for(tmp_path, by_hand("status(action)"))))
     assert found["CHILD-10"] is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("known", "verdict", "evidence"),
+    [
+        ("shutdown", Verdict.FAIL, "use amazon_kclpy (or aws-kcl) 2 or later"),
+        ("leaseLost", Verdict.PASS, "leaseLost is answered"),
+        ("nothing", Verdict.NOT_TESTABLE, "neither"),
+    ],
+)
+def test_a_child_for_the_protocol_of_kcl_1_is_recognized(tmp_path, known, verdict, evidence):
+    program = by_hand(f"status(action) if action in ('initialize', '{known}') else sys.exit(1)")
+    (finding,) = child.the_protocol_of_kcl_1(kit_for(tmp_path, program))
+    assert (finding.item_id, finding.verdict) == ("CHILD-20", verdict)
+    assert evidence in finding.evidence
 
 
 def test_a_child_that_ignores_the_end_of_stdin_fails_and_is_ended(tmp_path, monkeypatch):
