@@ -18,6 +18,7 @@ from mld.shards.rules.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_of_lineage,
+    listed_before_parents,
     leases_to_create,
     lost_children,
     never_read,
@@ -141,7 +142,7 @@ class StreamSync:
             planned = leases_for_empty_table(self._stream, shards, self._position)
         else:
             shards = await self._some_shards()
-            planned = leases_of_lineage(self._stream, shards, (), self._position)
+            planned = self._leases_of_lineage(shards, ())
         keys = {lease.lease_key for lease in planned}
         # A worker that listed before a reshard and one that listed after it must not both write:
         # children at LATEST below a parent at LATEST would skip what arrives in between.
@@ -207,7 +208,7 @@ class StreamSync:
                 self._stream, shards, leased, self._position, unexpected=unexpected
             )
         else:
-            planned = leases_of_lineage(self._stream, shards, leased, self._position)
+            planned = self._leases_of_lineage(shards, leased)
         open_ids = {shard.shard_id for shard in shards if shard.is_open}
         # Else the stream is new here, or a shard was listed late: nothing is missing.
         if leased and not self._stream.traits.lists_late:
@@ -219,6 +220,14 @@ class StreamSync:
             *await self._create(planned, may_write),
         )
         return SyncOutcome(performed=True, created=created, why="gaps")
+
+    def _leases_of_lineage(
+        self, shards: Collection[Shard], leased: Collection[str]
+    ) -> tuple[Lease, ...]:
+        waiting = listed_before_parents(shards, leased, self._clock.earliest())
+        for shard_id, parent in waiting.items():
+            log.info("Shard %s waits: its parent %s is not listed yet", shard_id, parent)
+        return leases_of_lineage(self._stream, shards, leased, self._position, waiting)
 
     async def _restore(
         self, lost: Collection[Lease], may_write: MayWrite, listed: frozenset[str]

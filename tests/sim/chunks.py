@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.sim.fleet import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.sim.plan import Plan
 
 #: Seeds of one test.
 CHUNK = 10
@@ -15,8 +22,8 @@ def portions(first: int, count: int) -> list[range]:
     return [range(start, start + CHUNK) for start in range(first, first + count, CHUNK)]
 
 
-def acquit(seeds: range | list[int]) -> None:
-    """Run these seeds; fail with the report of the first that is convicted."""
+def acquit(seeds: Iterable[int | Plan]) -> None:
+    """Run these seeds, or these plans; fail with the report of the first that is convicted."""
     for seed in seeds:
         verdict = judge(seed)
         if verdict.violations:

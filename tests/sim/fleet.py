@@ -39,6 +39,7 @@ from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
 from tests.sim.steering import Steering
 from tests.sim.stream import REPLACED_S, STREAM, SimStream, SimStreams
+from tests.sim.table_stream import SimTableStream
 from tests.sim.trace import Trace
 
 #: ``app.build``, or a test's own with a fault planted.
@@ -145,23 +146,7 @@ class Fleet:
                 page_items=plan.page_items,
             ),
         )
-        stream_rng = random.Random(f"stream {plan.seed}")
-        model = KinesisModel(
-            self._epoch,
-            stream_rng,
-            KinesisSettings(
-                reshard_s=plan.reshard_s,
-                consumer_create_s=plan.create_s,
-                subscription_s=plan.subscription_s,
-                limits=plan.limits,
-                spare_answer_probability=plan.spare_answers,
-            ),
-        )
-        self.stream: SimStream | SimStreams = (
-            SimStreams(self.now, model, stream_rng, plan.streams)
-            if plan.streams
-            else SimStream(model, stream_rng, plan.shards)
-        )
+        self.stream = self._new_stream(random.Random(f"stream {plan.seed}"))
         #: What people do to a 3.x fleet.
         self.operations: Operations | None = None
         #: Names in the files of workers that start now; () = a single stream.
@@ -208,6 +193,25 @@ class Fleet:
         self._incarnations = 0
         self._places = 0
         self._peers = 0
+
+    def _new_stream(self, rng: random.Random) -> SimStream | SimStreams:
+        plan = self.plan
+        if plan.table_stream is not None:
+            return SimTableStream(self.now, rng, plan.table_stream, plan.shards)
+        model = KinesisModel(
+            self._epoch,
+            rng,
+            KinesisSettings(
+                reshard_s=plan.reshard_s,
+                consumer_create_s=plan.create_s,
+                subscription_s=plan.subscription_s,
+                limits=plan.limits,
+                spare_answer_probability=plan.spare_answers,
+            ),
+        )
+        if plan.streams:
+            return SimStreams(self.now, model, rng, plan.streams)
+        return SimStream(model, rng, plan.shards)
 
     def now(self) -> float:
         """Virtual seconds since the start."""
@@ -533,17 +537,8 @@ class Fleet:
         )
 
     def _has_hole(self) -> bool:
-        """Whether some hash keys have no unfinished lease: only an audit can mend that."""
-        return any(self._has_hole_in(one) for one in self.stream.living())
-
-    def _has_hole_in(self, stream: SimStream) -> bool:
-        reach, unfinished = 0, self.court.unfinished()
-        shards = [shard for key, shard in stream.shards.items() if key in unfinished]
-        for shard in sorted(shards, key=lambda shard: shard.start_key):
-            if shard.start_key > reach:
-                return True
-            reach = max(reach, shard.end_key + 1)
-        return reach != 2**128
+        """Whether something is read by no unfinished lease: only an audit can mend that."""
+        return any(one.has_hole(self.court.unfinished()) for one in self.stream.living())
 
     def _check_orphans(self, orphaned: dict[str, float], bound_s: float) -> None:
         """L1: a lease without a live owner finds one."""
@@ -673,6 +668,9 @@ class Fleet:
                 await member.kill()
             for task in tasks:
                 task.cancel()
+        if isinstance(self.stream, SimTableStream):
+            for shard_id, readers in self.stream.service.crowds():
+                self.court.convict("S19", f"{shard_id} had the readers {readers} at a time")
         loop = self._loop
         assert isinstance(loop, SimLoop)
         for context in loop.uncaught:

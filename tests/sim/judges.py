@@ -29,6 +29,7 @@ S16 the owner of a lease that is paused delivers nothing of it
 S17 what a command asked and took back is not carried out, nor what was asked before another worker
     had the lease
 S18 a worker of ours gives no lease that is paused to a worker that would read it
+S19 no more processes read a shard of a table at a time than the service allows
 L7  hand-offs end
 L8  three tables become one
 """

@@ -44,6 +44,7 @@ from tests.sim.gate import Gate, drive
 from tests.sim.loop import OWNER, TaskOwner
 from tests.sim.ports import EPOCH_S, InlineOffload, SimClock, SimIds, ThroughGate
 from tests.sim.stream import STREAM
+from tests.sim.table_stream import ARN, NAME, SimTableStream, port_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,10 +85,13 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
             completed_cleanup_s=10.0,
             garbage_cleanup_s=30.0,
         )
+    stream = stream_of(plan)
     return Config(
         application_name=TABLE,
         worker_id=worker_id,
-        stream=StreamConfig(name=STREAM, region="us-east-1", initial_position=position),
+        stream=StreamConfig(
+            name=stream.name, arn=stream.arn, region="us-east-1", initial_position=position
+        ),
         aws=AwsConfig(kinesis_credentials=CredentialChain(())),
         leases=LeaseConfig(table_name=TABLE, failover_s=plan.failover_s),
         fleet=FleetConfig(
@@ -116,6 +120,11 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
         if streams
         else None,
     )
+
+
+def stream_of(plan: Plan) -> Stream:
+    """The single stream of a plan."""
+    return Stream(STREAM) if plan.table_stream is None else Stream(NAME, ARN)
 
 
 class SimLetters:
@@ -222,12 +231,7 @@ class Node(TaskOwner):
                 entered,
                 sent=self._sent,
             ),
-            kinesis=ThroughGate(
-                "kinesis",
-                FakeKinesis(fleet.stream.model),
-                self.gate,
-                self.config.retrieval.request_timeout_s,
-            ),
+            kinesis=self._kinesis(),
             cloudwatch=None,
             children=self.children,
             letters=SimLetters(self) if fleet.plan.sets_aside else None,
@@ -238,9 +242,22 @@ class Node(TaskOwner):
             offload=InlineOffload(self._rng),
         )
 
+    def _kinesis(self) -> Any:
+        stream, timeout_s = self.fleet.stream, self.config.retrieval.request_timeout_s
+        if not isinstance(stream, SimTableStream):
+            return ThroughGate("kinesis", FakeKinesis(stream.model), self.gate, timeout_s)
+        return port_of(
+            stream,
+            self.worker_id,
+            self.gate,
+            timeout_s=timeout_s,
+            patience_s=2 * self.config.shards.audit_interval_s,
+            monotonic=self.clock.monotonic,
+        )
+
     async def _main(self) -> None:
         try:
-            stream = None if self.config.streams else Stream(name=STREAM)
+            stream = None if self.config.streams else stream_of(self.fleet.plan)
             self.worker = self.fleet.build(self.config, self._ports(), stream)
             self.outcome = await self.worker.run()
         except asyncio.CancelledError:

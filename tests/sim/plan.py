@@ -16,6 +16,8 @@ from tests.sim.children import Manners
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.sim.table_stream import TableStreamPlan
+
 #: What the nemesis can do to a worker.
 FAULTS = (
     "kill",
@@ -68,6 +70,7 @@ class Plan:
             because lists that differ for a time are no grounds to delete anything.
         stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
         changes: what people do to a 3.x fleet; None = nothing.
+        table_stream: the fleet reads the stream of a table that behaves so; None = one of Kinesis.
         steers: people reset, pause, release and delete leases, and reset lineages.
         joins_at_s: a Java worker starts then; None = none does.
         sets_aside: records that children fail at become dead letters.
@@ -118,6 +121,7 @@ class Plan:
     discovers: bool = False
     deletes_former: bool = False
     changes: Changes | None = None
+    table_stream: TableStreamPlan | None = None
 
     @property
     def has_leader_by_lock(self) -> bool:

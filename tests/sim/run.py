@@ -7,10 +7,17 @@ import pathlib
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from tests.sim.fleet import Verdict, judge
+from tests.sim.table_stream import table_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.sim.plan import Plan
 
 REGRESSIONS = pathlib.Path(__file__).with_name("regressions.txt")
 
@@ -27,22 +34,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
+    parser.add_argument(
+        "--tables", action="store_true", help="fleets that read the stream of a DynamoDB table"
+    )
     parser.add_argument("--trace", action="store_true", help="print every row of every seed")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not stop at the first failure"
     )
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
+    plans = map(table_plan, seeds) if options.tables else seeds
     if options.trace:
-        return _trace(seeds)
-    return _run_all([*regressions(), *seeds], options.jobs, keep_going=options.keep_going)
+        return _trace(plans)
+    known = [] if options.tables else regressions()
+    return _run_all([*known, *plans], options.jobs, keep_going=options.keep_going)
 
 
 #: Seeds from one line to the next where no terminal shows the progress.
 _TOLD_EVERY = 50
 
 
-def _trace(seeds: range) -> int:
+def _trace(seeds: Iterable[int | Plan]) -> int:
     failed = 0
     for seed in seeds:
         verdict = judge(seed, rows=1_000_000)
@@ -51,7 +63,7 @@ def _trace(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def _run_all(seeds: list[int], jobs: int, *, keep_going: bool) -> int:
+def _run_all(seeds: list[int | Plan], jobs: int, *, keep_going: bool) -> int:
     failed: list[int] = []
     ran = records = duplicates = 0
     virtual_s = 0.0

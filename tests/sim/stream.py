@@ -12,7 +12,7 @@ from mld.local.kinesis.faults import KinesisFault
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.local.kinesis import KinesisModel
@@ -178,6 +178,16 @@ class SimStream:
     def open_shards(self) -> list[Any]:
         """Those that take records now."""
         return [shard for shard in self.shards.values() if shard.is_open]
+
+    def has_hole(self, unfinished: Collection[str]) -> bool:
+        """Whether some hash keys have none of these leases: only an audit can mend that."""
+        reach = 0
+        shards = [shard for key, shard in self.shards.items() if key in unfinished]
+        for shard in sorted(shards, key=lambda shard: shard.start_key):
+            if shard.start_key > reach:
+                return True
+            reach = max(reach, shard.end_key + 1)
+        return reach != 2**128
 
     def living(self) -> list[SimStream]:
         """Streams that are there, this one alone."""

@@ -7,7 +7,6 @@ lost, some may be, none can be.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from mld.kernel.model.text import lasted
 from mld.leases.model.reading import LossNote, ReadNote
 from mld.signals.model.metrics import PassCause
+from mld.streams.model.shard import creation_in_id
 
 if TYPE_CHECKING:
     from mld.kernel.model.sequence import ExtendedSequenceNumber
@@ -26,8 +26,6 @@ LEAST_RETENTION_S = 24 * 3600.0
 EDGE_S = 60.0
 #: The year 10000, in epoch seconds: no record arrives then or later.
 END_OF_TIME_S = 253_402_300_800.0
-#: A shard of a DynamoDB stream: milliseconds at which it was made, then what makes the id unique.
-_SHARD_OF_TABLE = re.compile(r"shardId-([0-9]{20})-[0-9a-f]+\Z")
 #: Share of the retention from which an age is a risk.
 RISK = 0.8
 #: Marks that are kept for checkpoints to come; of more every second one goes.
@@ -94,14 +92,10 @@ def judge_gap(
 def shard_created_s(shard_id: str, now_s: float) -> float | None:
     """Epoch seconds before which a shard has no record.
 
-    Ids of a DynamoDB stream have the time. Source: cleanup of leases by the age of a shard
-    (dynamodb-streams-kinesis-adapter 1.x, 2.0.1 to 2.1.2).
-
     Returns:
-        None for other ids, and for a time that is yet to come.
+        None where the id does not have it, and for a time that is yet to come.
     """
-    found = _SHARD_OF_TABLE.match(shard_id)
-    created_s = None if found is None else int(found[1]) / 1000
+    created_s = creation_in_id(shard_id)
     return None if created_s is None or created_s > now_s + EDGE_S else created_s
 
 

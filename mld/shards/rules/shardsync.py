@@ -23,7 +23,13 @@ from mld.kernel.model.sequence import (
 )
 from mld.leases.model.lease import Lease
 from mld.leases.model.reading import ReadNote
-from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, ChildShard, Shard
+from mld.streams.model.shard import (
+    MAX_HASH_KEY,
+    MIN_HASH_KEY,
+    ChildShard,
+    Shard,
+    creation_in_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -180,16 +186,46 @@ def leases_to_create(
     )
 
 
+#: A shard whose parent is not listed waits so long for it, from its creation on.
+PARENT_PATIENCE_S = 3600.0
+
+
+def listed_before_parents(
+    shards: Collection[Shard], leased: Collection[str], now_s: float
+) -> dict[str, str]:
+    """Shards that are listed although their parent is not yet, with that parent.
+
+    A parent ends when its child begins, and its records stay for a day. So the parent of a child that
+    was made a short time ago exists; read before it, the child's records would be out of order. Java's
+    adapter takes it for expired.
+
+    Args:
+        shards: the unfiltered list of a stream whose shards are listed late.
+        leased: bare ids of shards that have a lease.
+        now_s: epoch seconds.
+    """
+    known = {shard.shard_id for shard in shards}.union(leased)
+    return {
+        shard.shard_id: parent
+        for shard in shards
+        for parent in shard.parent_shard_ids
+        if parent not in known and shard.shard_id not in leased
+        if now_s - (creation_in_id(shard.shard_id) or 0.0) < PARENT_PATIENCE_S
+    }
+
+
 def leases_of_lineage(
     stream: Stream,
     shards: Collection[Shard],
     leased: Collection[str],
     position: InitialPosition,
+    waiting: Collection[str] = (),
 ) -> tuple[Lease, ...]:
     """The leases that a table lacks, of a stream whose shards are listed late; in creation order.
 
-    From each open shard without a lease up to the nearest ancestor that has one: all of them at
-    TRIM_HORIZON, because what comes behind a leased shard is to be read. Where no ancestor has one,
+    From each open shard without a lease up to the nearest ancestor that has one, or that another
+    shard with a lease descends from, whose own was cleaned up: all of them at TRIM_HORIZON, because
+    what comes behind a leased shard is to be read. Where no ancestor has one,
     under LATEST the open shard alone, else all of them at the initial position. At the first sync
     of a list without an open shard, which is that of a stream that was disabled, the last shards
     count as open.
@@ -200,27 +236,43 @@ def leases_of_lineage(
         shards: the unfiltered list, in which no shard has more than one parent.
         leased: bare ids of shards that have a lease.
         position: initial position.
+        waiting: see :func:`listed_before_parents`; neither they nor what is below them get a lease,
+            unless the table is empty and they begin at LATEST.
     """
     listed = {shard.shard_id: shard for shard in shards}
     parents = {parent for shard in shards for parent in shard.parent_shard_ids}
     leaves = [shard for shard in shards if shard.is_open]
     if not leaves and not leased:
         leaves = [shard for shard in shards if shard.shard_id not in parents]
+    is_at_latest = position.sentinel is Sentinel.LATEST
+    passed = {*leased, *_ancestors(leased, listed)}
     chosen: dict[str, ExtendedSequenceNumber] = {}
     for leaf in leaves:
         line: list[str] = []
         walked: str | None = leaf.shard_id
-        while walked in listed and walked not in leased and walked not in line:
+        while walked in listed and walked not in passed and walked not in line:
             line.append(walked)
             walked = next(iter(listed[walked].parent_shard_ids), None)
-        if walked in leased:
+        if walked in passed:
             chosen |= dict.fromkeys(line, TRIM_HORIZON)
-        elif position.sentinel is Sentinel.LATEST:
+        elif line[-1] in waiting and (leased or not is_at_latest):
+            continue
+        elif is_at_latest:
             chosen[leaf.shard_id] = position.checkpoint
         else:
             chosen |= dict.fromkeys(line, position.checkpoint)
     ordered = sorted((listed[shard_id] for shard_id in chosen), key=_creation_order)
     return tuple(lease_of_shard(stream, shard, chosen[shard.shard_id]) for shard in ordered)
+
+
+def _ancestors(shard_ids: Collection[str], listed: Mapping[str, Shard]) -> set[str]:
+    found: set[str] = set()
+    stack = [shard_id for shard_id in shard_ids if shard_id in listed]
+    while stack:
+        parents = listed[stack.pop()].parent_shard_ids
+        stack.extend(one for one in parents if one in listed and one not in found)
+        found.update(parents)
+    return found
 
 
 class ShardGraph:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 #: Forty digits are more than 2**128 - 1 has.
 _DECIMAL = re.compile(r"[0-9]{1,40}\Z")
 
+#: A shard of a DynamoDB stream: milliseconds at which it was made, then what makes the id unique.
+_SHARD_OF_TABLE = re.compile(r"shardId-([0-9]{20})-[0-9a-f]+\Z")
+
 MIN_HASH_KEY = 0
 MAX_HASH_KEY = 2**128 - 1
 
@@ -119,3 +122,13 @@ class ChildShard:
     shard_id: str
     parent_shard_ids: tuple[str, ...]
     hash_range: HashRange
+
+
+def creation_in_id(shard_id: str) -> float | None:
+    """Epoch seconds at which a shard was made; None where the id does not have it.
+
+    Ids of a DynamoDB stream have the time. Source: cleanup of leases by the age of a shard
+    (dynamodb-streams-kinesis-adapter 1.x, 2.0.1 to 2.1.2).
+    """
+    found = _SHARD_OF_TABLE.match(shard_id)
+    return None if found is None else int(found[1]) / 1000

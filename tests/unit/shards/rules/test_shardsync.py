@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ from mld.kernel.model.sequence import (
 )
 from mld.leases.model.lease import Lease
 from mld.shards.rules.shardsync import (
+    PARENT_PATIENCE_S,
     incompleteness,
     is_unused,
     lease_of_child,
     leases_for_empty_table,
     leases_of_lineage,
     leases_to_create,
+    listed_before_parents,
     lost_children,
     shard_filter,
     unexpected_children,
@@ -295,6 +298,53 @@ def test_below_a_lease_nothing_is_skipped(position):
     assert lineage(position, "ae") == dict.fromkeys("bcd", "TRIM_HORIZON")
     assert lineage(position, "bde") == {"c": "TRIM_HORIZON"}
     assert lineage(position, "cde") == {}
+
+
+NOW_S = 1_795_850_000.0
+
+
+def of_table(made_s, parent=None, **more):
+    """A shard of a table; its id says when it was made."""
+    one = shard("x", **more)
+    parents = {} if parent is None else {"parent_shard_id": parent.shard_id}
+    return replace(one, shard_id=f"shardId-{int(1000 * made_s):020d}-abcdef12", **parents)
+
+
+@pytest.mark.parametrize(
+    ("leased", "position", "found"),
+    [
+        ((), AT_TRIM_HORIZON, []),
+        ((), AT_LATEST, ["LATEST"]),
+        (("another",), AT_LATEST, []),
+        (("parent",), AT_LATEST, ["TRIM_HORIZON"] * 2),
+    ],
+)
+def test_a_young_shard_waits_until_its_parent_is_listed(leased, position, found):
+    """Else it would be read before its parent, whose lease is made when it is listed."""
+    parent = of_table(NOW_S - 4 * 3600, closed=True)
+    child = of_table(NOW_S - PARENT_PATIENCE_S + 1, parent, closed=True)
+    below = of_table(NOW_S - 10, child)
+    shards = [child, below]
+    keys = {parent.shard_id if one == "parent" else one for one in leased}
+    waiting = listed_before_parents(shards, keys, NOW_S)
+    assert waiting == ({} if parent.shard_id in keys else {child.shard_id: parent.shard_id})
+    rows = leases_of_lineage(STREAM, shards, keys, position, waiting)
+    assert [str(row.checkpoint) for row in rows] == found
+    assert listed_before_parents([parent, *shards], (), NOW_S) == {}
+    assert listed_before_parents([child], {child.shard_id}, NOW_S) == {}
+
+
+def test_a_shard_whose_parent_is_not_listed_for_an_hour_is_read():
+    parent = of_table(NOW_S - 5 * 3600)
+    child = of_table(NOW_S - PARENT_PATIENCE_S, parent)
+    assert listed_before_parents([child], (), NOW_S) == {}
+    assert listed_before_parents([LINEAGE[-1]], (), NOW_S) == {}
+
+
+@pytest.mark.parametrize("position", [AT_LATEST, AT_TRIM_HORIZON])
+def test_a_shard_beside_a_leased_one_does_not_have_their_parents_read_again(position):
+    """Of two children one was listed late, and the lease of their parent was cleaned up since."""
+    assert lineage(position, "de") == {"c": "TRIM_HORIZON"}
 
 
 def test_a_gap_above_a_lease_is_not_filled():
