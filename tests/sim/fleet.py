@@ -39,7 +39,7 @@ from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
 from tests.sim.steering import Steering
 from tests.sim.stream import REPLACED_S, STREAM, SimStream, SimStreams
-from tests.sim.table_stream import SimTableStream
+from tests.sim.table_stream import SimTableStream, table_plan
 from tests.sim.trace import Trace
 
 #: ``app.build``, or a test's own with a fault planted.
@@ -66,11 +66,13 @@ class Verdict:
     """What came of one seed, or of a plan that was written by hand.
 
     Attributes:
-        drawn: the seed alone says what the plan was.
+        drawn: the seed alone says what the plan was; of a fleet that reads a table's stream if
+            ``of_table`` is true.
     """
 
     seed: int
     drawn: bool
+    of_table: bool
     violations: tuple[Violation, ...]
     digest: str
     table: str
@@ -85,6 +87,7 @@ class Verdict:
         if not self.drawn:
             return f"a plan of its own, seed {self.seed}:\n{wrong}\n{self.table}"
         command = f"-m tests.sim.run --seeds 1 --first-seed {self.seed} --trace"
+        command += " --tables" if self.of_table else ""
         python = os.path.relpath(sys.executable)
         return f"seed {self.seed}:\n{wrong}\n{self.table}\nreplay: {python} {command}"
 
@@ -668,15 +671,18 @@ class Fleet:
                 await member.kill()
             for task in tasks:
                 task.cancel()
-        if isinstance(self.stream, SimTableStream):
-            for shard_id, readers in self.stream.service.crowds():
-                self.court.convict("S19", f"{shard_id} had the readers {readers} at a time")
+        self._count_readers()
         loop = self._loop
         assert isinstance(loop, SimLoop)
         for context in loop.uncaught:
             self.court.convict(
                 "S0", f"nobody caught {context.get('exception')!r}: {context['message']}"
             )
+
+    def _count_readers(self) -> None:
+        if isinstance(self.stream, SimTableStream):
+            for shard_id, readers in self.stream.service.crowds():
+                self.court.convict("S19", f"{shard_id} had the readers {readers} at a time")
 
     async def _stop_all(self) -> None:
         self.supervised = False
@@ -716,7 +722,8 @@ def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict
     fleet = fleets[0]
     return Verdict(
         plan.seed,
-        isinstance(seed, int),
+        isinstance(seed, int) or plan == table_plan(plan.seed),
+        plan.table_stream is not None,
         tuple(fleet.court.violations),
         fleet.trace.digest(),
         fleet.trace.table(rows),
