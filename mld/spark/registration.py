@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mld.spark.batch_context import BatchContext
 
 #: Decoders and policies that :func:`run` takes; the table of keys has the same words.
-DECODERS = ("raw", "json", "csv", "avro")
+DECODERS = ("raw", "json", "csv", "avro", "dynamodb")
 POLICIES = ("fail", "null", "deadletter")
 
 
@@ -36,7 +36,7 @@ class Pipeline:
         function: called once a batch, for all shards.
         schema: columns of the decoded data as DDL, or an Avro schema in JSON; None = the
             property ``spark.decoder.schema``.
-        decoder: ``raw``, ``json``, ``csv`` or ``avro``; None = the property ``spark.decoder``.
+        decoder: one of :data:`DECODERS`; None = the property ``spark.decoder``.
         on_error: ``fail``, ``null`` or ``deadletter``; None = the property ``spark.decoder.onError``.
         is_rowwise: the function treats each record by itself.
     """
@@ -84,7 +84,7 @@ def run(
             the configured sink, or None if it wrote them itself (``spark.sink=foreach``).
         schema: columns of the decoded data as DDL (``"user string, amount double"``), or an Avro
             schema in JSON; None = the property ``spark.decoder.schema``.
-        decoder: ``raw``, ``json``, ``csv`` or ``avro``; None = the property ``spark.decoder``.
+        decoder: ``raw``, ``json``, ``csv``, ``avro`` or ``dynamodb``; None = the property ``spark.decoder``.
         on_error: what a record does that can't be decoded: ``fail``, ``null`` or ``deadletter``;
             None = the property ``spark.decoder.onError``.
         rowwise: ``process`` treats each record by itself: what becomes of one never depends on the

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from mld.spark.config import rooted
 from mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
@@ -91,7 +93,7 @@ def recipe(spark, tmp_path, monkeypatch):
 
 def test_every_program_of_the_page_has_its_lines_and_is_run_by_it():
     programs = {name.removesuffix(".py") for name in files() if name.endswith(".py")}
-    assert programs == {"sessions", "unique", "hours", "prices"}
+    assert programs == {"sessions", "unique", "hours", "prices", "copy"}
     assert {f"{name}.lines" for name in programs} <= files().keys()
     typed = "".join(block.commands for block in blocks_of(PAGE))
     assert all(f"kcl-mld local --properties {name}.properties" in typed for name in programs)
@@ -157,3 +159,61 @@ def test_a_static_table_is_read_again_when_it_is_old(recipe, monkeypatch, tmp_pa
     orders.batch({"product": "tea", "pieces": 3}, {"product": "rice", "pieces": 4})
     found = orders.rows("pieces", "price", name="orders")
     assert found == [(1, 4.5), (2, 4.5), (3, 5.0), (4, None)]
+
+
+def change(event, key, customer=None, amount=None):
+    """A change of the table of orders."""
+    image = {"id": {"S": key}, "customer": {"S": customer}, "amount": {"N": amount}}
+    images = {} if event == "REMOVE" else {"NewImage": image}
+    return {"eventName": event, "dynamodb": {"Keys": {"id": {"S": key}}} | images}
+
+
+def living(copy):
+    rows = copy.rows("id", "customer", "amount", "is_deleted", name="orders_copy")
+    return [row[:3] for row in rows if not row[3]]
+
+
+def test_a_copy_has_the_items_of_the_table(recipe):
+    copy = recipe("copy")
+    copy.batch(
+        change("INSERT", "7", "ann", "1.50"),
+        change("INSERT", "8", "bob", "2"),
+        change("MODIFY", "7", "ann", "3"),
+    )
+    assert living(copy) == [("7", "ann", Decimal(3)), ("8", "bob", Decimal(2))]
+    copy.batch(change("REMOVE", "7"), change("INSERT", "9", "eve", "4"), change("REMOVE", "9"))
+    assert living(copy) == [("8", "bob", Decimal(2))]
+    copy.batch(change("INSERT", "7", "zoe", "12345678901234567890.25"))
+    assert living(copy) == [
+        ("7", "zoe", Decimal("12345678901234567890.25")),
+        ("8", "bob", Decimal(2)),
+    ]
+
+
+def test_a_copy_begins_with_the_items_that_were_there(recipe, tmp_path):
+    before = [("7", "ann"), ("8", "bob"), ("9", "eve")]
+    rows = [
+        {
+            "id": key,
+            "customer": name,
+            "amount": Decimal(1),
+            "is_deleted": False,
+            "sequence_number": "0",
+            "sub_sequence_number": 0,
+        }
+        for key, name in before
+    ]
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("customer", pa.string()),
+            ("amount", pa.decimal128(38, 2)),
+            ("is_deleted", pa.bool_()),
+            ("sequence_number", pa.string()),
+            ("sub_sequence_number", pa.int64()),
+        ]
+    )
+    write_deltalake(tmp_path / "orders_copy", pa.Table.from_pylist(rows, schema))
+    copy = recipe("copy")
+    copy.batch(change("MODIFY", "7", "ann", "2"), change("REMOVE", "8"))
+    assert living(copy) == [("7", "ann", Decimal(2)), ("9", "eve", Decimal(1))]

@@ -201,7 +201,7 @@ class SparkValues:
         "what a function may return at once; more is computed in halves of the batch")
     epoch: str = _text("sink.epoch", "0", "a new word starts every shard's output again")
     decoder: str = _word("decoder", "raw", "how data becomes columns",
-        "raw", "json", "csv", "avro")
+        "raw", "json", "csv", "avro", "dynamodb")
     decoder_schema: str | None = _optional("decoder.schema",
         "DDL, or an Avro schema in JSON; the app's own wins")
     on_error: str = _word("decoder.onError", "fail", "what a bad record does",

@@ -23,10 +23,9 @@ from mld.spark.failures import (
     raised,
     said_by,
 )
-from mld.spark.rows.app_decoder import named_table, write_bad_rows
+from mld.spark.rows.app_decoder import write_bad_rows
 from mld.spark.rows.decode import bad_record_in
 from mld.spark.rows.handoff import HandOff
-from mld.spark.rows.records import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,10 +234,7 @@ class FunctionCaller:
         decoder = self._decoder.get(spark)
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
             return
-        tables = {
-            id(part): named_table(part, with_schemas=self._decoder.with_schemas)
-            for part in whole.parts
-        }
+        tables = {id(part): self._decoder.table(part, is_named=True) for part in whole.parts}
         rows = self._handoff.frame(spark, self._handoff.pack(tables))
         write_bad_rows(decoder, rows, self._config.deadletter_path or "")
 
@@ -247,12 +243,7 @@ class FunctionCaller:
         self._handoff.release([id(part) for part in whole.parts])
 
     def _parcel(self, whole: MicroBatch) -> Parcel:
-        return self._handoff.pack(
-            {
-                id(part): table_of(part, with_schemas=self._decoder.with_schemas)
-                for part in whole.parts
-            }
-        )
+        return self._handoff.pack({id(part): self._decoder.table(part) for part in whole.parts})
 
 
 def frames_of(answer: FunctionAnswer) -> list[DataFrame]:

@@ -20,6 +20,7 @@ from mld.config.spark.places import local_path
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import SparkConfigError
 from mld.spark.rows.decode import Decoder, make_decoder
+from mld.spark.rows.item_changes import CHANGE_COLUMNS, read_change
 from mld.spark.rows.records import SCHEMA_COLUMNS, table_of
 from mld.spark.table.data_files import Rows
 from mld.spark.table.parquet import FileLayout, file_parts
@@ -53,7 +54,8 @@ class AppDecoder:
     ) -> None:
         self._pipeline = pipeline
         self._config = config
-        self.with_schemas = with_schemas
+        self._with_schemas = with_schemas
+        self._kind = pipeline.decoder or config.decoder
         self._decoder: Decoder | None = None
 
     def get(self, spark: SparkSession) -> Decoder:
@@ -68,22 +70,39 @@ class AppDecoder:
             if on_error == "deadletter" and self._config.deadletter_path is None:
                 raise SparkConfigError("spark.deadletter.path is missing: bad records go there")
             decoder = make_decoder(
-                self._pipeline.decoder or self._config.decoder,
+                self._kind,
                 self._pipeline.schema or self._config.decoder_schema,
                 on_error,
                 spark,
             )
-            if self.with_schemas:
+            if self._with_schemas:
                 decoder = replace(decoder, raw_names=(*decoder.raw_names, *SCHEMA_COLUMNS))
             self._decoder = decoder
         return self._decoder
+
+    def table(self, batch: ShardBatch, *, is_named: bool = False) -> pa.Table:
+        """The rows of a shard's batch as the decoder takes them.
+
+        Args:
+            is_named: each with the batch's id.
+        """
+        table = table_of(batch, with_schemas=self._with_schemas)
+        if self._kind == "dynamodb":
+            changes = [read_change(row.data) for row in batch.rows]
+            for index, name in enumerate(CHANGE_COLUMNS):
+                column = pa.array([change[index] for change in changes], pa.string())
+                table = table.append_column(name, column)
+        if is_named:
+            field = pa.field(BATCH_ID, pa.string(), nullable=False)
+            table = table.append_column(field, pa.repeat(batch.batch_id, len(batch.rows)))
+        return table
 
 
 def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
     """Keep the bad records of a job's batches.
 
     Args:
-        rows: of ``named_table``, of all shards.
+        rows: of all shards, each with the batch's id.
         path: a directory of this machine, a place in S3, or a URL that Spark writes to.
     """
     bad = decoder.bad_rows(rows, BATCH_ID)
@@ -99,10 +118,3 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
         folder = store.below(place)
         folder.make()
         folder.put(name, part.content())
-
-
-def named_table(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
-    """The raw rows of a shard's batch, each with the batch's id."""
-    names = pa.repeat(batch.batch_id, len(batch.rows))
-    field = pa.field(BATCH_ID, pa.string(), nullable=False)
-    return table_of(batch, with_schemas=with_schemas).append_column(field, names)

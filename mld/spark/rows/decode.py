@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.failures import condition, describe, is_server_gone, is_session_lost
+from mld.spark.rows.item_changes import CHANGE_COLUMNS, IMAGE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -76,8 +77,8 @@ class Decoder:
     """What to do with ``data``.
 
     Attributes:
-        kind: raw, json, csv or avro.
-        schema: as Spark's function takes it; None for raw.
+        kind: raw, json, csv, avro or dynamodb.
+        schema: as Spark's function takes it; None for raw, and for dynamodb without one.
         on_error: fail, null or deadletter.
         names: of the decoded columns, in order; empty for raw.
         raw_names: of the columns that the rows have before.
@@ -93,7 +94,7 @@ class Decoder:
         """The frame that the function sees: bad records are dealt with as the policy says.
 
         Args:
-            frame: with the raw columns.
+            frame: with the raw columns, and for dynamodb those of a change.
         """
         if self.kind == "raw":
             return frame
@@ -118,6 +119,8 @@ class Decoder:
     def _value(self, name: str) -> Column:
         """A decoded column; Spark fills what it could read of a bad record, which is no row."""
         value = _column(f"{_DECODED}.{_quoted(name)}")
+        if self.kind == "dynamodb" and self.schema is not None and name in IMAGE_COLUMNS:
+            value = value.dropFields(_BAD_TEXT)
         if self.on_error != "null":
             return value
         whole: Column = _functions().when(~_column(_BAD), value)
@@ -130,18 +133,33 @@ class Decoder:
         # are added by ``select``: for ``withColumn`` the server analyses all that is below anew.
         once = functions.when(_here(), self._struct())
         decoded = frame.select("*", once.alias(_DECODED))
+        return decoded.select("*", self._is_bad().alias(_BAD))
+
+    def _is_bad(self) -> Column:
         if self.kind == "avro":
-            bad = _column(f"{_DECODED}.{_WHOLE}").isNull()
-        else:
-            bad = _column(_DECODED).isNull() | _column(f"{_DECODED}.{_BAD_TEXT}").isNotNull()
-        return decoded.select("*", bad.alias(_BAD))
+            return _column(f"{_DECODED}.{_WHOLE}").isNull()
+        if self.kind == "dynamodb":
+            bad = _column("event_name").isNull()
+            for name in IMAGE_COLUMNS if self.schema is not None else ():
+                bad |= _column(name).isNotNull() & _is_unread(f"{_DECODED}.{name}")
+            return bad
+        return _is_unread(_DECODED)
 
     def _struct(self) -> Column:
         functions = _functions()
         if self.kind == "avro":
             return _from_avro(_column("data"), str(self.schema))
-        read = functions.from_json if self.kind == "json" else functions.from_csv
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD_TEXT}
+        if self.kind == "dynamodb":
+            columns = [_column(name) for name in CHANGE_COLUMNS]
+            if self.schema is not None:
+                columns[1:] = [
+                    functions.from_json(each, self.schema, options).alias(name)
+                    for each, name in zip(columns[1:], IMAGE_COLUMNS, strict=True)
+                ]
+            change: Column = functions.struct(*columns)
+            return change
+        read = functions.from_json if self.kind == "json" else functions.from_csv
         found: Column = read(_column("data").cast("string"), self.schema, options)
         return found
 
@@ -150,8 +168,9 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
     """Check a schema once and learn its column names.
 
     Args:
-        kind: raw, json, csv or avro.
-        schema: DDL for json and csv, an Avro schema in JSON for avro; not looked at for raw.
+        kind: raw, json, csv, avro or dynamodb.
+        schema: DDL for json and csv, an Avro schema in JSON for avro, DDL of the items for
+            dynamodb, which needs none; not looked at for raw.
         on_error: fail, null or deadletter.
         spark: parses the DDL.
 
@@ -162,6 +181,8 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
     if kind == "raw":
         return Decoder(kind, None, on_error)
     if not schema or not schema.strip():
+        if kind == "dynamodb":
+            return Decoder(kind, None, on_error, CHANGE_COLUMNS)
         raise SparkConfigError(
             f"the {kind} decoder needs a schema: run(..., schema=...) or spark.decoder.schema"
         )
@@ -176,6 +197,8 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
         _try_avro(schema, spark)
         return Decoder(kind, schema, on_error, names)
     columns = columns.add(_BAD_TEXT, "string")
+    if kind == "dynamodb":
+        return Decoder(kind, columns, on_error, CHANGE_COLUMNS)
     return Decoder(kind, columns if kind == "json" else _flat_ddl(columns), on_error, names)
 
 
@@ -222,6 +245,11 @@ def _functions() -> Any:
     from pyspark.sql import functions  # noqa: PLC0415
 
     return functions
+
+
+def _is_unread(name: str) -> Column:
+    """True where Spark could not read JSON or CSV, or not all of it."""
+    return _column(name).isNull() | _column(f"{name}.{_BAD_TEXT}").isNotNull()
 
 
 def _column(name: str) -> Column:

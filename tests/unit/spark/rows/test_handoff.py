@@ -13,8 +13,9 @@ from mld.spark.config import read_properties
 from mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.registration import Pipeline
-from mld.spark.rows.app_decoder import AppDecoder, named_table
+from mld.spark.rows.app_decoder import AppDecoder
 from mld.spark.rows.handoff import HandOff, shared_out
+from mld.spark.rows.records import table_of
 
 #: In place of the batches' own.
 KEYS = itertools.count(1)
@@ -53,7 +54,7 @@ def batches(*shards, count=3):
 
 
 def tables(*shards, count=3):
-    return {next(KEYS): named_table(each) for each in batches(*shards, count=count)}
+    return {next(KEYS): table_of(each) for each in batches(*shards, count=count)}
 
 
 def hand_over(way, spark, given):

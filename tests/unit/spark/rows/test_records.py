@@ -2,11 +2,15 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
+from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.rows.app_decoder import BATCH_ID, named_table
+from mld.spark.registration import Pipeline
+from mld.spark.rows.app_decoder import BATCH_ID, AppDecoder
+from mld.spark.rows.item_changes import CHANGE_COLUMNS
 from mld.spark.rows.records import (
     RAW_SCHEMA,
     SCHEMA_COLUMNS,
@@ -82,11 +86,28 @@ def test_rows_become_the_raw_columns():
     assert table.to_pylist()[1]["approximate_arrival_timestamp"] is None
 
 
+def named_table(batch, *, with_schemas=False, decoder="raw"):
+    config = read_properties({"spark.sink.path": "x"})
+    pipeline = Pipeline(lambda df, ctx: df, decoder=decoder)
+    return AppDecoder(pipeline, config, with_schemas=with_schemas).table(batch, is_named=True)
+
+
 def test_a_table_says_whose_each_row_is():
     one, none = batch(*rows_of(RECORDS)), batch()
     assert named_table(one)[BATCH_ID].to_pylist() == [one.batch_id] * 3
     assert named_table(none).num_rows == table_of(none).num_rows == 0
     assert named_table(none).schema == named_table(one).schema
+
+
+def test_changes_of_a_table_have_columns_of_their_own():
+    change = b'{"eventName":"INSERT","dynamodb":{"Keys":{"pk":{"N":"1"}}}}'
+    rows = (Row(Position(1), "1", change, None), Row(Position(2), "2", b"junk", None))
+    table = named_table(batch(*rows), decoder="dynamodb")
+    assert table.column_names == [*RAW_SCHEMA.names, *CHANGE_COLUMNS, BATCH_ID]
+    shown = [tuple(row[name] for name in CHANGE_COLUMNS) for row in table.to_pylist()]
+    assert shown == [("INSERT", '{"pk":1}', None, None), (None,) * 4]
+    assert named_table(batch(), decoder="dynamodb").schema == table.schema
+    assert {table.schema.field(name).type for name in CHANGE_COLUMNS} == {pa.string()}
 
 
 VERSION = "b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63"
