@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -22,7 +23,7 @@ from mld.aws.kinesis import RAW_BODY, take_body
 from mld.aws.rules.change_record import kinesis_answer, read_changes
 from mld.aws.rules.shard_lineage import asks_again, child_shards, children_of, listed_shards
 from mld.aws.service_clock import service_clock_of
-from mld.config.stream import TableStreamArn
+from mld.config.stream import DYNAMODB_STREAMS, TableStreamArn
 from mld.errors import (
     AwsError,
     InvalidArgument,
@@ -240,7 +241,8 @@ class BotocoreDynamoDbStreams:
             "ShardIteratorType": request["ShardIteratorType"],
         }
         if "StartingSequenceNumber" in request:
-            asked["SequenceNumber"] = request["StartingSequenceNumber"]
+            number = request["StartingSequenceNumber"]
+            asked["SequenceNumber"] = number.zfill(DYNAMODB_STREAMS.least_digits)
         found = _Iterator(request["ShardId"])
         if asked["ShardIteratorType"] == _AT_TIMESTAMP:
             answer, found = await self._at_time(asked, request["Timestamp"], found)
@@ -254,13 +256,14 @@ class BotocoreDynamoDbStreams:
     async def _at_time(
         self, asked: dict[str, Any], time_s: float, found: _Iterator
     ) -> tuple[dict[str, Any], _Iterator]:
+        time_s = math.floor(time_s)  # as the times of records are
         if self._takes_time:
             try:
                 return await self._iterator({**asked, "Timestamp": time_s}), found
             except InvalidArgument:  # unknown to the server, or a time that is yet to come
                 pass
         answer = await self._iterator({**asked, "ShardIteratorType": "TRIM_HORIZON"})
-        return answer, replace(found, since_ms=int(time_s * 1000))
+        return answer, replace(found, since_ms=time_s * 1000)
 
     async def get_records(self, **request: Any) -> bytes:
         """GetRecords: an answer of Kinesis, JSON text.

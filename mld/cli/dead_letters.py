@@ -24,7 +24,7 @@ from mld.cli.options import takes_file_and_names, takes_properties_file
 from mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeout
 from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
 from mld.config.stream import Stream
-from mld.errors import ConfigError, LetterRefused, MalformedData
+from mld.errors import ConfigError, LetterRefused, MalformedData, NotFound, TrimmedData
 from mld.kernel.model.masking import printable
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.leases.model.containment import PositionRange
@@ -259,7 +259,10 @@ def _records(config: Config, letter: dict[str, Any]) -> tuple[Record, ...]:
     )
     stream = Stream(letter["streamName"], letter["streamArn"])
     with open_access(config) as access:
-        found = asyncio.run(read_range(access.kinesis, stream, letter["shardId"], wanted))
+        try:
+            found = asyncio.run(read_range(access.kinesis, stream, letter["shardId"], wanted))
+        except (NotFound, TrimmedData) as error:
+            raise MalformedData(f"the stream does not have its records any more: {error}") from None
     if len(found) < letter["recordCount"]:
         raise MalformedData(
             f"the stream has {len(found)} of its {letter['recordCount']} records: the others are"

@@ -25,6 +25,7 @@ from mld.retrieval.record_peek import Peek, peek
 if TYPE_CHECKING:
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
+    from mld.config.stream import SourceTraits
     from mld.leases.model.lease import Lease
     from mld.retrieval.rules.peek import PeekedRecord
 
@@ -59,7 +60,8 @@ def peek_command(
     """Print the next records behind the checkpoint of SHARD, a shard id or a lease key.
 
     Changes nothing: the checkpoint stays where it is. Each read is one of the five a second that a
-    shard has for all its consumers by polling; usually one is enough.
+    shard has for all its consumers by polling; usually one is enough. A shard of a DynamoDB stream
+    has at most two readers at a time.
     """
     if len(names) != 1:
         raise click.UsageError("Name one shard id or lease key behind the properties file")
@@ -72,7 +74,7 @@ def peek_command(
     elif output == "json":
         print_json(_document(config, lease, found, why) | {"records": documents})
     else:
-        click.echo(_text(lease, found, why, with_data=with_data))
+        click.echo(_text(lease, found, why, config.traits, with_data=with_data))
     return 0
 
 
@@ -156,7 +158,9 @@ def _as_json(one: PeekedRecord, *, with_data: bool) -> dict[str, Any]:
     return document | ({"data": base64.b64encode(one.data).decode()} if with_data else {})
 
 
-def _text(lease: Lease, found: Peek, why: str | None, *, with_data: bool) -> str:
+def _text(
+    lease: Lease, found: Peek, why: str | None, traits: SourceTraits, *, with_data: bool
+) -> str:
     lines = [f"{printable(lease.lease_key)}: checkpoint {lease.checkpoint}"]
     if why is not None:
         return "\n".join([*lines, why])
@@ -176,7 +180,12 @@ def _text(lease: Lease, found: Peek, why: str | None, *, with_data: bool) -> str
         lines.append("no record was found behind it")
     behind = "" if found.behind_s is None else f"; the tip is {seconds(found.behind_s)} further"
     reads = f"{found.reads} read{'s' * (found.reads != 1)}"
-    lines.append(f"{reads} of the shard's five a second{behind}")
+    limit = (
+        "of the shard's five a second"
+        if traits.most_readers is None
+        else f"beside the worker; {traits.most_readers} processes may read a shard at a time"
+    )
+    lines.append(f"{reads} {limit}{behind}")
     if found.is_end:
         lines.append("the shard ends there")
     return "\n".join(lines)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mld.cli.fleet_access import FleetAccess
     from mld.config.config import Config
-    from mld.config.stream import Stream
+    from mld.config.stream import SourceTraits, Stream
     from mld.leases.model.lease import Lease
     from mld.ops.rules.steering import SteerStep
 
@@ -195,7 +195,7 @@ async def _reset(
     failover_s = config.leases.failover_s
     with open_access(config) as access:
         await access.streams.look({one.stream_identifier for one in meant}, fresh=True)
-        positions = _Positions(access, watch, target, copy)
+        positions = _Positions(access, watch, target, copy, config.traits)
         await positions.prepare(meant)
         steps: dict[str, SteerStep] = {}
         roots: dict[str, ExtendedSequenceNumber] = {}
@@ -242,8 +242,10 @@ class _Positions:
         watch: Snapshots,
         target: ResetTarget,
         copy: LeaseCopy | SparkMarks | None,
+        traits: SourceTraits,
     ) -> None:
         self._access = access
+        self._traits = traits
         self._copy = copy
         self._now_s = watch.last.wall_s
         self._target = target
@@ -259,6 +261,8 @@ class _Positions:
             raise click.UsageError(f"{shown_time(at_s)} is in the future")
         if self._copy is not None:
             self._copied = await self._copy.positions_of(self._access, meant)
+        if self._traits.most_readers is not None:
+            return  # the search of the place is a reader, too
         tips = TipReader(kinesis, clock, kinesis.clock.now_s, self._access.begins_s)
         found = await tips.ask(
             [one for one in meant if one.lease_owner or one.lease_counter],
@@ -272,6 +276,14 @@ class _Positions:
         Raises:
             MldError: it can't be found.
         """
+        found = await self._found(lease)
+        position = found.position
+        if position.sentinel is not None:
+            return found
+        number = position.sequence_number.zfill(self._traits.least_digits)
+        return replace(found, position=replace(position, sequence_number=number))
+
+    async def _found(self, lease: Lease) -> FoundPosition:
         target = self._target
         if target.to_trim_horizon or target.from_file is not None:
             copied = self._copied.get(lease.lease_key)

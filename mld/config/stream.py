@@ -163,6 +163,8 @@ class SourceTraits:
         has_aggregates: a record may hold several, and a checkpoint may lie among them.
         shows_tip: GetRecords says how far the shard's tip is, 0 where it is reached; otherwise it
             says how old the last record is.
+        least_digits: that a sequence number has; shorter ones are refused, so it may begin with zeros.
+        times_in_s: the time of a record is cut off to a whole second.
         may_fan_out: records can be pushed.
         empty_pauses: idle times after an answer without records.
         most_readers: that may read a shard at the same time; None = no limit matters.
@@ -175,6 +177,8 @@ class SourceTraits:
     reuses_names: bool
     has_aggregates: bool
     shows_tip: bool
+    least_digits: int
+    times_in_s: bool
     may_fan_out: bool
     empty_pauses: int
     most_readers: int | None
@@ -188,6 +192,8 @@ KINESIS = SourceTraits(
     reuses_names=True,
     has_aggregates=True,
     shows_tip=True,
+    least_digits=1,
+    times_in_s=False,
     may_fan_out=True,
     empty_pauses=1,
     most_readers=None,
@@ -200,6 +206,8 @@ DYNAMODB_STREAMS = SourceTraits(
     reuses_names=False,
     has_aggregates=False,
     shows_tip=False,
+    least_digits=21,
+    times_in_s=True,
     may_fan_out=False,
     empty_pauses=2,
     most_readers=2,

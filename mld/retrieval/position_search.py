@@ -3,15 +3,20 @@
 Kinesis reads forward only. So the search begins a few seconds before the place and reads up to it;
 where nothing lies between, it begins further back, up to the oldest record. What it reads twice are
 stretches without records.
+
+DynamoDB Streams does not say that the tip is reached. There, after several answers without records
+it is taken for reached. If it was not, the checkpoint is one of an earlier record: some come again,
+none is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import InvalidArgument, MalformedData, MoveRefused, Throttled
+from mld.errors import InvalidArgument, MalformedData, MoveRefused, Throttled, TrimmedData
 from mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
 from mld.retrieval.model.wire import decode_records, read_batch
 from mld.retrieval.rules.peek import records_behind
@@ -21,14 +26,18 @@ if TYPE_CHECKING:
 
     from mld.aws.ports import Kinesis
     from mld.config.stream import Stream
-    from mld.retrieval.model.record import KinesisRecord
+    from mld.retrieval.model.record import Batch, KinesisRecord
 
 #: How far before the place a search begins, in seconds; then it begins at the oldest record.
 WINDOWS_S = (10.0, 120.0, 1800.0, 6 * 3600.0, 86_400.0, 7 * 86_400.0)
+#: The same for shards that live four hours.
+SHORT_WINDOWS_S = WINDOWS_S[:3]
 #: A search that takes more reads is given up: Kinesis passes over a stretch without records in steps.
 MOST_READS = 2000
 #: A shard has five reads a second for all who read it; a search takes two of them.
 PAUSE_S = 0.5
+#: Answers without records, one after the other, that mean the tip where none says so.
+EMPTY_READS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,7 @@ class PositionSearch:
         self._shard_id = shard_id
         self._reads = 0
         self._records = 0
+        self._empties = 0
 
     async def before_time(self, at_s: float) -> FoundPosition:
         """The last record that arrived before a time.
@@ -68,6 +78,8 @@ class PositionSearch:
             AwsError: a call failed.
             MoveRefused: it takes too many reads.
         """
+        if self._stream.traits.times_in_s:
+            at_s = math.floor(at_s)
 
         def is_past(record: KinesisRecord) -> bool:
             arrived_s = record.approximate_arrival_timestamp
@@ -108,9 +120,12 @@ class PositionSearch:
             iterator = await self._iterator(
                 ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber=number
             )
-        except InvalidArgument as error:
+            records, following = await self._read(iterator, 1)
+            while not records and following is not None:
+                await asyncio.sleep(PAUSE_S)
+                records, following = await self._read(following, 1)
+        except (InvalidArgument, TrimmedData) as error:
             raise wrong from error
-        records, _next, _behind = await self._read(iterator, 1)
         if not records or int(records[0].sequence_number) != int(number):
             raise wrong
         return records[0]
@@ -118,7 +133,8 @@ class PositionSearch:
     async def _last_before(
         self, at_s: float, is_past: Callable[[KinesisRecord], bool]
     ) -> FoundPosition:
-        for window_s in (*WINDOWS_S, None):
+        windows_s = SHORT_WINDOWS_S if self._stream.traits.rolls_over else WINDOWS_S
+        for window_s in (*windows_s, None):
             start: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
             if window_s is not None:
                 start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": max(0, at_s - window_s)}
@@ -130,22 +146,23 @@ class PositionSearch:
         )
 
     async def _last_of(
-        self, iterator: str | None, is_past: Callable[[KinesisRecord], bool]
+        self, iterator: str, is_past: Callable[[KinesisRecord], bool]
     ) -> KinesisRecord | None:
         """The last record from an iterator on that is not past the place."""
         last = None
-        while iterator is not None:
-            records, iterator, behind_ms = await self._read(iterator, 10_000)
+        following: str | None = iterator
+        while following is not None:
+            records, following = await self._read(following, 10_000)
             for record in records:
                 if is_past(record):
                     return last
                 last = record
-            if behind_ms == 0:
-                return last
-            await asyncio.sleep(PAUSE_S)
+            if following is not None:
+                await asyncio.sleep(PAUSE_S)
         return last
 
     async def _iterator(self, **start: Any) -> str:
+        self._empties = 0
         answer = await self._kinesis.get_shard_iterator(
             **self._stream.request(), ShardId=self._shard_id, **start
         )
@@ -154,9 +171,8 @@ class PositionSearch:
             raise MalformedData("GetShardIterator answered without an iterator")
         return iterator
 
-    async def _read(
-        self, iterator: str, limit: int
-    ) -> tuple[list[KinesisRecord], str | None, int | None]:
+    async def _read(self, iterator: str, limit: int) -> tuple[list[KinesisRecord], str | None]:
+        """Records, and the iterator that follows; None = the tip, or the end of the shard."""
         if self._reads >= MOST_READS:
             raise MoveRefused(
                 f"{self._shard_id}: the record before was not found within {MOST_READS} reads; use "
@@ -173,7 +189,15 @@ class PositionSearch:
         batch = read_batch(body)
         records = [] if batch.is_empty else list(decode_records(batch.take_records()))
         self._records += len(records)
-        return records, batch.next_iterator, batch.millis_behind_latest
+        return records, None if self._is_tip(batch) else batch.next_iterator
+
+    def _is_tip(self, batch: Batch) -> bool:
+        behind_ms = batch.millis_behind_latest
+        if self._stream.traits.shows_tip:
+            return behind_ms == 0
+        # Without records, those that are too old included, it is not known.
+        self._empties = 0 if behind_ms is not None else self._empties + 1
+        return self._empties >= EMPTY_READS
 
     def _found(self, record: KinesisRecord) -> FoundPosition:
         position = ExtendedSequenceNumber(record.sequence_number)

@@ -30,7 +30,12 @@ _MOST_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peek:
-    """The records that were read."""
+    """The records that were read.
+
+    Attributes:
+        behind_s: what the service says of the tip; None = nothing.
+        is_end: nothing follows in the shard.
+    """
 
     records: tuple[PeekedRecord, ...]
     reads: int
@@ -78,6 +83,8 @@ async def peek(
         behind_ms, iterator = batch.millis_behind_latest, batch.next_iterator
         records = [] if batch.is_empty else decode_records(batch.take_records())
         found = tuple(islice(records_behind(checkpoint, records, hash_range), count))
+        if not stream.traits.shows_tip:
+            behind_ms = None
         if found or iterator is None or behind_ms == 0 or reads == MOST_READS:
             return Peek(
                 records=found,
@@ -114,7 +121,8 @@ async def read_range(
         records = [] if batch.is_empty else decode_records(batch.take_records())
         seen = tuple(records_behind(TRIM_HORIZON, records, None))
         found += [one for one in seen if wanted.holds(one.position)]
-        if (seen and seen[-1].position >= wanted.last) or batch.millis_behind_latest == 0:
+        is_tip = stream.traits.shows_tip and batch.millis_behind_latest == 0
+        if is_tip or (seen and seen[-1].position >= wanted.last):
             break
         await asyncio.sleep(_PAUSE_S)
     return tuple(found)

@@ -6,6 +6,7 @@ import itertools
 import re
 import sys
 import sysconfig
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ import pytest
 from mld.local.embedded import EmbeddedAws
 from tests import tracing
 from tests.checkout import copy_checkout, run
+from tests.emulators import CONTROLLED_DYNAMODB_LOCAL, DYNAMODB_LOCAL, Emulator
 from tests.process.daemon import Application
+from tests.process.table_streams import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +62,38 @@ def new_app(
     yield make
     for app in made:
         app.kill_all()
+
+
+@pytest.fixture(scope="module")
+def dynamodb_local() -> Iterator[Emulator]:
+    """With its test control; time and shards are those of all of its tables."""
+    if not DYNAMODB_LOCAL.missing():
+        CONTROLLED_DYNAMODB_LOCAL.fetch_if_missing()
+    if reason := CONTROLLED_DYNAMODB_LOCAL.missing():
+        pytest.skip(reason)
+    with Emulator(CONTROLLED_DYNAMODB_LOCAL) as running:
+        yield running
+
+
+@pytest.fixture
+def tables(aws: EmbeddedAws, tmp_path: Path) -> Iterator[Callable[[str, str], Table]]:
+    """Makes a table on a server; its workers are gone afterwards."""
+    made: list[Table] = []
+
+    def make(url: str, name: str) -> Table:
+        made.append(Table(aws, url, tmp_path, name))
+        return made[-1]
+
+    yield make
+    for table in made:
+        table.app.kill_all()
+
+
+@pytest.fixture
+def new_table(
+    tables: Callable[[str, str], Table], dynamodb_local: Emulator
+) -> Callable[[str], Table]:
+    return partial(tables, dynamodb_local.url)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mld.config.stream import Stream
-from mld.errors import MalformedData, MoveRefused, Throttled
+from mld.errors import MalformedData, MoveRefused, Throttled, TrimmedData
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.retrieval import position_search
 from mld.retrieval.position_search import PositionSearch
@@ -130,3 +130,91 @@ async def test_answers_that_say_too_little():
     shard.kinesis.get_shard_iterator = nothing
     with pytest.raises(MalformedData, match="without an iterator"):
         await search(shard).tip(shard.clock.wall())
+
+
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T/stream/2026-11-28T07:09:24.310"
+
+
+class TableShard:
+    """A shard of a table's stream, whose answers do not say where its tip is.
+
+    Args:
+        answers: times of the records of each, epoch seconds; behind them are empty ones.
+    """
+
+    def __init__(self, *answers):
+        self.answers = answers
+        self.numbers = {}
+        self.starts = []
+
+    def search(self):
+        return PositionSearch(self, Stream("s", ARN), SHARD)
+
+    async def get_shard_iterator(self, **request):
+        self.starts.append(request["ShardIteratorType"])
+        at_s = request.get("Timestamp", 0)
+        if (number := request.get("StartingSequenceNumber")) is not None:
+            at_s = int(number)
+        return {"ShardIterator": f"0 {at_s}"}
+
+    async def get_records(self, **request):
+        place, at_s = request["ShardIterator"].split()
+        times = self.answers[int(place)] if int(place) < len(self.answers) else ()
+        records = [
+            {
+                "SequenceNumber": f"{one:021d}",
+                "PartitionKey": "k",
+                "Data": "",
+                "ApproximateArrivalTimestamp": one,
+            }
+            for one in times
+            if one >= float(at_s)
+        ]
+        following = f"{int(place) + 1} {at_s}"
+        behind_ms = 5000 if times else None
+        answer = {"Records": records, "NextShardIterator": following}
+        return json.dumps(answer | {"MillisBehindLatest": behind_ms}).encode()
+
+
+def number(at_s):
+    return ExtendedSequenceNumber(f"{at_s:021d}")
+
+
+@simulated
+async def test_the_tip_of_a_table_stream_is_where_several_answers_have_no_record():
+    empty = [()] * (position_search.EMPTY_READS - 1)
+    shard = TableShard([100, 200], *empty, [300], *empty, [301])
+    found = await shard.search().tip(305)
+    assert (found.position, found.arrived_s) == (number(301), 301)
+    assert shard.starts == ["AT_TIMESTAMP"]
+    # Records that are left out as too old are no sign of the tip.
+    old = [[10]] * (3 * position_search.EMPTY_READS)
+    assert (await TableShard(*old, [300]).search().tip(305)).position == number(300)
+
+
+@simulated
+async def test_a_table_stream_without_records_is_searched_in_few_steps():
+    shard = TableShard()
+    found = await shard.search().tip(1_000_000)
+    assert (found.position, found.reads) == (TRIM_HORIZON, 4 * position_search.EMPTY_READS)
+    assert shard.starts == [*["AT_TIMESTAMP"] * 3, "TRIM_HORIZON"]
+
+
+@simulated
+async def test_of_the_second_of_a_time_all_records_come():
+    shard = TableShard([100, 200, 201])
+    assert (await shard.search().before_time(200.7)).position == number(100)
+
+
+@simulated
+async def test_a_record_of_a_table_stream_may_come_behind_empty_answers():
+    shard = TableShard((), (), [100, 200])
+    assert (await shard.search().at_number("200")).position == number(200)
+    assert (await shard.search().before_number("200")).position == number(100)
+
+    async def trimmed(**_request):
+        raise TrimmedData("GetRecords", "TrimmedDataAccessException")
+
+    shard.get_records = trimmed
+    with pytest.raises(MoveRefused, match="or none any more"):
+        await shard.search().at_number("200")
