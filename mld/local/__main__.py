@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, BinaryIO
 import uvicorn
 
 from mld.kernel.model.masking import brief
+from mld.local.dynamodb_streams import TableStreams, TableStreamSettings
 from mld.local.faultplan import FaultPlan
 from mld.local.kinesis import KinesisSettings
-from mld.local.server import AbortableProtocol, KinesisApp
+from mld.local.server import AbortableProtocol, AdvancingClock, KinesisApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ _LOOPBACK = "127.0.0.1"
 USAGE_EXIT = 2
 #: Ten years.
 _MAX_SECONDS = 3.2e8
+_LEAST_SHARD_S = 0.1
 
 
 def _print_line(line: str) -> None:
@@ -60,10 +62,12 @@ def main(
     plan = FaultPlan(rng)
     listener = _listener_or_exit("Kinesis", options.host, options.kinesis_port)
     endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
-    moto = None if options.no_moto else _moto(options, plan)
+    clock = AdvancingClock()
+    streams = TableStreams(clock, TableStreamSettings(shard_s=options.table_shard_s))
+    moto = None if options.no_moto else _moto(options, plan, streams)
     if moto is not None:
         endpoints["moto"] = f"http://{options.host}:{moto.port}"
-    server = _server(KinesisApp(_settings(options), rng, plan))
+    server = _server(KinesisApp(_settings(options), rng, plan, clock, streams))
     try:
         announce(json.dumps(endpoints))
     except BrokenPipeError:  # the starting process has been stopped meanwhile
@@ -108,14 +112,14 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _moto(options: argparse.Namespace, plan: FaultPlan) -> MotoServer:
+def _moto(options: argparse.Namespace, plan: FaultPlan, streams: TableStreams) -> MotoServer:
     if options.moto_port:  # before its start takes half a second, and in our words
         _listener_or_exit("moto", options.host, options.moto_port).close()
     os.environ["MOTO_ACCOUNT_ID"] = options.account_id
     os.environ["MOTO_ALLOW_NONEXISTENT_REGION"] = "true"  # newer ones, and those of samples
     from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
 
-    moto = MotoServer(options.host, options.moto_port, plan)
+    moto = MotoServer(options.host, options.moto_port, plan, streams)
     moto.start()
     return moto
 
@@ -175,6 +179,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _shard_seconds(text: str) -> float:
+    """Seconds, but not so few that shards are all there is."""
+    seconds = _seconds(text)
+    if seconds < _LEAST_SHARD_S:
+        raise argparse.ArgumentTypeError(f"{brief(text)!r} is less than {_LEAST_SHARD_S:g} s")
+    return seconds
+
+
 def _seed(text: str) -> int:
     """Any whole number that Python reads."""
     try:
@@ -203,6 +215,13 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         help="time of a new stream's CREATING",
     )
     add("--reshard-s", type=_seconds, default=0.0, metavar="S", help="time of a reshard's UPDATING")
+    add(
+        "--table-shard-s",
+        type=_shard_seconds,
+        default=TableStreamSettings().shard_s,
+        metavar="S",
+        help="age at which a shard of a table's stream is replaced",
+    )
     add("--seed", type=_seed, default=0, help="of everything that is left to chance")
     add("--keep", action="store_true", help="go on when standard input ends")
     options = parser.parse_args(argv)

@@ -161,6 +161,7 @@ class EmbeddedAws:
             "AWS_ENDPOINT_URL": self.moto_url,
             "AWS_ENDPOINT_URL_KINESIS": self.kinesis_url,
             "AWS_ENDPOINT_URL_DYNAMODB": self.moto_url,
+            "AWS_ENDPOINT_URL_DYNAMODB_STREAMS": self.moto_url,
             "AWS_ENDPOINT_URL_CLOUDWATCH": self.moto_url,
             "AWS_ENDPOINT_URL_STS": self.moto_url,
             "AWS_ACCESS_KEY_ID": "embedded",
@@ -186,7 +187,7 @@ class EmbeddedAws:
         return botocore.session.Session()
 
     def client(self, service: str, **options: Any) -> Any:
-        """A botocore client of ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``."""
+        """A botocore client of ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch`` or ``sts``."""
         from botocore.config import Config  # noqa: PLC0415 - see _session
 
         config = Config(proxies={}).merge(options.pop("config", Config()))
@@ -205,6 +206,8 @@ class EmbeddedAws:
         *,
         settings: Mapping[str, Any] | None = None,
         faults: Sequence[Mapping[str, Any]] | None = None,
+        table_streams: Mapping[str, Any] | None = None,
+        replace_shards: int = 0,
         advance_s: float = 0.0,
         consumers: Sequence[str] = (),
     ) -> dict[str, Any]:
@@ -214,7 +217,9 @@ class EmbeddedAws:
             settings: fields of :class:`mld.local.kinesis.KinesisSettings`.
             faults: fields of :class:`mld.local.faultplan.FaultRule`, one mapping a rule; they
                 replace all earlier rules. None leaves them, an empty list removes them.
-            advance_s: seconds by which the clock of Kinesis goes forward.
+            table_streams: fields of :class:`mld.local.dynamodb_streams.TableStreamSettings`.
+            replace_shards: every open shard of a table's stream is replaced by that many; 0 = none.
+            advance_s: seconds by which the clock of Kinesis and of streams of tables goes forward.
             consumers: ARNs of consumers that there shall be from now on.
 
         Raises:
@@ -222,11 +227,13 @@ class EmbeddedAws:
                 there is not; says which, and what was perhaps meant. Nothing is changed but for
                 consumers before the one that it refuses.
 
-        Returns: ``now_s``, ``settings``, ``subscriptions`` being served, ``calls`` and ``faults``
+        Returns: ``now_s``, ``settings``, ``table_streams``, ``subscriptions`` being served, ``calls`` and ``faults``
             counted so far.
         """
         wanted: dict[str, Any] = {
             "settings": dict(settings or {}),
+            "table_streams": dict(table_streams or {}),
+            "replace_shards": replace_shards,
             "advance_s": advance_s,
             "consumers": list(consumers),
         }

@@ -18,7 +18,8 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What happens to requests that match; the first matching rule counts.
 
     Attributes:
-        service: ``kinesis``, ``dynamodb``, ``glue``, ``monitoring``, ``s3``, ``sts`` or ``*``.
+        service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``glue``, ``monitoring``, ``s3``,
+            ``sts`` or ``*``.
         operation: API operation or ``*``.
         contains: text that the request's body must hold, e.g. a shard id.
         signed_off_s: only requests that are signed further off the time of the server than that, as

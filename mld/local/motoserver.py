@@ -1,4 +1,7 @@
-"""moto's DynamoDB, CloudWatch, STS and S3 in a thread of this process, with our faults in front."""
+"""moto's DynamoDB, CloudWatch, STS and S3 in a thread of this process, with our faults in front.
+
+DynamoDB Streams are ours, see :mod:`mld.local.streamed_tables`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import socket
 import threading
 import time
 import uuid
+from email.utils import formatdate
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +24,18 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import BaseWSGIServer, make_server
 
+from mld.local.streamed_tables import TARGET, StreamedTables
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mld.local.dynamodb_streams import TableStreams
     from mld.local.faultplan import FaultPlan, FaultRule
 
     Environ = dict[str, Any]
     StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
-_SCOPE = re.compile(r"Credential=[^/]*/\d+/[^/]*/([^/]+)/")
+_SCOPE = re.compile(r"Credential=[^/]*/\d+/([^/]*)/([^/]+)/")
 _ACTION = re.compile(rb"(?:^|&)Action=(\w+)")
 #: Seconds between two checks whether the server has to stop.
 _POLL_S = 0.1
@@ -50,13 +57,15 @@ class _QuietHandler(MotoRequestHandler):
 class _FaultyApp:
     """WSGI application: applies the plan, then hands the request to moto."""
 
-    def __init__(self, plan: FaultPlan) -> None:
+    def __init__(self, plan: FaultPlan, streams: TableStreams) -> None:
         self._plan = plan
         self._moto = DomainDispatcherApplication(create_backend_app)
+        self._tables = StreamedTables(self._moto, streams)
+        self._clock = streams.clock
         # moto puts a new row with its key alone and fills it afterwards, and compares a condition
         # before it writes: threads in between see half of a row, or both meet one condition.
         # Its S3 does the same with an object that must be new.
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = streams.lock
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -93,17 +102,45 @@ class _FaultyApp:
     def _forward(
         self, service: str, environ: Environ, start_response: StartResponse
     ) -> Iterable[bytes]:
-        is_alone = service == "dynamodb" or "HTTP_IF_NONE_MATCH" in environ
-        with self._one_at_a_time if is_alone else contextlib.nullcontext():
+        if service in {"dynamodb", "dynamodbstreams"}:
+            with self._one_at_a_time:
+                return self._of_tables(environ, start_response)
+        with self._one_at_a_time if "HTTP_IF_NONE_MATCH" in environ else contextlib.nullcontext():
             answer: Iterable[bytes] = self._moto(environ, start_response)
         return answer
+
+    def _of_tables(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        request = dict(environ)  # moto changes it
+        ours = self._tables.answer(request, _region(environ))
+        if ours is None:
+            answer: Iterable[bytes] = self._moto(environ, start_response)
+            self._tables.follow(request)
+            return answer
+        status, body = ours
+        start_response(
+            str(status),
+            [
+                ("Content-Type", "application/x-amz-json-1.0"),
+                ("Content-Length", str(len(body))),
+                ("x-amzn-RequestId", str(uuid.uuid4())),
+                ("Date", formatdate(self._clock(), usegmt=True)),
+            ],
+        )
+        return [body]
+
+
+def _region(environ: Environ) -> str:
+    scope = _SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
+    return scope[1] if scope else ""
 
 
 def _named(environ: Environ, body: bytes) -> tuple[str, str]:
     """Service and operation of a request in any of the protocols in use."""
     scope = _SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
-    service = scope[1].lower() if scope else "unknown"
+    service = scope[2].lower() if scope else "unknown"
     target = environ.get("HTTP_X_AMZ_TARGET", "")
+    if target.startswith(TARGET):  # it is signed as DynamoDB
+        service = "dynamodbstreams"
     if target:
         return service, target.rpartition(".")[2]
     path = environ.get("PATH_INFO", "")
@@ -147,8 +184,8 @@ class MotoServer:
         port: 0 = any free one; see :attr:`port`.
     """
 
-    def __init__(self, host: str, port: int, plan: FaultPlan) -> None:
-        self._app = _FaultyApp(plan)
+    def __init__(self, host: str, port: int, plan: FaultPlan, streams: TableStreams) -> None:
+        self._app = _FaultyApp(plan, streams)
         self._server: BaseWSGIServer = make_server(
             host, port, self._app, threaded=True, request_handler=_QuietHandler
         )

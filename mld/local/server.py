@@ -15,7 +15,7 @@ import uuid
 from dataclasses import asdict, fields
 from email.utils import formatdate
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import botocore.session
 import msgspec
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mld.config.findings import nearest
 from mld.kernel.model.masking import brief
+from mld.local.dynamodb_streams import TableStreamSettings
 from mld.local.event_stream import serve_events
 from mld.local.faultplan import FaultRule
 from mld.local.kinesis.fan_out import LocalSubscription
@@ -33,14 +34,22 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from mld.local.dynamodb_streams import TableStreams
     from mld.local.event_stream import Send
     from mld.local.faultplan import FaultPlan
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
 
+_Settings = TypeVar("_Settings", KinesisSettings, TableStreamSettings)
 #: botocore's name of each service that is served, by the name with which requests are signed.
-_SERVICES = {"dynamodb": "dynamodb", "glue": "glue", "monitoring": "cloudwatch", "sts": "sts"}
+_SERVICES = {
+    "dynamodb": "dynamodb",
+    "dynamodbstreams": "dynamodbstreams",
+    "glue": "glue",
+    "monitoring": "cloudwatch",
+    "sts": "sts",
+}
 #: Operations of S3 are known by the method of the request alone.
 _S3_OPERATIONS = frozenset(f"{method}Object" for method in ("Delete", "Get", "Head", "Post", "Put"))
 _KNOWN_SERVICES = ("kinesis", *_SERVICES, "s3")
@@ -62,12 +71,16 @@ class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         settings: fields of :class:`KinesisSettings` to change.
         faults: rules that replace all earlier ones.
+        table_streams: fields of :class:`TableStreamSettings` to change.
+        replace_shards: every open shard of a table's stream is replaced by that many; 0 = none is.
         advance_s: seconds by which the server's clock is put forward.
         consumers: ARNs of consumers that there shall be; their streams are there.
     """
 
     settings: dict[str, Any] = {}
     faults: list[FaultRule] | None = None
+    table_streams: dict[str, Any] = {}
+    replace_shards: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     advance_s: Annotated[float, msgspec.Meta(ge=0, le=_MOST_S)] = 0.0
     consumers: list[str] = []
 
@@ -97,17 +110,20 @@ def read_control(body: bytes) -> Control:
     return control
 
 
-def changed_settings(before: KinesisSettings, wanted: Mapping[str, Any]) -> KinesisSettings:
+def changed_settings(member: str, before: _Settings, wanted: Mapping[str, Any]) -> _Settings:
     """The settings with some of them replaced.
+
+    Args:
+        member: of the request, which has ``wanted``.
 
     Raises:
         ControlMistake: there is no such setting, or its value is of another type.
     """
-    _require_known("settings: ", wanted, [field.name for field in fields(KinesisSettings)])
+    _require_known(f"{member}: ", wanted, [field.name for field in fields(before)])
     try:
-        return msgspec.convert({**asdict(before), **wanted}, KinesisSettings)
+        return msgspec.convert({**asdict(before), **wanted}, type(before))
     except msgspec.ValidationError as error:
-        raise ControlMistake(f"settings: {error}") from error
+        raise ControlMistake(f"{member}: {error}") from error
 
 
 def _require_known(where: str, said: Iterable[str], known: Iterable[str]) -> None:
@@ -167,10 +183,19 @@ class KinesisApp:
     Args:
         rng: source of chance for the model.
         plan: faults; shared with the other services of the process.
+        streams: of tables, which have the clock of this.
     """
 
-    def __init__(self, settings: KinesisSettings, rng: random.Random, plan: FaultPlan) -> None:
-        self.clock = AdvancingClock()
+    def __init__(
+        self,
+        settings: KinesisSettings,
+        rng: random.Random,
+        plan: FaultPlan,
+        clock: AdvancingClock,
+        streams: TableStreams,
+    ) -> None:
+        self.clock = clock
+        self.streams = streams
         self.model = KinesisModel(self.clock, rng, settings)
         self.plan = plan
         self._subscriptions = 0
@@ -254,7 +279,10 @@ class KinesisApp:
     async def _control(self, body: bytes, send: Send) -> None:
         try:
             wanted = read_control(body)
-            settings = changed_settings(self.model.settings, wanted.settings)
+            settings = changed_settings("settings", self.model.settings, wanted.settings)
+            of_tables = changed_settings(
+                "table_streams", self.streams.settings, wanted.table_streams
+            )
             for arn in wanted.consumers:
                 self.model.adopt_consumer(arn)
         except (ControlMistake, KinesisFault) as error:
@@ -264,9 +292,14 @@ class KinesisApp:
         if wanted.faults is not None:
             self.plan.replace(wanted.faults)
         self.clock.advanced_s += wanted.advance_s
+        with self.streams.lock:
+            self.streams.settings = of_tables
+            if wanted.replace_shards:
+                self.streams.replace_shards(wanted.replace_shards)
         shown = {
             "now_s": self.clock(),
             "settings": asdict(self.model.settings),
+            "table_streams": asdict(self.streams.settings),
             "subscriptions": self._subscriptions,
             **self.plan.counts(),
         }
