@@ -11,9 +11,9 @@ developer guide.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
-import zlib
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -174,7 +174,8 @@ class _Stream:
         """Add a change to the shard of its partition key."""
         keys = change["dynamodb"]["Keys"]
         hash_key = next(one["AttributeName"] for one in self.key_schema if one["KeyType"] == "HASH")
-        place = zlib.crc32(json.dumps(keys[hash_key]).encode())
+        digest = hashlib.sha256(json.dumps(keys[hash_key]).encode()).digest()
+        place = int.from_bytes(digest[:4])
         shard = next(one for one in self.open_shards() if place in range(*one.hashes))
         left_out = _IMAGES["NEW_AND_OLD_IMAGES"] - _IMAGES[self.view_type]
         number = self.next_number()

@@ -157,7 +157,7 @@ class StreamedTables:
         """What moto's stream has since the last call, as AWS would have it."""
         _, body = self._ask(environ, f"{TARGET}.GetShardIterator", table.log)
         place = {"ShardIterator": json.loads(body)["ShardIterator"]}
-        records: list[dict[str, Any] | None] = []
+        records: list[dict[str, Any]] = []
         while len(records) % _PAGE == 0:
             _, body = self._ask(environ, f"{TARGET}.GetRecords", place)
             answer = json.loads(body)
@@ -165,14 +165,12 @@ class StreamedTables:
                 break
             records += answer["Records"]
             place = {"ShardIterator": answer["NextShardIterator"]}
-        following = int(table.log["SequenceNumber"]) + len(records)
-        table.log["SequenceNumber"] = str(following)
-        for record, following in pairwise([*records, None]):
-            assert record is not None
+        table.log["SequenceNumber"] = str(int(table.log["SequenceNumber"]) + len(records))
+        for record, following in pairwise([*records, {"eventName": None}]):
             change = record["dynamodb"]
             if record["eventName"] == "MODIFY" and change["OldImage"] == change["NewImage"]:
                 continue  # a write that changes nothing is no change
-            if following is not None and _is_made_again(record, following):
+            if _is_made_again(record, following):
                 continue
             yield record
 

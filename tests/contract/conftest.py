@@ -10,6 +10,12 @@ import pytest
 from mld.local.embedded import EmbeddedAws
 from tests import tracing
 from tests.contract.divergences import KNOWN
+from tests.contract.table_targets import (
+    DynamoDbLocalTables,
+    EmbeddedTables,
+    InProcessTables,
+    TableTarget,
+)
 from tests.contract.targets import (
     Botocore,
     InProcessDynamoDb,
@@ -18,7 +24,13 @@ from tests.contract.targets import (
     client_for,
     embedded_kinesis,
 )
-from tests.emulators import DYNAMODB_LOCAL, KINESIS_LOCAL, Emulator, Kind
+from tests.emulators import (
+    CONTROLLED_DYNAMODB_LOCAL,
+    DYNAMODB_LOCAL,
+    KINESIS_LOCAL,
+    Emulator,
+    Kind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +93,21 @@ def dynamodb(request: pytest.FixtureRequest) -> Target:
     else:
         url = request.getfixturevalue("dynamodb_local").url
     return Botocore(request.param, client_for(url, "dynamodb"))
+
+
+@pytest.fixture(scope="session")
+def controlled_dynamodb_local() -> Iterator[Emulator]:
+    yield from _emulator(CONTROLLED_DYNAMODB_LOCAL)
+
+
+@pytest.fixture(params=["model", "http", "dynamodb-local"])
+def table_streams(request: pytest.FixtureRequest) -> TableTarget:
+    _expect_divergence(request)
+    if request.param == "model":
+        return InProcessTables()
+    if request.param == "http":
+        return EmbeddedTables(request.getfixturevalue("embedded"))
+    return DynamoDbLocalTables(request.getfixturevalue("controlled_dynamodb_local").url)
 
 
 def _expect_divergence(request: pytest.FixtureRequest) -> None:

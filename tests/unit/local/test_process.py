@@ -194,7 +194,7 @@ def test_the_clock_can_be_put_forward(aws: EmbeddedAws) -> None:
         ),
         (
             {"faults": [{"service": "dynamo"}]},
-            "'dynamo'. Did you mean 'dynamodb'? Served: kinesis, dynamodb, glue, monitoring, sts, s3",
+            "'dynamo'. Did you mean 'dynamodb'? Served: kinesis, dynamodb, dynamodbstreams, glue, monitoring, sts, s3",
         ),
         ({"faults": [{"operation": "x" * 9000}]}, "… [8960 characters more]'."),
     ],
@@ -345,6 +345,7 @@ def test_only_loopback_is_served_unless_told_otherwise(
         ("--create-s=nan", "'nan' is not a number of seconds from 0 to 3.2e+08"),
         ("--reshard-s=1e308", "'1e308' is not a number of seconds from 0 to 3.2e+08"),
         ("--reshard-s=soon", "'soon' is not a number of seconds from 0 to 3.2e+08"),
+        ("--table-shard-s=0", "'0' is less than 0.1 s"),
         ("--seed=" + "9" * 5000, "more]' is not a whole number"),
     ],
     ids=lambda text: text[:20],
