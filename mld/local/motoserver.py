@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 import uuid
-from email.utils import formatdate
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,14 @@ class _QuietHandler(MotoRequestHandler):
     # Without this every answer waits for the client's delayed acknowledgement.
     disable_nagle_algorithm = True
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The date of an answer."""
+        app = self.server.app
+        target = self.headers.get("X-Amz-Target", "")
+        if isinstance(app, _FaultyApp) and target.startswith(TARGET):
+            timestamp = app.clock()
+        return super().date_time_string(timestamp)
+
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Log nothing."""
 
@@ -61,7 +68,8 @@ class _FaultyApp:
         self._plan = plan
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._tables = StreamedTables(self._moto, streams)
-        self._clock = streams.clock
+        #: Date of answers of DynamoDB Streams, in epoch seconds.
+        self.clock = streams.clock
         # moto puts a new row with its key alone and fills it afterwards, and compares a condition
         # before it writes: threads in between see half of a row, or both meet one condition.
         # Its S3 does the same with an object that must be new.
@@ -123,7 +131,6 @@ class _FaultyApp:
                 ("Content-Type", "application/x-amz-json-1.0"),
                 ("Content-Length", str(len(body))),
                 ("x-amzn-RequestId", str(uuid.uuid4())),
-                ("Date", formatdate(self._clock(), usegmt=True)),
             ],
         )
         return [body]
