@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from mld.local.dynamodb_streams import TableStreams
     from mld.local.faultplan import FaultPlan, FaultRule
+    from mld.local.streamed_tables import Environ
 
-    Environ = dict[str, Any]
     StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
 _SCOPE = re.compile(r"Credential=[^/]*/\d+/([^/]*)/([^/]+)/")

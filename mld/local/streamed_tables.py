@@ -41,7 +41,7 @@ _LOG = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
 @dataclass(slots=True)
-class _Table:
+class _StreamedTable:
     """A table that has or had a stream.
 
     Attributes:
@@ -77,7 +77,7 @@ class StreamedTables:
     def __init__(self, moto: Wsgi, streams: TableStreams) -> None:
         self._moto = moto
         self._streams = streams
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _StreamedTable] = {}
 
     def answer(self, environ: Environ, region: str) -> Answer | None:
         """Status and body of an answer; None = moto's own is right, and :meth:`follow` is due."""
@@ -119,7 +119,7 @@ class StreamedTables:
             log = self._log_of(environ, described) if table is None else table.log
             view_type = wanted["StreamViewType"]
             stream = self._streams.enable(arn, view_type, described["KeySchema"])
-            self._tables[arn] = _Table(described["TableName"], log, stream, view_type)
+            self._tables[arn] = _StreamedTable(described["TableName"], log, stream, view_type)
         elif wanted is not None and table is not None:
             self._disable(table)
         table = self._tables.get(arn)
@@ -130,12 +130,12 @@ class StreamedTables:
         answer[_DESCRIBING[operation]] = table.shown(described)
         return status, json.dumps(answer).encode()
 
-    def _disable(self, table: _Table) -> None:
+    def _disable(self, table: _StreamedTable) -> None:
         if table.view_type is not None:
             self._streams.disable(table.stream)
             table.view_type = None
 
-    def _table(self, environ: Environ, request: dict[str, Any]) -> _Table | None:
+    def _table(self, environ: Environ, request: dict[str, Any]) -> _StreamedTable | None:
         """The table of a request, if it has or had a stream."""
         asked = {"TableName": request.get("TableName")}
         _, body = self._ask(environ, "DynamoDB_20120810.DescribeTable", asked)
@@ -153,7 +153,7 @@ class StreamedTables:
             "SequenceNumber": shard["SequenceNumberRange"]["StartingSequenceNumber"],
         }
 
-    def _changes(self, environ: Environ, table: _Table) -> Iterator[dict[str, Any]]:
+    def _changes(self, environ: Environ, table: _StreamedTable) -> Iterator[dict[str, Any]]:
         """What moto's stream has since the last call, as AWS would have it."""
         _, body = self._ask(environ, f"{TARGET}.GetShardIterator", table.log)
         place = {"ShardIterator": json.loads(body)["ShardIterator"]}
@@ -186,7 +186,7 @@ class StreamedTables:
         return int(status.split()[0]), b"".join(chunks)
 
 
-def _allowed(wanted: dict[str, Any], table: _Table | None) -> dict[str, Any]:
+def _allowed(wanted: dict[str, Any], table: _StreamedTable | None) -> dict[str, Any]:
     """What moto is asked for.
 
     Raises:
