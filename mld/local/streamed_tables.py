@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     Environ = dict[str, Any]
     Wsgi = Callable[[Environ, Any], Iterable[bytes]]
-    Answer = tuple[int, bytes]
 
 TARGET = "DynamoDBStreams_20120810"
 #: Member of the answer that describes the table, by operation.
@@ -79,7 +78,7 @@ class StreamedTables:
         self._streams = streams
         self._tables: dict[str, _StreamedTable] = {}
 
-    def answer(self, environ: Environ, region: str) -> Answer | None:
+    def answer(self, environ: Environ, region: str) -> tuple[int, bytes] | None:
         """Status and body of an answer; None = moto's own is right, and :meth:`follow` is due."""
         target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if target != TARGET and operation not in _DESCRIBING:
@@ -102,7 +101,9 @@ class StreamedTables:
                 if table.view_type is not None and changes:
                     self._streams.append(table.stream, changes)
 
-    def _describing(self, environ: Environ, operation: str, request: dict[str, Any]) -> Answer:
+    def _describing(
+        self, environ: Environ, operation: str, request: dict[str, Any]
+    ) -> tuple[int, bytes]:
         wanted, table = request.get("StreamSpecification"), None
         if wanted is not None:
             table = self._table(environ, request) if operation == "UpdateTable" else None
@@ -174,7 +175,7 @@ class StreamedTables:
                 continue
             yield record
 
-    def _ask(self, environ: Environ, target: str, request: dict[str, Any]) -> Answer:
+    def _ask(self, environ: Environ, target: str, request: dict[str, Any]) -> tuple[int, bytes]:
         """A request to moto beside the one that is being answered."""
         body = json.dumps(request).encode()
         asked = environ | {
