@@ -16,7 +16,7 @@ from mld.kernel.concurrency import for_each
 from mld.observe.model.fleet_snapshot import StreamSnapshot
 from mld.shards.shard_detector import ShardDetector
 from mld.signals.rules.remedies import failed_reading
-from mld.streams.rules.existence import missing_stream, recreated_stream
+from mld.streams.rules.existence import disabled_stream, missing_stream, recreated_stream
 from mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream
 from mld.streams.stream_names import StreamResolver
 
@@ -165,10 +165,14 @@ class StreamReader:
             summary = None
         except MldError as error:
             return _unknown(look, error)
+        is_one_of_many = stream.identifier is not None
+        disabled, todo = disabled_stream(summary, is_one_of_many=is_one_of_many) or (None, "")
         hours = None if summary is None else summary.get("RetentionPeriodHours")
         return replace(
             look,
             gone=self._gone(stream, summary),
+            disabled=disabled,
+            disabled_todo=todo,
             retention_s=float(hours) * _HOUR_S if isinstance(hours, int | float) else None,
         )
 

@@ -28,9 +28,9 @@ from mld.shards.rules.shard_end import heirs
 from mld.signals.model.reasons import Reason
 from mld.streams.existence_watch import ExistenceWatch
 from mld.streams.rules.existence import (
-    DISABLED,
     ShardExistence,
     beginnings,
+    disabled_stream,
     is_another_stream,
     missing_stream,
     recreated_stream,
@@ -302,19 +302,10 @@ class StreamExistence:
         return summary
 
     def _report_disabled(self, summary: Mapping[str, Any]) -> None:
-        is_disabled = summary.get("StreamStatus") in DISABLED
-        if is_disabled and not self._is_disabled:
-            todo = "a worker with an applicationName of its own reads it"
-            if self._is_one_of_many:
-                todo = "add it to streams, or restart the workers if streams has the table"
-            log.error(
-                "Stream %s was disabled: it is read to its end. If its table has a stream again, that "
-                "one has another ARN, %s: %s",
-                self._stream.name,
-                summary.get("NewerStreamARN") or "LatestStreamArn in aws dynamodb describe-table",
-                todo,
-            )
-        self._is_disabled = is_disabled
+        disabled = disabled_stream(summary, is_one_of_many=self._is_one_of_many)
+        if disabled is not None and not self._is_disabled:
+            log.error("Stream %s: %s: %s", self._stream.name, *disabled)
+        self._is_disabled = disabled is not None
 
     async def _look_at_shards(self) -> str | None:
         name, table = self._stream.name, self._table_name

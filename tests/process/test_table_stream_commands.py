@@ -155,3 +155,51 @@ def test_dead_letters_are_replayed_from_the_stream_until_their_records_expire(ne
     table.control(ACTION="DILATE_TIME", HOURS="25")
     done = command(table, *replay, code=1, **healed)
     assert "failed: the stream does not have its records any more" in done.stdout
+
+
+def errors_of(run):
+    """Messages of the log from ERROR on."""
+    entries = [json.loads(line) for line in run.output.splitlines() if line.startswith("{")]
+    return [one["msg"] for one in entries if one["level"] in {"ERROR", "CRITICAL"}]
+
+
+def test_a_disabled_stream_is_read_to_its_end_and_a_restart_is_quiet(new_table):
+    table = new_table("Disabled")
+    table.put(2)
+    run = table.app.start(executable=(sys.executable, str(JOURNALING), "3"))
+    wait_for_records(run, 2)
+    assert document(table, "explain", "FILE")["fleet"] == []
+    table.put(2)
+    for is_enabled in (False, True):
+        specification = {"StreamEnabled": is_enabled}
+        if is_enabled:
+            specification["StreamViewType"] = "KEYS_ONLY"
+        table.dynamodb.update_table(TableName=table.name, StreamSpecification=specification)
+    newest = table.dynamodb.describe_table(TableName=table.name)["Table"]["LatestStreamArn"]
+    assert newest != table.arn
+    wait_for_records(run, 4)
+    (shard,) = table.shards()
+    wait_until(lambda: table.checkpoints()[shard] == "SHARD_END", "the end of the stream")
+    run.wait_for_log("it was disabled")
+    (error,) = errors_of(run)
+    assert (
+        f"the table's newest stream is {newest}: a worker with an applicationName of its" in error
+    )
+
+    told = document(table, "explain", "FILE", code=7)
+    (found,) = told["fleet"]
+    assert (found["verdict"], found["severity"]) == ("STREAM_DISABLED", "warning")
+    assert newest in found["cause"]
+    assert [one["verdict"] for one in told["shards"]] == ["FINISHED"]
+    assert run.stop() == 0
+
+    again = table.app.start(executable=(sys.executable, str(JOURNALING), "3"), worker="w2")
+    again.wait_for_log("it was disabled")
+    wait_until(
+        lambda: document(table, "explain", "FILE", code=7)["facts"][1].startswith("Leader: w2"),
+        "w2 leads",
+    )
+    assert again.stop() == 0
+    assert len(errors_of(again)) == 1
+    assert records_of(again) == []
+    assert table.checkpoints() == {shard: "SHARD_END"}

@@ -68,6 +68,8 @@ class StreamSnapshot:
         shards: all within retention; None = not known.
         retention_s: how long records stay; None = not known.
         gone: a sentence: it was deleted, or created again; None = neither, as far as is known.
+        disabled: a clause: the table's stream gets no more records; None = it does, as far as is known.
+        disabled_todo: what to do then.
         unknown: why something of it is not known; None = all is.
         unknown_todo: the remedy for a person; "" = only another try.
     """
@@ -79,6 +81,8 @@ class StreamSnapshot:
     shards: tuple[Shard, ...] | None = None
     retention_s: float | None = None
     gone: str | None = None
+    disabled: str | None = None
+    disabled_todo: str = ""
     unknown: str | None = None
     unknown_todo: str = ""
 

@@ -49,6 +49,7 @@ class Verdict(StrEnum):
     RECORDS_MAY_BE_LOST = "RECORDS_MAY_BE_LOST"
     UNREADABLE_ROW = "UNREADABLE_ROW"
     STREAM_GONE = "STREAM_GONE"
+    STREAM_DISABLED = "STREAM_DISABLED"
     REWOUND = "REWOUND"
     UNKNOWN = "UNKNOWN"
     #: Of the fleet, beside its shards.

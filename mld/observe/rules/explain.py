@@ -134,6 +134,14 @@ def _streams(watch: Snapshots) -> Iterator[Conclusion]:
                 cause=stream.gone,
                 todo="see whether the stream was deleted, or its name is wrong",
             )
+        if stream.disabled is not None:
+            yield Conclusion(
+                subject=stream.name,
+                verdict=Verdict.STREAM_DISABLED,
+                severity=VerdictSeverity.WARNING if stream.is_listed else VerdictSeverity.INFO,
+                cause=stream.disabled,
+                todo=stream.disabled_todo if stream.is_listed else "",
+            )
 
 
 def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:

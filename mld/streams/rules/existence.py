@@ -131,6 +131,30 @@ def missing_stream(
     return recreated_stream(name, table, why, is_one_of_many=is_one_of_many)
 
 
+def disabled_stream(
+    summary: Mapping[str, Any] | None, *, is_one_of_many: bool
+) -> tuple[str, str] | None:
+    """Of a table's stream that was disabled, a clause on it, and what to do; None = it was not.
+
+    Args:
+        summary: as of :func:`missing_stream`; its ``NewerStreamARN`` is that of the table's newest
+            stream, where that is known.
+        is_one_of_many: streams are added to a list.
+    """
+    if summary is None or summary.get("StreamStatus") not in DISABLED:
+        return None
+    newer = summary.get("NewerStreamARN")
+    next_one = f"the table's newest stream is {newer}"
+    if newer is None:
+        next_one = (
+            "no newer stream of the table is known (LatestStreamArn in aws dynamodb describe-table)"
+        )
+    todo = "a worker with an applicationName of its own reads the newest stream"
+    if is_one_of_many:
+        todo = "add the newest stream to streams, or restart the workers if streams has the table"
+    return f"it was disabled, and is read to its end; its records stay 24 hours; {next_one}", todo
+
+
 def recreated_stream(name: str, table: str, why: str, *, is_one_of_many: bool = False) -> str:
     """The sentence about a stream that was deleted and created again.
 

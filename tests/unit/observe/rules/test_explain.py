@@ -516,6 +516,14 @@ def test_streams_of_which_something_is_not_known_or_that_are_gone_are_told():
     assert fleet(look(0, owned(), streams=(gone,))) == []
 
 
+@pytest.mark.parametrize(("is_listed", "severity"), [(True, WARNING), (False, INFO)])
+def test_a_stream_that_was_disabled_is_told(is_listed, severity):
+    one = stream(shard(0), disabled="it was disabled", disabled_todo="read on", is_listed=is_listed)
+    (found,) = explain([look(0, streams=(one,))], RULES).fleet
+    assert (found.verdict, found.severity) == (Verdict.STREAM_DISABLED, severity)
+    assert (found.cause, found.todo) == ("it was disabled", "read on" if is_listed else "")
+
+
 def test_items_that_cannot_be_read_are_told():
     assert fleet(look(0, items=None, items_unknown="no")) == [("fleet", Verdict.UNKNOWN, WARNING)]
 

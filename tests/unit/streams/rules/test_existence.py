@@ -10,6 +10,7 @@ from mld.streams.model.shard import HashRange, Shard
 from mld.streams.rules.existence import (
     ShardExistence,
     beginnings,
+    disabled_stream,
     is_another_stream,
     missing_stream,
     recreated_stream,
@@ -123,3 +124,25 @@ def test_no_shard_of_a_table_is_one_of_another_stream(number, sequence_number, e
     listed = [closed, shard(7)]
     found = shard_existence(shard(number).shard_id, sequence_number, listed, DYNAMODB_STREAMS)
     assert found is expected
+
+
+@pytest.mark.parametrize("summary", [None, {}, {"StreamStatus": "ACTIVE"}])
+def test_a_stream_that_is_not_disabled(summary):
+    assert disabled_stream(summary, is_one_of_many=False) is None
+
+
+@pytest.mark.parametrize("status", ["DISABLING", "DISABLED"])
+@pytest.mark.parametrize(
+    ("newer", "is_one_of_many", "known", "todo"),
+    [
+        ("arn:x", False, "newest stream is arn:x", "a worker with an applicationName of its own"),
+        ("arn:x", True, "newest stream is arn:x", "add the newest stream to streams, or restart"),
+        (None, False, "no newer stream of the table is known (LatestStreamArn", "a worker with"),
+    ],
+)
+def test_a_stream_that_was_disabled(status, newer, is_one_of_many, known, todo):
+    summary = {"StreamStatus": status, "NewerStreamARN": newer}
+    cause, does = disabled_stream(summary, is_one_of_many=is_one_of_many)
+    assert cause.startswith("it was disabled, and is read to its end; its records stay 24 hours; ")
+    assert known in cause
+    assert does.startswith(todo)
