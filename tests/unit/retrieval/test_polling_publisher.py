@@ -164,6 +164,25 @@ def test_a_shard_without_records_is_read_less_and_less_often_until_one_comes():
     fetching(test, idle_backoff=True)
 
 
+@pytest.mark.parametrize(
+    ("idle_backoff", "times"),
+    [(False, [0.0, 2.0, 4.0, 5.0, 7.0, 9.0]), (True, [0.0, 2.0, 6.0, 7.0, 9.0, 13.0])],
+)
+def test_a_shard_of_a_table_is_read_half_as_often_after_an_answer_without_records(
+    idle_backoff, times
+):
+    """What the page says of the cost rests on these pauses."""
+
+    async def test(world):
+        world.kinesis.answers.extend([answer()] * 2 + [answer(1)])
+        for _ in range(6):
+            await world.take()
+        assert world.times == times
+
+    arn = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"
+    fetching(test, stream=Stream(name="orders", arn=arn), idle_s=1.0, idle_backoff=idle_backoff)
+
+
 def test_a_shard_that_is_far_behind_may_be_read_more_often_and_that_is_counted():
     async def test(world):
         world.kinesis.answers.extend(
