@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 from botocore.exceptions import ClientError, ParamValidationError
@@ -20,18 +20,21 @@ from botocore.exceptions import ClientError, ParamValidationError
 import mld
 from mld.cli.arguments import WholeNumber
 from mld.cli.loading import read_properties
+from mld.cli.local_target import Target, target_of
 from mld.cli.options import takes_properties_file
 from mld.cli.overrides import given_overrides
 from mld.config.overrides import Overrides
 from mld.config.properties import Entry, last_of_each, parse
-from mld.config.stream_list import parse_streams
+from mld.config.stream import LATEST_LABEL
 from mld.errors import ConfigError
 from mld.kernel.model.text import counted
 from mld.local.embedded import ControlRefused, EmbeddedAws
-from mld.local.feeding import put_all, read_records
+from mld.local.feeding import put_all, put_items, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from mld.config.stream import TableStreamArn
 
 #: Keys (lower case) that decide where requests go and who signs them; all are replaced.
 _REPLACED = frozenset(
@@ -49,10 +52,6 @@ _REPLACED = frozenset(
 )
 _REPLACED_PREFIXES = ("kinesisclient.", "dynamodbclient.", "cloudwatchclient.", "glueclient.")
 _PLAIN = re.compile(r"[^A-Za-z0-9._/-]")
-_ARN = re.compile(r"arn:[^:]+:kinesis:([a-z0-9-]+):(\d{12}):stream/([^/]+)")
-_CONSUMER_KEY = re.compile(r"fanoutconfig\.consumerarn|stream\..+\.consumerarn")
-_DEFAULT_REGION = "us-east-1"
-_DEFAULT_ACCOUNT = "123456789012"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Runs the daemon of this very package: where the user stands, which is the daemon's working
 #: directory too, may be a folder `mld` or a `protocol.py` that is not ours.
@@ -69,76 +68,6 @@ sys.path.insert(0, sys.argv.pop(1))
 from mld.cli import main
 main()
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The streams that a properties file reads.
-
-    Attributes:
-        streams: their names; none where the file has only a rule for names or tags.
-        account_id: whose they are; made up where the file names no ARN.
-        consumers: ARNs of the registered consumers that the file names.
-    """
-
-    streams: tuple[str, ...]
-    region: str
-    account_id: str
-    consumers: tuple[str, ...] = ()
-
-
-def target_of(values: Mapping[str, str], source: str) -> Target:
-    """Streams, region and account of a properties file.
-
-    Args:
-        values: from :func:`values_of`.
-
-    Raises:
-        ConfigError: the file names no stream, or streams of several regions or accounts, which the
-            embedded Kinesis has not.
-    """
-    consumers = tuple(values[key].strip() for key in sorted(values) if _CONSUMER_KEY.fullmatch(key))
-    consumers = tuple(arn for arn in consumers if arn)
-    target = _target(values, source)
-    named = _ARN.match(consumers[0]) if consumers else None
-    if named is not None and target.account_id == _DEFAULT_ACCOUNT:
-        target = replace(target, account_id=named[2])
-    return replace(target, consumers=consumers)
-
-
-def _target(values: Mapping[str, str], source: str) -> Target:
-    region = values.get("regionname", "").strip() or _DEFAULT_REGION
-    if values.get("multistream", "").strip().lower() == "true":
-        if "streams" not in values and {"streamnamepattern", "streamtags"} & values.keys():
-            return Target((), region, _DEFAULT_ACCOUNT)
-        return _many(values.get("streams", ""), region, source)
-    arn = values.get("streamarn", "").strip()
-    if arn:
-        match = _ARN.fullmatch(arn)
-        if match is None:
-            raise ConfigError("not the ARN of a stream", key="streamArn", where=source)
-        # Java, and so the worker, reads the ARN's stream in its own region.
-        own_region = values.get("regionname", "").strip() or match[1]
-        return Target((match[3],), own_region, match[2])
-    stream = values.get("streamname", "").strip()
-    if not stream:
-        raise ConfigError("names the stream to create", key="streamName", where=source)
-    return Target((stream,), region, _DEFAULT_ACCOUNT)
-
-
-def _many(text: str, region: str, source: str) -> Target:
-    listed, problems = parse_streams(text)
-    for problem in problems:
-        raise ConfigError(problem.text, key="streams", where=source)
-    for what, found in (
-        ("regions", {one.arn.region for one in listed if one.arn is not None} | {region}),
-        ("accounts", {one.account for one in listed if one.account is not None}),
-    ):
-        if len(found) > 1:
-            text = f"of several {what}, {', '.join(sorted(found))}: the embedded Kinesis has one"
-            raise ConfigError(text, key="streams", where=source)
-    account = next((one.account for one in listed if one.account is not None), _DEFAULT_ACCOUNT)
-    return Target(tuple(one.name for one in listed), region, account)
 
 
 def starts_at_latest(values: Mapping[str, str]) -> bool:
@@ -205,7 +134,8 @@ class LocalCommand(click.Command):
     "--put",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE.jsonl",
-    help='Put these records first, one per line: {"partitionKey": …, "data": text} or dataBase64.',
+    help='Put these records first, one per line: {"partitionKey": …, "data": text} or dataBase64; '
+    "into a table, items as plain JSON.",
 )
 @click.option(
     "--stream",
@@ -220,6 +150,21 @@ class LocalCommand(click.Command):
     default=2,
     show_default=True,
     help="Shards of each stream.",
+)
+@click.option(
+    "--table-key",
+    default="pk",
+    show_default=True,
+    metavar="NAME",
+    help="Partition key of each table that is created; its type is S.",
+)
+@click.option(
+    "--table-shard-s",
+    type=WholeNumber(1, 10**8),
+    default=4 * 3600,
+    show_default=True,
+    metavar="SECONDS",
+    help="Age at which a shard of a table's stream is replaced.",
 )
 @click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
 @click.option(
@@ -244,13 +189,15 @@ def local(
     put: str | None,
     names: tuple[str, ...],
     shards: int,
+    table_key: str,
+    table_shard_s: int,
     limits: bool,
     kinesis_port: int,
     moto_port: int,
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch, STS, Glue and S3 on loopback, and the daemon of FILE.
 
-    Creates the streams and consumers that FILE names, replaces its endpoints, region and
+    Creates the streams, tables and consumers that FILE names, replaces its endpoints, region and
     credentials, and prints the addresses of the servers for other programs. Without FILE only the
     servers run, for your tests. Ctrl-C stops everything; nothing is kept.
     """
@@ -266,15 +213,17 @@ def local(
         target = target_of(values, file)
     elif daemon_arguments:
         raise click.UsageError("arguments for the daemon need a properties file")
-    if put is not None and not target.streams:
+    if put is not None and not target.streams and not target.tables:
         raise click.UsageError("--put needs a properties file or --stream")
     options = ["--account-id", target.account_id, *(["--limits"] if limits else [])]
+    options += ["--table-shard-s", str(table_shard_s)]
     aws = EmbeddedAws(
         kinesis_port=kinesis_port, moto_port=moto_port, region=target.region, options=options
     )
     with stop_on_signals() as stopped, aws:
         for stream in target.streams:
             prepare_stream(aws, stream, shards, put)
+        created = {arn: prepare_table(aws, arn.table, table_key, put) for arn in target.tables}
         prepare_consumers(aws, target.consumers)
         if data is None or file is None:
             with suppress(KeyboardInterrupt):  # as soon as anybody knows whom to stop
@@ -282,6 +231,7 @@ def local(
                 signal.pause()
             return 0
         replaced = replacements(aws, values, puts=bool(put))
+        replaced |= replaced_tables(aws, values, created)
         text = overridden(data, file, replaced)
         settings = [one for one in overrides.settings if not _is_replaced(one, replaced)]
         environment = replace(overrides, settings=tuple(settings)).as_environment()
@@ -304,9 +254,39 @@ def prepare_stream(aws: EmbeddedAws, stream: str, shards: int, put: str | None) 
     try:
         kinesis.create_stream(StreamName=stream, ShardCount=shards)
         if put is not None:
-            put_file(kinesis, stream, Path(put))
+
+            def put_lines(lines: BinaryIO, progress: Callable[[int], object]) -> int:
+                return put_all(kinesis, stream, read_records(lines, put), progress)
+
+            put_file(put_lines, stream, Path(put), "record")
     except (ClientError, ParamValidationError) as error:
         raise ConfigError(f"stream {stream}: {error}") from None
+
+
+def prepare_table(aws: EmbeddedAws, table: str, key: str, put: str | None) -> str:
+    """Create a table with a stream, put the items of a file, and return the stream's ARN.
+
+    Raises:
+        ConfigError: DynamoDB would refuse the table or an item.
+    """
+    dynamodb = aws.client("dynamodb")
+    try:
+        described = dynamodb.create_table(
+            TableName=table,
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+            StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+        )
+    except (ClientError, ParamValidationError) as error:
+        raise ConfigError(f"table {table}: {error}") from None
+    if put is not None:
+
+        def put_lines(lines: BinaryIO, progress: Callable[[int], object]) -> int:
+            return put_items(dynamodb, table, lines, put, progress)
+
+        put_file(put_lines, table, Path(put), "item")
+    return str(described["TableDescription"]["LatestStreamArn"])
 
 
 def prepare_consumers(aws: EmbeddedAws, arns: Sequence[str]) -> None:
@@ -335,6 +315,23 @@ def replacements(aws: EmbeddedAws, values: Mapping[str, str], *, puts: bool) -> 
     if puts and starts_at_latest(values):
         click.echo("initialPositionInStream is LATEST: TRIM_HORIZON is used to see --put", err=True)
         replaced["initialPositionInStream"] = "TRIM_HORIZON"
+    return replaced
+
+
+def replaced_tables(
+    aws: EmbeddedAws, values: Mapping[str, str], created: Mapping[TableStreamArn, str]
+) -> dict[str, str]:
+    """Keys that make a worker read the tables that were created, whose streams have other labels."""
+    if not created:
+        return {}
+    replaced = {"kinesisEndpoint": aws.moto_url}
+    for key in ("streamArn", "streamName", "streams"):
+        text = values.get(key.lower(), "")
+        for arn, new in created.items():
+            if arn.label != LATEST_LABEL:
+                text = text.replace(str(arn), new)
+        if text:
+            replaced[key] = text
     return replaced
 
 
@@ -391,8 +388,18 @@ def stop_on_signals() -> Iterator[Stopping]:
             signal.signal(number, handler)
 
 
-def put_file(kinesis: Any, stream: str, file: Path) -> None:
-    """Put the records of a file, showing progress on stderr."""
+def put_file(
+    put_lines: Callable[[BinaryIO, Callable[[int], object]], int],
+    target: str,
+    file: Path,
+    what: str,
+) -> None:
+    """Put the lines of a file into a stream or a table, showing progress on stderr.
+
+    Args:
+        put_lines: gets the lines, and what to call with the bytes done; returns how many it put.
+        what: one of them, as a word.
+    """
     size = file.stat().st_size
     done = 0
     with (
@@ -405,8 +412,8 @@ def put_file(kinesis: Any, stream: str, file: Path) -> None:
             bar.update(consumed - done)
             done = consumed
 
-        count = put_all(kinesis, stream, read_records(lines, str(file)), advance)
-    click.echo(f"{counted(count, 'record', 'records')} put into {stream}", err=True)
+        count = put_lines(lines, advance)
+    click.echo(f"{counted(count, what, f'{what}s')} put into {target}", err=True)
 
 
 def print_endpoints(aws: EmbeddedAws, *, err: bool) -> None:

@@ -140,12 +140,13 @@ def parse_arn(text: str) -> StreamArn | TableStreamArn:
     Raises:
         MalformedData: the text is neither the ARN of a Kinesis stream nor of a DynamoDB stream.
     """
-    if _is_of_table(text):
+    if is_arn_of_table(text):
         return TableStreamArn.parse(text)
     return StreamArn.parse(text)
 
 
-def _is_of_table(arn: str) -> bool:
+def is_arn_of_table(arn: str) -> bool:
+    """Whether a text begins as the ARN of a table or of its stream does."""
     return arn.split(":", 3)[2:3] == ["dynamodb"]
 
 
@@ -216,7 +217,7 @@ DYNAMODB_STREAMS = SourceTraits(
 
 def traits_of(arn: str | None) -> SourceTraits:
     """The traits of the stream of an ARN; None = a stream that has only a name."""
-    return DYNAMODB_STREAMS if arn is not None and _is_of_table(arn) else KINESIS
+    return DYNAMODB_STREAMS if arn is not None and is_arn_of_table(arn) else KINESIS
 
 
 @dataclass(frozen=True, slots=True)

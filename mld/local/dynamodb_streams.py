@@ -187,7 +187,7 @@ class _Stream:
         }
         record = {**change, "eventVersion": "1.1", "awsRegion": self.region, "dynamodb": inner}
         shard.numbers.append(number)
-        shard.records.append((now_s, json.dumps(record, ensure_ascii=False)))
+        shard.records.append((now_s, json.dumps(record, ensure_ascii=False, separators=(",", ":"))))
 
 
 class TableStreams:

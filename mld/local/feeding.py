@@ -1,17 +1,20 @@
-"""Putting a file of records into a stream.
+"""Putting a file of records into a stream, or of items into a table.
 
-One JSON object a line: ``{"partitionKey": "k", "data": "text"}``, or ``dataBase64`` in the place of
-``data`` for bytes; ``explicitHashKey`` is allowed.
+One JSON object a line. A record is ``{"partitionKey": "k", "data": "text"}``, or has ``dataBase64`` in
+the place of ``data`` for bytes; ``explicitHashKey`` is allowed. An item is plain JSON.
 """
 
 from __future__ import annotations
 
 import base64
 import codecs
+import json
 import time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from botocore.exceptions import ClientError
 
 from mld.errors import ConfigError
 
@@ -24,6 +27,8 @@ _RETRY_S = 0.2
 #: Limit of Kinesis.
 _MOST_KEY_CHARACTERS = 256
 _FORM = 'each line is to be one JSON object such as {"partitionKey": "k", "data": "text"}'
+
+_ITEM_FORM = 'each line is to be one JSON object such as {"pk": "a", "n": 1}'
 
 
 class _RecordLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -111,3 +116,58 @@ def _put(kinesis: Any, stream: str, batch: list[dict[str, Any]]) -> None:
             if "ErrorCode" in result
         ]
         time.sleep(_RETRY_S)
+
+
+def put_items(
+    dynamodb: Any,
+    table: str,
+    lines: Iterable[bytes],
+    source: str,
+    progress: Callable[[int], object],
+) -> int:
+    """Put the items of lines into a table, in order, and return how many.
+
+    Texts, numbers, booleans, nulls, lists and objects become the types of DynamoDB.
+
+    Args:
+        progress: called with the bytes of input done after each item.
+
+    Raises:
+        ConfigError: a line is no item of this table; names file and line.
+    """
+    count = consumed = 0
+    for number, line in enumerate(lines, 1):
+        consumed += len(line)
+        if not line.strip():
+            continue
+        try:
+            dynamodb.put_item(TableName=table, Item=_item(line))
+        except (ValueError, ClientError) as error:
+            raise ConfigError(f"{error}; {_ITEM_FORM}", where=f"{source}:{number}") from None
+        count += 1
+        progress(consumed)
+    return count
+
+
+def _item(line: bytes) -> dict[str, Any]:
+    item = _attribute(json.loads(line, parse_int=Decimal, parse_float=Decimal))
+    if "M" not in item:
+        raise ValueError("is no object")
+    members: dict[str, Any] = item["M"]
+    return members
+
+
+def _attribute(value: object) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {"M": {name: _attribute(one) for name, one in value.items()}}
+    if isinstance(value, list):
+        return {"L": [_attribute(one) for one in value]}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, Decimal):
+        return {"N": str(value)}
+    if value is None:
+        return {"NULL": True}
+    raise ValueError(f"{value} is no number")
