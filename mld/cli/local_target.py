@@ -27,7 +27,7 @@ class Target:
         streams: their names; none where the file has only a rule for names or tags.
         account_id: whose they are; made up where the file names no ARN.
         consumers: ARNs of the registered consumers that the file names.
-        tables: the streams of tables in the place of ``streams``.
+        tables: streams of tables.
     """
 
     streams: tuple[str, ...]
@@ -45,7 +45,7 @@ def target_of(values: Mapping[str, str], source: str) -> Target:
 
     Raises:
         ConfigError: the file names no stream, or streams of several regions or accounts, which the
-            embedded Kinesis has not.
+            embedded AWS has not.
     """
     consumers = tuple(values[key].strip() for key in sorted(values) if _CONSUMER_KEY.fullmatch(key))
     consumers = tuple(arn for arn in consumers if arn)
@@ -65,7 +65,8 @@ def _target(values: Mapping[str, str], source: str) -> Target:
     arn = values.get("streamarn", "").strip()
     for text in (arn, values.get("streamname", "").strip()):
         if is_arn_of_table(text):
-            return _of_tables((_table_stream(text, source),))
+            table = _table_stream(text, source)
+            return Target((), table.region, table.account, tables=(table,))
     if arn:
         match = _ARN.fullmatch(arn)
         if match is None:
@@ -83,18 +84,16 @@ def _many(text: str, region: str, source: str) -> Target:
     listed, problems = parse_streams(text)
     for problem in problems:
         raise ConfigError(problem.text, key="streams", where=source)
-    tables = tuple(one.arn for one in listed if isinstance(one.arn, TableStreamArn))
-    if tables and len(tables) == len(listed) and len({one.region for one in tables}) == 1:
-        return _of_tables(tables)
-    for what, found in (
-        ("regions", {one.arn.region for one in listed if one.arn is not None} | {region}),
-        ("accounts", {one.account for one in listed if one.account is not None}),
-    ):
+    arns = [one.arn for one in listed if one.arn is not None]
+    tables = tuple(arn for arn in arns if isinstance(arn, TableStreamArn))
+    regions = {arn.region for arn in arns} | (set() if tables else {region})
+    accounts = {one.account for one in listed if one.account is not None}
+    for what, found in (("regions", regions), ("accounts", accounts)):
         if len(found) > 1:
-            text = f"of several {what}, {', '.join(sorted(found))}: the embedded Kinesis has one"
+            text = f"of several {what}, {', '.join(sorted(found))}: the embedded AWS has one"
             raise ConfigError(text, key="streams", where=source)
-    account = next((one.account for one in listed if one.account is not None), _DEFAULT_ACCOUNT)
-    return Target(tuple(one.name for one in listed), region, account)
+    names = tuple(one.name for one in listed if not isinstance(one.arn, TableStreamArn))
+    return Target(names, *regions, *(accounts or {_DEFAULT_ACCOUNT}), tables=tables)
 
 
 def _table_stream(text: str, source: str) -> TableStreamArn:
@@ -102,7 +101,3 @@ def _table_stream(text: str, source: str) -> TableStreamArn:
         return TableStreamArn.parse(text)
     except MalformedData as error:
         raise ConfigError(f"{error}; {TABLE_STREAM_FORM}", where=source) from None
-
-
-def _of_tables(tables: tuple[TableStreamArn, ...]) -> Target:
-    return Target((), tables[0].region, tables[0].account, tables=tables)

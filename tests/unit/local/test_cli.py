@@ -246,3 +246,95 @@ def test_the_daemon_gets_what_is_set_outside_the_file_but_for_the_servers(
     assert daemon.properties["regionName"] == "eu-central-1"
     assert daemon.env["KCL_MLD_SET"] == "tableName=t\nstreamName=${WORDS}"
     assert daemon.env["KCL_MLD_EXPAND_ENV"] == "true"
+
+
+ARN = "arn:aws:dynamodb:eu-west-1:210987654321:table/{}/stream/2026-11-28T07:09:24.310"
+
+
+class TableDaemon:
+    """In the place of the daemon: reads the tables of its file, in the order of their names."""
+
+    stdin = None
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.properties: dict[str, str] = {}
+        self.keys: list[list[str]] = []
+        monkeypatch.setattr(cli, "run_daemon", self)
+
+    def __call__(self, argv: Sequence[str], _env: Mapping[str, str]) -> TableDaemon:
+        data = Path(argv[1]).read_bytes()
+        self.properties = {entry.key: entry.value for entry in parse(data)}
+        client = botocore.session.Session().create_client(
+            "dynamodbstreams",
+            region_name=self.properties["regionName"],
+            endpoint_url=self.properties["kinesisEndpoint"],
+            aws_access_key_id="x",
+            aws_secret_access_key="x",
+        )
+        for one in client.list_streams()["Streams"]:
+            stream = client.describe_stream(StreamArn=one["StreamArn"])["StreamDescription"]
+            answer = client.get_shard_iterator(
+                StreamArn=one["StreamArn"],
+                ShardId=stream["Shards"][0]["ShardId"],
+                ShardIteratorType="TRIM_HORIZON",
+            )
+            records = client.get_records(ShardIterator=answer["ShardIterator"])["Records"]
+            self.keys.append([record["dynamodb"]["Keys"]["id"]["S"] for record in records])
+        return self
+
+    def wait(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": "a"}\n{"id": "b"}\n')
+    return path
+
+
+@pytest.mark.parametrize("key", ["streamArn", "streamName"])
+def test_the_table_of_a_file_is_created_and_its_stream_is_read(
+    monkeypatch: pytest.MonkeyPatch, properties: Path, items: Path, key: str
+) -> None:
+    lines = PROPERTIES.replace("streamName = words", f"{key} = {ARN.format('Orders')}")
+    properties.write_text(lines)
+    daemon = TableDaemon(monkeypatch)
+    result = run("--properties", str(properties), "--put", str(items), "--table-key", "id")
+    assert result.exception is None
+    assert daemon.keys == [["a", "b"]]
+    created = daemon.properties[key]
+    assert created != ARN.format("Orders")
+    assert created.startswith(ARN.format("Orders").partition("/stream/")[0])
+    assert daemon.properties["kinesisEndpoint"] == daemon.properties["dynamoDBEndpoint"]
+    assert daemon.properties["initialPositionInStream"] == "TRIM_HORIZON"
+    assert "2 items put into Orders" in result.stderr
+
+
+def test_tables_of_a_list_are_created(
+    monkeypatch: pytest.MonkeyPatch, properties: Path, items: Path
+) -> None:
+    clicks = ARN.format("Clicks").partition("/stream/")[0]
+    text = f"multiStream = true\nstreams = {ARN.format('Orders')}, \\\n  {clicks}"
+    properties.write_text(PROPERTIES.replace("streamName = words", text))
+    daemon = TableDaemon(monkeypatch)
+    result = run("--properties", str(properties), "--put", str(items), "--table-key", "id")
+    assert result.exception is None
+    assert daemon.keys == [["a", "b"]] * 2
+    orders, last = daemon.properties["streams"].split(", ")
+    assert orders != ARN.format("Orders")
+    assert last == clicks
+
+
+def test_items_that_do_not_fit_the_key_are_refused(properties: Path, items: Path) -> None:
+    properties.write_text(PROPERTIES.replace("words", ARN.format("Orders")))
+    result = run("--properties", str(properties), "--put", str(items))
+    assert isinstance(result.exception, ConfigError)
+    assert f"{items}:1: " in str(result.exception)
+
+
+def test_a_key_that_no_table_can_have_is_refused(properties: Path) -> None:
+    properties.write_text(PROPERTIES.replace("words", ARN.format("Orders")))
+    result = run("--properties", str(properties), "--table-key", "")
+    assert isinstance(result.exception, ConfigError)
+    assert "table Orders: " in str(result.exception)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from mld.errors import ConfigError
 from mld.local import feeding
-from mld.local.feeding import put_all, read_records
+from mld.local.feeding import put_all, put_items, read_records
 
 
 class Client:
@@ -88,3 +89,48 @@ def test_an_empty_file_puts_nothing() -> None:
     client = Client()
     assert put_all(client, "s", [], lambda _n: None) == 0
     assert client.batches == []
+
+
+class Table:
+    """A DynamoDB client whose table has the key ``pk``."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+
+    def put_item(self, **request: Any) -> None:
+        assert request["TableName"] == "t"
+        if "pk" not in request["Item"]:
+            error = {"Code": "ValidationException", "Message": "Missing the key pk"}
+            raise ClientError({"Error": error}, "PutItem")
+        self.items.append(request["Item"])
+
+
+def test_lines_become_items() -> None:
+    table = Table()
+    lines = [
+        b'{"pk": "\xc3\xa9", "n": 12.50, "big": 123456789012345678901, "e": -1e3}\n',
+        b"\n",
+        b'{"pk": "b", "l": [true, null], "m": {"x": {}}}',
+    ]
+    progress: list[int] = []
+    assert put_items(table, "t", lines, "f", progress.append) == 2
+    assert table.items == [
+        {
+            "pk": {"S": "\xe9"},
+            "n": {"N": "12.50"},
+            "big": {"N": "123456789012345678901"},
+            "e": {"N": "-1E+3"},
+        },
+        {
+            "pk": {"S": "b"},
+            "l": {"L": [{"BOOL": True}, {"NULL": True}]},
+            "m": {"M": {"x": {"M": {}}}},
+        },
+    ]
+    assert progress == [len(lines[0]), sum(map(len, lines))]
+
+
+@pytest.mark.parametrize("line", [b"x", b"[]", b"1", b'{"pk": NaN}', b"{}", b'{"pk": "\xff"}'])
+def test_a_line_that_is_no_item_is_named(line: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"f:2: .*one JSON object such as"):
+        put_items(Table(), "t", [b'{"pk": "a"}\n', line], "f", lambda _n: None)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mld.cli.local import Target, overridden, starts_at_latest, target_of, values_of
+from mld.cli.local import overridden, starts_at_latest, values_of
+from mld.cli.local_target import Target, target_of
 from mld.config.properties import parse
+from mld.config.stream import TableStreamArn
 from mld.errors import ConfigError
 
 FILE = b"""# comment
@@ -136,3 +138,47 @@ def test_each_stream_may_name_its_consumer() -> None:
     file = f"multiStream = true\nstreams = a,b\nstream.b.consumerArn={two}\n"
     file += f"stream.a.consumerArn={one}\n"
     assert target(file.encode(), "f") == Target(("a", "b"), "us-east-1", "123456789012", (one, two))
+
+
+ORDERS, CLICKS = (
+    f"arn:aws:dynamodb:eu-west-1:210987654321:table/{name}/stream/2026-11-28T07:09:24.310"
+    for name in ("Orders", "Clicks")
+)
+
+
+@pytest.mark.parametrize("key", ["streamArn", "streamName"])
+def test_the_stream_of_a_table_is_found(key: str) -> None:
+    found = target(f"{key} = {ORDERS}".encode(), "f")
+    tables = (TableStreamArn.parse(ORDERS),)
+    assert found == Target((), "eu-west-1", "210987654321", tables=tables)
+
+
+def test_the_streams_of_tables_and_the_tables_themselves_are_found() -> None:
+    found = target(f"multiStream = true\nstreams = {ORDERS}, {CLICKS}".encode(), "f")
+    tables = (TableStreamArn.parse(ORDERS), TableStreamArn.parse(CLICKS))
+    assert found == Target((), "eu-west-1", "210987654321", tables=tables)
+    table = ORDERS.partition("/stream/")[0]
+    (latest,) = target(f"multiStream = true\nstreams = {table}".encode(), "f").tables
+    assert latest.table == "Orders"
+    # The worker refuses both kinds together, by the lines of the file.
+    both = target(f"multiStream = true\nstreams = {ORDERS}, words".encode(), "f")
+    assert (both.streams, len(both.tables)) == (("words",), 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ("streamArn = arn:aws:dynamodb:eu-west-1:210987654321:table/Orders", "LatestStreamArn"),
+        (
+            f"multiStream = true\nstreams = {ORDERS}, {CLICKS.replace('-1:', '-2:')}",
+            "of several regions",
+        ),
+        (
+            f"multiStream = true\nstreams = {ORDERS}, {CLICKS.replace('2109', '3109')}",
+            "of several accounts",
+        ),
+    ],
+)
+def test_streams_of_tables_must_fit_into_one_server(data: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        target(data.encode(), "f")
