@@ -92,8 +92,10 @@ def _many(text: str, region: str, source: str) -> Target:
         if len(found) > 1:
             text = f"of several {what}, {', '.join(sorted(found))}: the embedded AWS has one"
             raise ConfigError(text, key="streams", where=source)
-    names = tuple(one.name for one in listed if not isinstance(one.arn, TableStreamArn))
-    return Target(names, *regions, *(accounts or {_DEFAULT_ACCOUNT}), tables=tables)
+    account = next(iter(accounts), _DEFAULT_ACCOUNT)
+    if tables:
+        return Target((), tables[0].region, account, tables=tables)
+    return Target(tuple(one.name for one in listed), region, account)
 
 
 def _table_stream(text: str, source: str) -> TableStreamArn:

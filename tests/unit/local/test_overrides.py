@@ -160,15 +160,13 @@ def test_the_streams_of_tables_and_the_tables_themselves_are_found() -> None:
     table = ORDERS.partition("/stream/")[0]
     (latest,) = target(f"multiStream = true\nstreams = {table}".encode(), "f").tables
     assert latest.table == "Orders"
-    # The worker refuses both kinds together, by the lines of the file.
-    both = target(f"multiStream = true\nstreams = {ORDERS}, words".encode(), "f")
-    assert (both.streams, len(both.tables)) == (("words",), 1)
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
         ("streamArn = arn:aws:dynamodb:eu-west-1:210987654321:table/Orders", "LatestStreamArn"),
+        (f"multiStream = true\nstreams = {ORDERS}, words", "mixes streams of Kinesis"),
         (
             f"multiStream = true\nstreams = {ORDERS}, {CLICKS.replace('-1:', '-2:')}",
             "of several regions",
