@@ -210,10 +210,10 @@ class StreamSync:
         else:
             planned = self._leases_of_lineage(shards, leased)
         open_ids = {shard.shard_id for shard in shards if shard.is_open}
-        # Else the stream is new here, or a shard was listed late: nothing is missing.
-        if leased and not self._stream.traits.lists_late:
-            for lease in planned:
-                self._report_missing(lease, is_open=lease.shard_id in open_ids)
+        if leased:  # else the stream is new here
+            if not self._stream.traits.lists_late:  # else nothing is missing
+                for lease in planned:
+                    self._report_missing(lease, is_open=lease.shard_id in open_ids)
             planned = tuple(map(never_read, planned))
         created = (
             *(lease.lease_key for lease in restored),
@@ -237,12 +237,11 @@ class StreamSync:
         for lease in lost:
             if not await self._is_lost(lease) or not await may_write():
                 continue
-            row = lease
             if self._stream.traits.lists_late:
                 log.info("Shard %s was listed after the end of its parent", lease.shard_id)
             else:
                 self._report_lost(lease, listed)
-                row = never_read(lease)
+            row = never_read(lease)
             await create_lease(self._store, row, self._clock, self._metrics, CREATE_LEASE_IN_SYNC)
             restored.append(lease)
         return tuple(restored)

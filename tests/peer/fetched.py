@@ -28,6 +28,8 @@ MULTILANG = ("2.5.4", "3.1.3")
 CLIENTS = ("3.5.1", "2.7.2")
 #: The library that reads streams of tables.
 ADAPTER = "2.0.1"
+#: The same with a daemon for other languages, on KCL 1.
+ADAPTER_1 = "1.6.1"
 KCL_RS = "0.1.4"
 #: kcl-mld of 2026-11-25.
 OLDER = "1755abf3"
@@ -100,6 +102,20 @@ def table_stream(version: str = ADAPTER) -> str:
     return _program(
         _jars("dynamodb-streams-kinesis-adapter", version, group, "-Plog"), "TableStream"
     )
+
+
+def table_stream_daemon(version: str = ADAPTER_1) -> list[str]:
+    """The MultiLangDaemon of the DynamoDB Streams adapter 1.x; the name of a properties file follows.
+
+    Raises:
+        Unavailable: no Java, or no Maven to fetch it.
+    """
+    _need("java")
+    folder = _jars(
+        "dynamodb-streams-kinesis-adapter", version, "-Dpeer.group=com.amazonaws", "-Plog"
+    )
+    main = "com.amazonaws.services.dynamodbv2.streamsadapter.StreamsMultiLangDaemon"
+    return [*JVM, "-cp", f"{folder / 'lib'}/*", main]
 
 
 def _program(folder: Path, name: str) -> str:
@@ -191,6 +207,7 @@ def main() -> int:
         *((f"Java MultiLangDaemon {one}", lambda one=one: multilang(one)) for one in MULTILANG),
         *((f"Java library {one}", lambda one=one: many_streams(one)) for one in CLIENTS),
         (f"DynamoDB Streams adapter {ADAPTER}", table_stream),
+        (f"DynamoDB Streams adapter {ADAPTER_1}", table_stream_daemon),
         (f"kcl-rs {KCL_RS}", kcl_rs),
         (f"kcl-mld {OLDER}", older),
     ]

@@ -153,6 +153,27 @@ class TableFleet:
         command = [*fetched.JVM, *defined, "-cp", fetched.table_stream(), "TableStream"]
         return self._start(name, command, folder, {})
 
+    def daemon(self, name: str) -> Worker:
+        """The MultiLangDaemon of the adapter 1.x, with its own file."""
+        folder = self._new_folder(name)
+        values = {
+            "executableName": f"{sys.executable} {_ROOT / 'tests/peer/journal_1x.py'}",
+            "applicationName": self.application,
+            "AWSCredentialsProvider": "DefaultAWSCredentialsProviderChain",
+            "streamName": self.arn,
+            "regionName": REGION,
+            "kinesisEndpoint": self._url,
+            "dynamoDBEndpoint": self._url,
+            "initialPositionInStream": "TRIM_HORIZON",
+            "idleTimeBetweenReadsInMillis": "500",
+            "metricsLevel": "NONE",
+            "workerId": name,
+        }
+        file = folder / "app.properties"
+        file.write_text(properties_text(values))
+        command = [*fetched.table_stream_daemon(), str(file)]
+        return self._start(name, command, folder, {"JOURNAL": str(folder)})
+
     def _new_folder(self, name: str) -> Path:
         folder = self._folder / name
         folder.mkdir()
@@ -265,4 +286,31 @@ def test_both_read_a_table_through_shards_that_are_replaced_and_deaths(
     assert verdict.faults == []
     assert verdict.edges >= 4
     assert {"java-1", "java-2", "ours-1", "ours-2"} == set(+verdict.by_worker)
+    print(verdict)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("version", [COMPATIBLE, NATIVE])
+def test_a_table_of_the_1x_daemon_is_taken_over(
+    new_fleet: Callable[[str, str], TableFleet], version: str
+) -> None:
+    """After its last worker has ended: workers of KCL 1 share no table with others."""
+    try:
+        fetched.table_stream_daemon()
+    except fetched.Unavailable as error:
+        pytest.skip(str(error))
+    fleet = new_fleet(f"Left{version[-2:]}", version)
+    java = fleet.daemon("java-1")
+    fleet.until_it_reads(java)
+    fleet.roll_over()
+    fleet.until_it_reads(java)
+    java.kill_dash_9()
+    ours = fleet.ours("ours-1")
+    fleet.until_it_reads(ours)
+    fleet.roll_over()
+    fleet.until_it_reads(ours)
+    verdict = fleet.verdict()
+    assert verdict.faults == []
+    assert verdict.edges >= 2
+    assert {"java-1", "ours-1"} == set(+verdict.by_worker)
     print(verdict)

@@ -113,6 +113,15 @@ class StreamsFault(Exception):
         self.code = code
 
 
+@dataclass(frozen=True)
+class TableRecord:
+    """A change, in its wire form."""
+
+    number: int
+    made_s: float
+    change: dict[str, Any]
+
+
 @dataclass
 class TableShard:
     """A shard of the service.
@@ -120,7 +129,8 @@ class TableShard:
     Attributes:
         listed_s: from when it is listed; likewise ``end_listed_s`` for its end.
         last: number of its last change, or of the one before it; None while it is open.
-        records: number and wire form of each change.
+        ended_s: when it ended.
+        trimmed: number of the last change that is gone; -1 = none is.
     """
 
     shard_id: str
@@ -129,7 +139,9 @@ class TableShard:
     listed_s: float
     last: int | None = None
     end_listed_s: float = 0.0
-    records: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    ended_s: float = 0.0
+    trimmed: int = -1
+    records: list[TableRecord] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
 
     @property
@@ -159,6 +171,8 @@ class TableStreamService:
         self.number = plan.first_number
         #: Shard -> reader -> times of its first read and of its last one, of each of its turns.
         self._reads: dict[str, dict[str, list[list[float]]]] = {}
+        #: How long changes are kept, in s; None = as long as a run lasts.
+        self.retention_s: float | None = None
         #: Who asks.
         self.reader = ""
 
@@ -178,6 +192,7 @@ class TableStreamService:
     def replace(self, shard: TableShard) -> int:
         """A shard ends and others follow; how many do."""
         shard.last = self.number
+        shard.ended_s = self._now()
         shard.end_listed_s = self._now() + self._rng.uniform(0, self._plan.late_s)
         self.number += 1
         count = 2 if self._rng.random() < self._plan.splits else 1
@@ -202,7 +217,7 @@ class TableStreamService:
                 "StreamViewType": "KEYS_ONLY",
             },
         }
-        shard.records.append((self.number, change))
+        shard.records.append(TableRecord(self.number, self._now(), change))
         return change
 
     # -- operations --------------------------------------------------------------------------------
@@ -213,6 +228,7 @@ class TableStreamService:
         Raises:
             StreamsFault: it is an error.
         """
+        self._trim()
         if request.get("StreamArn", ARN) != ARN:
             raise StreamsFault("ResourceNotFoundException", "Requested resource not found")
         answers = {
@@ -221,6 +237,17 @@ class TableStreamService:
             "GetRecords": self._get_records,
         }
         return answers[operation](request)
+
+    def _trim(self) -> None:
+        """Forget changes that are too old, and closed shards that ended so long ago."""
+        if self.retention_s is None:
+            return
+        horizon_s = self._now() - self.retention_s
+        for shard_id, shard in list(self.shards.items()):
+            while shard.records and shard.records[0].made_s < horizon_s:
+                shard.trimmed = shard.records.pop(0).number
+            if not shard.is_open and shard.ended_s < horizon_s:
+                del self.shards[shard_id]
 
     def _describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
         only = request.get("ShardFilter")
@@ -246,7 +273,8 @@ class TableStreamService:
 
     def listed(self, shard_ids: Iterable[str]) -> list[str]:
         """Those of some shards that are listed by now."""
-        return [one for one in shard_ids if self.shards[one].listed_s <= self._now()]
+        known = (self.shards.get(one) for one in shard_ids)
+        return [one.shard_id for one in known if one is not None and one.listed_s <= self._now()]
 
     def _entry(self, shard: TableShard) -> dict[str, Any]:
         numbers = {"StartingSequenceNumber": number_text(shard.first)}
@@ -266,6 +294,8 @@ class TableStreamService:
             after = int(request["SequenceNumber"]) - (kind == "AT_SEQUENCE_NUMBER")
         else:
             raise StreamsFault("ValidationException", f"Invalid ShardIteratorType: {kind}")
+        if kind != "TRIM_HORIZON" and after < shard.trimmed:
+            raise StreamsFault("TrimmedDataAccessException", "beyond the trim horizon")
         return {"ShardIterator": self._iterator(shard, after)}
 
     def _iterator(self, shard: TableShard, after: int) -> str:
@@ -282,12 +312,14 @@ class TableStreamService:
             raise StreamsFault("ExpiredIteratorException", "the iterator is too old")
         shard = self._shard(shard_id)
         self._note_reader(shard_id)
-        left = [(number, change) for number, change in shard.records if number > after]
+        if -1 < after < shard.trimmed:
+            raise StreamsFault("TrimmedDataAccessException", "beyond the trim horizon")
+        left = [one for one in shard.records if one.number > after]
         page = left[: request.get("Limit", 1000)]
         if page and self._rng.random() < self._plan.empty:
             page = page[: self._rng.randrange(len(page))]
-        after = page[-1][0] if page else after
-        answer: dict[str, Any] = {"Records": [change for _, change in page]}
+        after = page[-1].number if page else after
+        answer: dict[str, Any] = {"Records": [one.change for one in page]}
         if shard.is_open or len(page) < len(left):
             answer["NextShardIterator"] = self._iterator(shard, after)
         return answer
@@ -321,6 +353,7 @@ class SimTableStream(SimStream):
         self.name = NAME
         self.service = TableStreamService(now, rng, plan)
         self.truth: dict[str, ShardTruth] = {}
+        self._ever: dict[str, TableShard] = {}
         self.is_deleted = False
         self.prefix = ""
         self.generations = [self]
@@ -330,8 +363,9 @@ class SimTableStream(SimStream):
 
     @property
     def shards(self) -> dict[str, Any]:
-        """The service's shards by lease key; of children those that are listed."""
-        return {one.shard_id: self._view(one) for one in self.service.shards.values()}
+        """The service's shards by lease key, forgotten ones too; of children those that are listed."""
+        self._ever |= self.service.shards
+        return {one.shard_id: self._view(one) for one in self._ever.values()}
 
     def _view(self, shard: TableShard) -> ShardView:
         listed = self.service.listed(shard.children)

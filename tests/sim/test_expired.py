@@ -10,13 +10,18 @@ import asyncio
 import logging
 import random
 import re
+from bisect import bisect_right
+from functools import partial
 
 import pytest
 
+from mld.aws import dynamodb_streams
 from mld.children.consuming import loss_watch
+from mld.shards.rules import shardsync
 from tests.sim.fleet import Fleet
 from tests.sim.loop import run
 from tests.sim.plan import Plan
+from tests.sim.table_stream import TableStreamPlan
 
 pytestmark = pytest.mark.sim
 
@@ -53,13 +58,9 @@ class Expiring(Fleet):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        model = self.stream.model
-        model.stream(self.stream.name).retention_hours = RETENTION_S / 3600
         #: Shard -> indices of records that expired before a child had processed them.
         self.expired: dict[str, set[int]] = {}
-        self._real = {"call": model.call, "body": model.body}
-        model.call = lambda *request: self._after("call", *request)  # type: ignore[method-assign]
-        model.body = lambda *request: self._after("body", *request)  # type: ignore[method-assign]
+        self._expire()
         processed = self.judges.children.processed
 
         def note(child, records):
@@ -72,26 +73,37 @@ class Expiring(Fleet):
 
         self.judges.children.processed = note  # type: ignore[method-assign]
 
-    def _after(self, kind, *request):
+    def _expire(self):
         """A request lets records expire, as the model settles what is due."""
-        answer, listed = self._real[kind](*request), self.known_shards
+        model = self.stream.model
+        model.stream(self.stream.name).retention_hours = RETENTION_S / 3600
+        for kind in ("call", "body"):
+            setattr(model, kind, partial(self._after, getattr(model, kind)))
+
+    def _after(self, real, *request):
+        try:
+            return real(*request)
+        finally:
+            self._note_expired()
+
+    def _note_expired(self):
         self.stream.refresh()
+        starts = self.starts()
         for key, truth in self.stream.truth.items():
-            log, shard = self.court.log(key), listed.get(key)
-            start = len(truth.places) if shard is None else shard.start
-            if shard is None and not log.leased:
+            log, is_gone = self.court.log(key), key not in starts
+            start = starts.get(key, len(truth.places))
+            if is_gone and not log.leased:
                 log.ended = True  # its children wait for nobody
             for index in range(min(start, len(truth.places))):
                 if index >= len(log.done) or not log.done[index]:
                     log.dead.add(index)
                     log.mark(index)
                     self.expired.setdefault(key, set()).add(index)
-        return answer
 
-    @property
-    def known_shards(self):
-        """The shards that the service knows."""
-        return self.stream.model.stream(self.stream.name).shards
+    def starts(self):
+        """Index of the first record that is left, of each shard that the service knows."""
+        shards = self.stream.model.stream(self.stream.name).shards
+        return {key: shard.start for key, shard in shards.items()}
 
     async def change_streams(self) -> None:
         """Everybody is down for a while, over and over."""
@@ -108,6 +120,23 @@ class Expiring(Fleet):
             self.open.set()
 
 
+class ExpiringTable(Expiring):
+    """The same of a DynamoDB stream."""
+
+    def _expire(self):
+        service = self.stream.service
+        service.retention_s = RETENTION_S
+        service.call = partial(self._after, service.call)
+
+    def starts(self):
+        """As above."""
+        truth = self.stream.truth
+        return {
+            key: bisect_right(truth[key].places, (shard.trimmed, 0))
+            for key, shard in self.stream.service.shards.items()
+        }
+
+
 @pytest.fixture
 def reports():
     found = Reports()
@@ -118,7 +147,7 @@ def reports():
     loss_watch.log.setLevel(logging.NOTSET)
 
 
-def fleet_of(seed, *, fan_out, reshards=False):
+def fleet_of(seed, *, fan_out=False, reshards=False, of_table=False):
     async def main():
         plan = Plan(
             seed=seed,
@@ -129,8 +158,9 @@ def fleet_of(seed, *, fan_out, reshards=False):
             reshard_every_s=400.0 if reshards else None,
             fan_out=(fan_out,),
             is_assigned=seed % 2 == 1,
+            table_stream=TableStreamPlan.draw(seed) if of_table else None,
         )
-        fleet = Expiring(plan)
+        fleet = (ExpiringTable if of_table else Expiring)(plan)
         await fleet.run()
         return fleet
 
@@ -176,6 +206,19 @@ def test_each_record_that_expires_unread_is_reported(reports, seed, fan_out, res
     for shard, is_certain, after, before in reports.found:
         numbers = (fleet.stream.truth[shard].places[i][0] for i in fleet.expired.get(shard, ()))
         assert not is_certain or any(after < number < before for number in numbers)
+
+
+@pytest.mark.parametrize("reshards", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_change_of_a_table_that_expires_unread_is_reported(
+    reports, monkeypatch, seed, reshards
+):
+    """The service keeps changes for a day, always."""
+    monkeypatch.setattr(dynamodb_streams, "RETENTION_HOURS", RETENTION_S / 3600)
+    monkeypatch.setattr(shardsync, "PARENT_PATIENCE_S", 60.0)
+    fleet = fleet_of(seed, of_table=True, reshards=reshards)
+    assert fleet.court.violations == []
+    assert silent(fleet, reports) == {}
 
 
 def test_a_loss_that_nobody_reports_is_noticed(reports, monkeypatch):

@@ -135,7 +135,8 @@ class LossWatch:
         if self._was_refused:
             self._judge_refused((first, arrived_s), at_s)
         elif self._known is not None and not self._follows(first):
-            await self._judge_gap(self._known, (first, arrived_s), at_s, publisher)
+            verdict = self._verdict(self._known, arrived_s, at_s, is_end=batch.is_shard_end)
+            await self._judge_gap(verdict, self._known, (first, arrived_s), at_s, publisher)
         self._began_at, self._was_refused = None, False
         if first is not None and arrived_s is not None:
             self._marks.add(self._context.checkpointer.largest, arrived_s)
@@ -171,12 +172,12 @@ class LossWatch:
 
     async def _judge_gap(
         self,
+        verdict: LossVerdict | None,
         known: KnownReading,
         first: tuple[str | None, float | None],
         at_s: float,
         publisher: RecordsPublisher,
     ) -> None:
-        verdict = self._verdict(known, first[1], at_s)
         if verdict is None:
             return
         if verdict is LossVerdict.MAY_BE_LOST and await self._has_older(known, publisher):
@@ -184,12 +185,13 @@ class LossWatch:
         self._report(loss_note(verdict, _cause(verdict), known, at_s, first))
 
     def _verdict(
-        self, known: KnownReading, first_s: float | None, at_s: float
+        self, known: KnownReading, first_s: float | None, at_s: float, *, is_end: bool = False
     ) -> LossVerdict | None:
         existence = self._context.stream_context.existence
         ages = existence.stream.created_at_s, shard_created_s(self._context.shard_id, at_s)
         created_s = max((one for one in ages if one is not None), default=None)
-        return judge_gap(known, first_s, at_s, existence.retention_s, created_s)
+        retention_s = existence.retention_s
+        return judge_gap(known, first_s, at_s, retention_s, created_s, is_end=is_end)
 
     def _judge_refused(self, first: tuple[str | None, float | None], at_s: float) -> None:
         """The service refused the position as expired: records behind it may have expired, too.

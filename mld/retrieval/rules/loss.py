@@ -62,6 +62,8 @@ def judge_gap(
     now_s: float,
     retention_s: float | None,
     created_s: float | None = None,
+    *,
+    is_end: bool = False,
 ) -> LossVerdict | None:
     """Whether records between a position and the next one that can be read are lost.
 
@@ -71,10 +73,12 @@ def judge_gap(
         now_s: epoch seconds at which it was read.
         retention_s: of the stream; None = not known.
         created_s: epoch seconds at which the stream was created; None = not known.
+        is_end: nothing will come behind the position, because the shard ends.
 
     Returns:
         None where none can be lost, and for a quiet shard: where nothing comes behind a position,
-        and nothing is known to have come, nothing is said.
+        and nothing is known to have come, nothing is said before the end of the shard; nor there if
+        it is not known until when the shard was read.
     """
     horizon_s = now_s - _at_least(retention_s, first_arrival_s, now_s)
     if any(one is not None and one >= horizon_s for one in (known.until_s, created_s)):
@@ -86,7 +90,8 @@ def judge_gap(
         or first_arrival_s <= horizon_s + EDGE_S
     ):
         return LossVerdict.LOST
-    return None if first_arrival_s is None else LossVerdict.MAY_BE_LOST
+    was_read_too_early = is_end and known.until_s is not None
+    return LossVerdict.MAY_BE_LOST if first_arrival_s is not None or was_read_too_early else None
 
 
 def shard_created_s(shard_id: str, now_s: float) -> float | None:

@@ -66,6 +66,8 @@ def test_a_gap(until, waiting, first, retention, verdict):
     assert judge_gap(known, ago(first), NOW, retention) is verdict
     assert judge_gap(known, ago(first), NOW, retention, ago(1000)) is verdict
     assert judge_gap(known, ago(first), NOW, retention, ago(23)) is None
+    at_end = judge_gap(known, ago(first), NOW, retention, is_end=True)
+    assert at_end is verdict or (first is None and at_end is MAYBE and until == 30)
 
 
 @pytest.mark.parametrize(
