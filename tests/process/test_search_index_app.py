@@ -15,7 +15,6 @@ import pytest
 
 from mld.children.adapters.kclpy_path import SHIM
 from tests.process.daemon import wait_until
-from tests.process.test_dynamodb_streams import emulator, new_table, tables  # noqa: F401 - fixtures
 
 APP = Path(__file__).parents[2] / "sample_apps" / "search_index_app.py"
 RECORDED = json.loads(
@@ -130,7 +129,7 @@ def test_a_batch_that_fails_leaves_nothing_and_ends_the_program(app, tmp_path, m
     program.index.database.close()
 
 
-def test_a_worker_keeps_it_through_replaced_shards_and_a_kill(new_table, tmp_path):  # noqa: F811
+def test_a_worker_keeps_it_through_replaced_shards_and_a_kill(new_table, tmp_path):
     table = new_table("Indexed")
     path = tmp_path / "search.db"
     numbers = itertools.count()
