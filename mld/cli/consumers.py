@@ -63,7 +63,8 @@ def consumers() -> None:
 def list_command(file: str, *, output: str) -> int:
     """Print the consumers that are registered for the streams of the properties FILE.
 
-    Those of other applications, too. Each costs money while it is registered.
+    Those of other applications, too. Each costs money while it is registered. Streams of DynamoDB
+    tables have none: exit code 2.
     """
     config = read_config(file)
     found = asyncio.run(_found(config))
@@ -133,7 +134,15 @@ def _living(config: Config) -> list[str]:
 
 
 async def _found(config: Config) -> list[Registration]:
-    """All consumers, by stream and name."""
+    """All consumers, by stream and name.
+
+    Raises:
+        ConfigError: the service has no enhanced fan-out.
+    """
+    if not config.traits.may_fan_out:
+        raise ConfigError(
+            "DynamoDB Streams has no enhanced fan-out, so its streams have no consumers"
+        )
     own = config.retrieval.fan_out.consumer_name or config.application_name
     found: list[Registration] = []
     with open_access(config) as access:

@@ -119,7 +119,7 @@ async def _of_aws(config: Config) -> tuple[list[Check], AwsFacts]:
 def _of_facts(config: Config, facts: AwsFacts, region: str) -> Iterator[Check]:
     yield judge_clock(facts.ahead_s)
     for stream in facts.streams:
-        yield from judge_stream(stream)
+        yield from judge_stream(stream, config.traits)
     if facts.table is not None:
         yield from judge_table(facts.table)
     statements = least_policy(config, Role.WORKER, PolicyScope(region=region))

@@ -57,6 +57,7 @@ def rules_of(config: Config, stalled_after_s: float = STALLED_AFTER_S) -> Explai
         stalled_after_s=stalled_after_s,
         hand_off_s=config.leases.hand_off_timeout_s,
         max_leases=config.leases.max_leases_for_worker,
+        traits=config.traits,
     )
 
 
@@ -211,15 +212,21 @@ def open_fleet(
         ConfigError: see :func:`open_access`.
         CredentialsMissing: likewise.
     """
+    readers = config.traits.most_readers
+    if tips and readers is not None:
+        click.echo(
+            f"--tip reads nothing: a shard of these streams may have {readers} readers. --scrape asks "
+            "the workers",
+            err=True,
+        )
+        tips = False
     with open_access(config) as access:
         kinesis, clock = access.kinesis, access.clock
         yield FleetReader(
             partial(fleet_items, access.dynamodb, Layout.of(config), RandomIds(), random.Random()),
             access.store,
             access.streams,
-            TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s)
-            if tips and config.traits.most_readers is None
-            else None,
+            TipReader(kinesis, clock, kinesis.clock.now_s, access.begins_s) if tips else None,
             clock,
             WorkerPages(urls, access.pool("pages"), clock).ask if urls else None,
         )

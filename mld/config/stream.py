@@ -166,6 +166,7 @@ class SourceTraits:
             says how old the last record is.
         least_digits: that a sequence number has; shorter ones are refused, so it may begin with zeros.
         times_in_s: the time of a record is cut off to a whole second.
+        keeps_longer: the time for which records stay can be raised.
         may_fan_out: records can be pushed.
         empty_pauses: idle times after an answer without records.
         most_readers: that may read a shard at the same time; None = no limit matters.
@@ -180,6 +181,7 @@ class SourceTraits:
     shows_tip: bool
     least_digits: int
     times_in_s: bool
+    keeps_longer: bool
     may_fan_out: bool
     empty_pauses: int
     most_readers: int | None
@@ -195,6 +197,7 @@ KINESIS = SourceTraits(
     shows_tip=True,
     least_digits=1,
     times_in_s=False,
+    keeps_longer=True,
     may_fan_out=True,
     empty_pauses=1,
     most_readers=None,
@@ -209,6 +212,7 @@ DYNAMODB_STREAMS = SourceTraits(
     shows_tip=False,
     least_digits=21,
     times_in_s=True,
+    keeps_longer=False,
     may_fan_out=False,
     empty_pauses=2,
     most_readers=2,

@@ -203,3 +203,44 @@ def test_a_disabled_stream_is_read_to_its_end_and_a_restart_is_quiet(new_table):
     assert len(errors_of(again)) == 1
     assert records_of(again) == []
     assert table.checkpoints() == {shard: "SHARD_END"}
+
+
+def test_doctor_says_what_is_wrong_with_a_stream_that_is_not_there(new_table):
+    table = new_table("Doctored")
+
+    def judged(code, **more):
+        found = document(table, "doctor", "FILE", code=code, **more)["checks"]
+        (check,) = [one for one in found if one["subject"].startswith("stream ")]
+        return check
+
+    assert judged(0)["severity"] == "ok"
+    gone = judged(1, streamName=table.arn.replace("Doctored", "NeverMade"))
+    assert gone["text"].startswith("the stream does not exist (DescribeStream: ResourceNotFound")
+    assert "enable its stream" in gone["do"]
+
+    table.dynamodb.create_table(
+        TableName="Streamless",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    arn = table.arn.partition("/stream/")[0].replace("Doctored", "Streamless")
+    none = judged(1, streamName=None, multiStream="true", streams=arn)
+    assert "the table has no stream" in none["text"]
+    assert "enable its stream" in none["do"]
+
+    table.dynamodb.delete_table(TableName="Doctored")  # its stream can be read for a day
+    deleted = judged(0)
+    assert deleted["severity"] == "warning"
+    assert "DISABLED" in deleted["text"]
+    assert "no newer stream of the table is known" in deleted["text"]
+
+
+def test_a_table_stream_has_no_consumers_and_no_tips(new_table):
+    table = new_table("NoConsumers")
+    for words in (("list", "FILE"), ("deregister", "FILE", "somebody")):
+        done = command(table, "consumers", *words, code=2)
+        assert "DynamoDB Streams has no enhanced fan-out" in done.stderr
+    table.app.create_table()
+    done = command(table, "leases", "list", "FILE", "--tip", "--once")
+    assert "--tip reads nothing" in done.stderr

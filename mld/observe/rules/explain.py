@@ -364,7 +364,7 @@ def _facts(watch: Snapshots, rules: ExplainRules) -> Iterator[str]:
             if items.lock.duration_s > watch.span_s:
                 yield f"Whether the leader lives takes longer looks: --for {items.lock.duration_s:g}"
     yield from asked_facts(watch.last.leases.values(), watch.last.wall_s)
-    yield from lag_facts(watch.snapshots)
+    yield from lag_facts(watch.snapshots, rules)
     if len(watch.snapshots) == 1:
         yield "One look can't tell who lives and what moves: the table has no times"
     elif watch.span_s < rules.window_s:

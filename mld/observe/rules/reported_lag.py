@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mld.fleet.model.worker_metrics import WorkerMetrics
     from mld.leases.model.lease import Lease
     from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from mld.observe.rules.watching import ExplainRules
 
 #: Number of workers that a sentence names.
 _NAMED = 3
@@ -59,7 +60,7 @@ def bound_text(snapshot: FleetSnapshot, lease: Lease, least_s: float) -> str:
     )
 
 
-def lag_facts(snapshots: Sequence[FleetSnapshot]) -> Iterator[str]:
+def lag_facts(snapshots: Sequence[FleetSnapshot], rules: ExplainRules) -> Iterator[str]:
     """A sentence on owners whose shards' lag is in no table, if nobody was asked for it."""
     last = snapshots[-1]
     if last.tips:
@@ -78,4 +79,5 @@ def lag_facts(snapshots: Sequence[FleetSnapshot]) -> Iterator[str]:
         named = ", ".join(silent[:_NAMED])
         more = len(silent) - _NAMED
         shown = f"{named} and {more} more" if more > 0 else named
-        yield f"The table has no lag of {shown}: --tip asks Kinesis for it"
+        asks = "asks Kinesis" if rules.traits.most_readers is None else "asks the workers"
+        yield f"The table has no lag of {shown}: {rules.asking} {asks} for it"

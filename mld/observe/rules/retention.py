@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mld.leases.model.lease import Lease
-    from mld.observe.rules.watching import Snapshots
+    from mld.observe.rules.watching import ExplainRules, Snapshots
 
 
 class RetentionFinding(NamedTuple):
@@ -40,8 +40,9 @@ def losses(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
     )
 
 
-def retention(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
+def retention(watch: Snapshots, lease: Lease, rules: ExplainRules) -> Iterator[RetentionFinding]:
     """A shard that is past retention, and positions that soon are."""
+    keeps_longer = rules.traits.keeps_longer
     listed = watch.listed.get(lease.stream_identifier)
     if (
         listed is not None
@@ -52,7 +53,8 @@ def retention(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
             Verdict.RECORDS_LOST,
             VerdictSeverity.CRITICAL,
             "its shard is past retention, and was not read to its end",
-            "what was not read is gone; raise the retention of the stream before more is",
+            "what was not read is gone"
+            + ("; raise the retention of the stream before more is" if keeps_longer else ""),
         )
     stream = watch.streams.get(lease.stream_identifier)
     if stream is None or not stream.retention_s:
@@ -61,7 +63,7 @@ def retention(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
     if tip is not None and tip.behind_s is not None:
         yield from _by_tip(tip.behind_s, stream.retention_s)
     else:
-        yield from _by_ages(watch, lease, stream.retention_s)
+        yield from _by_ages(watch, lease, stream.retention_s, rules)
 
 
 def _by_tip(behind_s: float, retention_s: float) -> Iterator[RetentionFinding]:
@@ -82,9 +84,12 @@ def _by_tip(behind_s: float, retention_s: float) -> Iterator[RetentionFinding]:
         )
 
 
-def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[RetentionFinding]:
+def _by_ages(
+    watch: Snapshots, lease: Lease, retention_s: float, rules: ExplainRules
+) -> Iterator[RetentionFinding]:
     """Without a read of the shard: by its owner's position, and the times noted in its row."""
     page = shard_on_page(watch.last, lease)
+    keeps_longer = rules.traits.keeps_longer
     read_s = None if page is None else page.reading_lag_s
     until_s = lease.read_until_s
     if read_s is not None and read_s >= RISK * retention_s:
@@ -93,7 +98,9 @@ def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[Ret
             VerdictSeverity.CRITICAL,
             f"its owner reads {lasted(read_s)} behind the tip of the {lasted(retention_s)} for which "
             "records stay; what is older is lost while it reads",
-            "raise the retention of the stream now, then make the consumer faster",
+            "raise the retention of the stream now, then make the consumer faster"
+            if keeps_longer
+            else "make the consumer faster now: the retention of such a stream can't be raised",
         )
     elif until_s is not None and watch.last.wall_s - until_s >= RISK * retention_s:
         age_s = watch.last.wall_s - until_s
@@ -102,6 +109,6 @@ def _by_ages(watch: Snapshots, lease: Lease, retention_s: float) -> Iterator[Ret
             VerdictSeverity.WARNING,
             f"what arrived in the last {lasted(age_s)} is not known to be checkpointed, and records stay "
             f"for {lasted(retention_s)}: what is older is lost at the next start, if there is any",
-            "ask with --tip whether records wait; start workers, or see why the child does not "
-            "checkpoint, and raise the retention until then",
+            f"ask with {rules.asking} whether records wait; start workers, or see why the child does "
+            "not checkpoint" + (", and raise the retention until then" if keeps_longer else ""),
         )

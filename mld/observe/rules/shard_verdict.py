@@ -244,13 +244,14 @@ class ShardJudge:
                 "",
                 still_s,
             )
+        asking = self._rules.asking
         if tip is None or not has_tip:
             return self._said(
                 lease,
                 Verdict.NO_PROGRESS,
                 VerdictSeverity.INFO,
-                "counter moves, checkpoint does not; --tip tells whether records wait",
-                "ask with --tip",
+                f"counter moves, checkpoint does not; {asking} tells whether records wait",
+                f"ask with {asking}",
                 still_s,
             )
         return self._still(lease, tip, still_s)
@@ -299,7 +300,7 @@ class ShardJudge:
             Verdict.NO_PROGRESS,
             VerdictSeverity.INFO,
             f"the checkpoint does not move, and {waits}",
-            f"look on with --tip --for {after_s:g}: after that it is STALLED",
+            f"look on with {self._rules.asking} --for {after_s:g}: after that it is STALLED",
             still_s,
         )
 
@@ -318,13 +319,17 @@ class ShardJudge:
         failover_s, cause = self._rules.failover_s, "counter and checkpoint move"
         if not times and (bound := bound_text(self._watch.last, lease, failover_s)):
             return self._said(
-                lease, Verdict.READING, VerdictSeverity.INFO, f"{cause}; {bound}", "ask with --tip"
+                lease,
+                Verdict.READING,
+                VerdictSeverity.INFO,
+                f"{cause}; {bound}",
+                f"ask with {self._rules.asking}",
             )
         if not times or known[times[-1]] <= failover_s:
             return self._said(lease, Verdict.READING, VerdictSeverity.OK, cause)
         if len(times) == 1:
             cause += f", and it is {lasted(known[times[0]])} behind"
-            todo = "--tip tells whether that rises"
+            todo = f"{self._rules.asking} tells whether that rises"
             return self._said(lease, Verdict.READING, VerdictSeverity.INFO, cause, todo)
         grown_s, took_s = known[times[-1]] - known[times[0]], times[-1] - times[0]
         lag = (
@@ -396,7 +401,7 @@ class ShardJudge:
         return None
 
     def _retention(self, lease: Lease) -> Iterator[Conclusion]:
-        for one in retention(self._watch, lease):
+        for one in retention(self._watch, lease, self._rules):
             yield self._said(lease, *one)
 
     def _losses(self, lease: Lease) -> Iterator[Conclusion]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mld.config.stream import KINESIS
 from mld.shards.rules.audit import active, fill_hash_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mld.config.stream import SourceTraits
     from mld.leases.model.lease import Lease
     from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
     from mld.streams.model.shard import HashRange, Shard
@@ -37,12 +39,19 @@ class ExplainRules:
         stalled_after_s: seconds that records wait behind a checkpoint that stands still.
         hand_off_s: what a hand-off may take beside the failover time.
         max_leases: ``maxLeasesForWorker``.
+        traits: of the streams.
     """
 
     failover_s: float
     stalled_after_s: float = STALLED_AFTER_S
     hand_off_s: float = 30.0
     max_leases: int = 2**31 - 1
+    traits: SourceTraits = KINESIS
+
+    @property
+    def asking(self) -> str:
+        """The option that tells whether records wait: who has few readers is not read for that."""
+        return "--tip" if self.traits.most_readers is None else "--scrape"
 
     @property
     def window_s(self) -> float:

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import KINESIS
 from mld.errors import CredentialsRefused, Denied, NotFound, ServiceError, Throttled
 from mld.kernel.model.text import counted
 from mld.leases.model.lease_item import LEASE_KEY
 from mld.leases.model.owner_index import LEASE_OWNER_INDEX, index_status
+from mld.streams.rules.existence import disabled_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from mld.config.stream import SourceTraits
     from mld.errors import MldError
 
 #: AWS refuses requests from five minutes on. Source: "Signing AWS API requests", IAM user guide.
@@ -29,6 +32,10 @@ FILES_A_SHARD = 5
 #: Threads of the pools and the guardian, rounded up; see ``mld.aws.clients``.
 THREADS_OF_WORKER = 100
 _GRANT = "grant it: kcl-mld iam FILE --role worker prints the policy"
+#: A table's stream that is gone never comes back under its ARN.
+_NO_TABLE_STREAM = (
+    "name LatestStreamArn in aws dynamodb describe-table; if the table has none, enable its stream"
+)
 _MIB = 2**20
 
 
@@ -232,11 +239,12 @@ def judge_endpoints(endpoints: Iterable[EndpointFact]) -> Iterator[Check]:
 # -- what is reached -----------------------------------------------------------------------------
 
 
-def judge_stream(facts: StreamFacts) -> Iterator[Check]:
+def judge_stream(facts: StreamFacts, traits: SourceTraits = KINESIS) -> Iterator[Check]:
     """Whether a stream is there and can be read."""
     subject = f"stream {facts.name}"
     if facts.summary is None:
-        yield _failed(subject, facts.error, "the stream", "create it, or correct its name")
+        todo = "create it, or correct its name" if traits.reuses_names else _NO_TABLE_STREAM
+        yield _failed(subject, facts.error, "the stream", todo)
         return
     status = str(facts.summary.get("StreamStatus"))
     shards = facts.summary.get("OpenShardCount")
@@ -247,8 +255,9 @@ def judge_stream(facts: StreamFacts) -> Iterator[Check]:
         text += f", encrypted with {facts.summary.get('KeyId')}: readers need kms:Decrypt"
     if status in {"ACTIVE", "UPDATING"}:
         yield Check(subject, OK, text)
-    elif status in {"DISABLING", "DISABLED"}:
-        yield Check(subject, WARNING, text, "name the newer stream: LatestStreamArn of the table")
+    elif (disabled := disabled_stream(facts.summary, is_one_of_many=False)) is not None:
+        todo = "name the newest stream of the table"
+        yield Check(subject, WARNING, f"{text}: {disabled[0]}", todo)
     else:
         yield Check(subject, ERROR, text, "wait until it is ACTIVE")
     if facts.consumer is not None:

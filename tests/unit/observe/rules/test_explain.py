@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from mld.config.stream import DYNAMODB_STREAMS
 from mld.config.stream_list import STRATEGY_KEY
 from mld.fleet.model.lock_item import LockItem
 from mld.fleet.model.state_history import ClientVersion, TableStatus
@@ -746,3 +747,30 @@ def test_what_is_missing_until_all_is_caught_up():
     assert lacks(caught_up, *still(59)) is None
     rows = [owned(counter=c, checkpoint=LATEST) for c in (1, 2)]
     assert lacks(caught_up, look(0, rows[0]), look(11, rows[1])) is None
+
+
+TABLES = replace(RULES, traits=DYNAMODB_STREAMS)
+
+
+def test_of_shards_with_few_readers_the_owners_are_asked():
+    """``--tip`` would be one more reader."""
+    looks = [*moving(), look(61, owned(counter=9, checkpoint=SHARD_END))]
+    for rules, option in ((RULES, "--tip"), (TABLES, "--scrape")):
+        (found,) = explain(looks[:-1], rules).shards
+        assert (
+            found.cause
+            == f"counter moves, checkpoint does not; {option} tells whether records wait"
+        )
+        assert found.todo == f"ask with {option}"
+    silent, _java = reporting(None, (1050, KEY, 31))
+    assert (
+        "The table has no lag of w1: --scrape asks the workers for it"
+        in explain([silent], TABLES).facts
+    )
+
+
+@pytest.mark.parametrize(("rules", "raises"), [(RULES, True), (TABLES, False)])
+def test_a_retention_that_is_fixed_is_not_to_be_raised(rules, raises):
+    found = explain([look(0, owned(0), streams=(stream(shard(7)),))], rules).shards
+    lost = [one for one in found if one.verdict is Verdict.RECORDS_LOST]
+    assert [("raise the retention" in one.todo) for one in lost] == [raises]

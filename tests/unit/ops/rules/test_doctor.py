@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mld.config.stream import DYNAMODB_STREAMS
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -215,3 +216,13 @@ def test_a_child_is_judged_by_its_answers():
     )
     assert "MiB" not in judge_child(ChildTrial(answered_s=1.0)).text
     assert judge_child(ChildTrial(error="it died")).severity is ERROR
+
+
+def test_of_a_table_without_a_stream_the_cure_is_another_arn():
+    missing = StreamFacts(name="s", error=NotFound("DescribeStream", "ResourceNotFoundException"))
+    (check,) = judge_stream(missing, DYNAMODB_STREAMS)
+    assert (check.severity, "enable its stream" in check.todo) == (ERROR, True)
+    summary = SUMMARY | {"StreamStatus": "DISABLED", "NewerStreamARN": "arn:newer"}
+    (check,) = judge_stream(StreamFacts(name="s", summary=summary), DYNAMODB_STREAMS)
+    assert check.text.endswith("the table's newest stream is arn:newer")
+    assert check.todo == "name the newest stream of the table"
