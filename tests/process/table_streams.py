@@ -15,6 +15,8 @@ _CONTROL = "[TEST_CONTROL]"
 class Table:
     """A table with a stream, and an application that reads it."""
 
+    key = "pk"
+
     def __init__(self, aws, url, folder, name):
         self.name = name
         environment = aws.environment_for_child()
@@ -32,8 +34,8 @@ class Table:
         self.dynamodb, self.streams = client("dynamodb"), client("dynamodbstreams")
         self.dynamodb.create_table(
             TableName=name,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": self.key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": self.key, "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
         )
