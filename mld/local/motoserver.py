@@ -121,8 +121,14 @@ class _FaultyApp:
         request = dict(environ)  # moto changes it
         ours = self._tables.answer(request, _region(environ))
         if ours is None:
-            answer: Iterable[bytes] = self._moto(environ, start_response)
-            self._tables.follow(request)
+            begun: list[str] = []
+
+            def begin(status: str, *rest: Any) -> Any:
+                begun.append(status)
+                return start_response(status, *rest)
+
+            answer: Iterable[bytes] = self._moto(environ, begin)
+            self._tables.follow(request, is_refused=not begun[-1].startswith("200"))
             return answer
         status, body = ours
         start_response(

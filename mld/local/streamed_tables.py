@@ -36,6 +36,7 @@ _DESCRIBING = {
 }
 #: Records of a full answer of moto.
 _PAGE = 1000
+_READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 _LOG = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
@@ -45,8 +46,8 @@ class _StreamedTable:
 
     Attributes:
         name: occurs in every request that changes the table.
-        log: how moto's stream is asked: the next change is at ``SequenceNumber``. An iterator of moto
-            would not do, as a transaction that is cancelled puts a copy of it in its place.
+        log: how moto's stream is asked: the next change is at ``SequenceNumber``.
+        iterator: of moto, at the same place; empty = to be asked for.
         stream: ARN of its latest stream.
         view_type: of that; None = it was disabled.
     """
@@ -55,6 +56,7 @@ class _StreamedTable:
     log: dict[str, str]
     stream: str
     view_type: str | None
+    iterator: str = ""
 
     def shown(self, described: dict[str, Any]) -> dict[str, Any]:
         """The description of the table with this stream."""
@@ -92,14 +94,24 @@ class StreamedTables:
             error = {"__type": fault.code, "message": fault.message}
             return fault.http_status, json.dumps(error).encode()
 
-    def follow(self, environ: Environ) -> None:
-        """Add what a request has changed to the streams."""
+    def follow(self, environ: Environ, *, is_refused: bool) -> None:
+        """Add what a request has changed to the streams.
+
+        Args:
+            is_refused: it has changed nothing.
+        """
+        if environ.get("HTTP_X_AMZ_TARGET", "").partition(".")[2] in _READS:
+            return
         body = _body(environ)
         for table in self._tables.values():
-            if table.name.encode() in body:
-                changes = [*self._changes(environ, table)]
-                if table.view_type is not None and changes:
-                    self._streams.append(table.stream, changes)
+            if table.name.encode() not in body:
+                continue
+            if is_refused:  # moto undoes a transaction by a copy, which iterators do not follow
+                table.iterator = ""
+                continue
+            changes = [*self._changes(environ, table)]
+            if table.view_type is not None and changes:
+                self._streams.append(table.stream, changes)
 
     def _describing(
         self, environ: Environ, operation: str, request: dict[str, Any]
@@ -156,16 +168,18 @@ class StreamedTables:
 
     def _changes(self, environ: Environ, table: _StreamedTable) -> Iterator[dict[str, Any]]:
         """What moto's stream has since the last call, as AWS would have it."""
-        _, body = self._ask(environ, f"{TARGET}.GetShardIterator", table.log)
-        place = {"ShardIterator": json.loads(body)["ShardIterator"]}
+        if not table.iterator:
+            _, body = self._ask(environ, f"{TARGET}.GetShardIterator", table.log)
+            table.iterator = json.loads(body)["ShardIterator"]
         records: list[dict[str, Any]] = []
         while len(records) % _PAGE == 0:
-            _, body = self._ask(environ, f"{TARGET}.GetRecords", place)
+            asked = {"ShardIterator": table.iterator}
+            _, body = self._ask(environ, f"{TARGET}.GetRecords", asked)
             answer = json.loads(body)
+            table.iterator = answer["NextShardIterator"]
             if not answer["Records"]:
                 break
             records += answer["Records"]
-            place = {"ShardIterator": answer["NextShardIterator"]}
         table.log["SequenceNumber"] = str(int(table.log["SequenceNumber"]) + len(records))
         for record, following in pairwise([*records, {"eventName": None}]):
             change = record["dynamodb"]

@@ -182,8 +182,8 @@ def account_of(table):
     return TableStreamArn.parse(table.arn).account
 
 
-def test_on_moto_records_come_in_order_and_a_restart_goes_on(aws, tables):
-    table = tables(aws.moto_url, "OnMoto")
+def test_on_the_embedded_aws_records_come_in_order_and_a_restart_goes_on(aws, tables):
+    table = tables(aws.moto_url, "OnEmbedded")
     table.put(3)
     run = table.app.start(executable=(sys.executable, str(JOURNALING), "3", "integer"))
     wait_for_records(run, 3)
