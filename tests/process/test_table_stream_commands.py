@@ -244,3 +244,61 @@ def test_a_table_stream_has_no_consumers_and_no_tips(new_table):
     table.app.create_table()
     done = command(table, "leases", "list", "FILE", "--tip", "--once")
     assert "--tip reads nothing" in done.stderr
+
+
+def steered(table, *words, code=0):
+    """What becomes of the one lease that a command changes."""
+    (lease,) = document(table, "leases", *words, "--execute", code=code)["leases"]
+    return lease
+
+
+def test_leases_are_paused_released_and_reset_beside_a_living_worker(new_table):
+    table = new_table("Steered")
+    table.put(3)
+    run = table.app.start(executable=(sys.executable, str(JOURNALING), "3"))
+    wait_for_records(run, 3)
+    (shard,) = table.shards()
+
+    def wait_for_checkpoint():
+        last = table.numbers()[-1][-1]
+        wait_until(lambda: last in table.checkpoints().values(), "a checkpoint of the last record")
+
+    wait_for_checkpoint()
+    assert steered(table, "pause", "FILE", shard, "--for", "PT10M")["done"]
+    table.put(2)
+    found = reset(table, shard, "--to-latest", "--execute")
+    assert found["after"]["checkpoint"] == table.numbers()[0][-1]
+    assert steered(table, "resume", "FILE", shard)["done"]
+    table.put(1)
+    wait_for_records(run, 4)
+    assert keys_of(run) == [0, 1, 2, 5]
+
+    wait_for_checkpoint()
+    assert reset(table, shard, "--to-trim-horizon", "--execute")["done"]
+    wait_for_records(run, 10)
+    assert keys_of(run)[4:] == [0, 1, 2, 3, 4, 5]
+    wait_for_checkpoint()
+    assert reset(table, shard, "--rewind", "PT1H", "--execute")["done"]
+    wait_for_records(run, 16)
+    wait_for_checkpoint()
+    assert steered(table, "release", "FILE", shard)["done"]
+    table.put(1)
+    wait_for_records(run, 17)
+
+    table.control(ACTION="ROLLOVER")
+    table.put(2)
+    wait_for_records(run, 19)
+    wait_for_checkpoint()
+    refused = document(
+        table, "leases", "reset", "FILE", shard, "--to-trim-horizon", "--execute", code=5
+    )
+    assert "renews it" in str(refused["leases"])
+    assert run.stop() == 0
+    moved = document(table, "leases", "reset", "FILE", shard, "--to-trim-horizon", "--execute")
+    assert [(one["lease"], one["done"]) for one in moved["leases"]] == [
+        (one, True) for one in table.shards()
+    ]
+    again = table.app.start(executable=(sys.executable, str(JOURNALING), "3"), worker="w2")
+    wait_for_records(again, 9)
+    assert keys_of(again) == list(range(9))
+    assert again.stop() == 0
