@@ -7,6 +7,7 @@ import base64
 import json
 from http.server import BaseHTTPRequestHandler
 
+import botocore.session
 import pytest
 
 from mld.aws.clients import ClientSettings, make_client
@@ -25,6 +26,16 @@ from tests.unit.aws.sessions import quick_session
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"
 PATIENCE_S = 240.0
+
+
+def _knows(operation, member):
+    """Whether this botocore does; the oldest that is allowed knows neither filter nor time."""
+    model = botocore.session.Session().get_service_model("dynamodbstreams")
+    return member in model.operation_model(operation).input_shape.members
+
+
+KNOWS_FILTER = _knows("DescribeStream", "ShardFilter")
+KNOWS_TIME = _knows("GetShardIterator", "Timestamp")
 
 
 class Service:
@@ -183,19 +194,19 @@ def test_children_are_asked_for_and_others_left_out(ask, service):
     only = {"Type": "CHILD_SHARDS", "ShardId": "a"}
     listed = ask("list_shards", StreamARN=ARN, ShardFilter=only)["Shards"]
     assert [one["ShardId"] for one in listed] == ["b"]
-    assert service.asked("DescribeStream")[0]["ShardFilter"] == only
+    sent = service.asked("DescribeStream")[0].get("ShardFilter")
+    assert sent == (only if KNOWS_FILTER else None)
 
 
 def test_a_server_that_does_not_know_the_filter_lists_all_shards(ask, service):
-    service.answers["DescribeStream"] = [
-        refused("ValidationException", "unknown: ShardFilter"),
-        stream(("a", None), ("b", "a")),
-    ]
+    refusals = [refused("ValidationException", "unknown: ShardFilter")] * KNOWS_FILTER
+    service.answers["DescribeStream"] = [*refusals, stream(("a", None), ("b", "a"))]
     only = {"Type": "CHILD_SHARDS", "ShardId": "a"}
     for _ in range(2):
         listed = ask("list_shards", StreamARN=ARN, ShardFilter=only)["Shards"]
         assert [one["ShardId"] for one in listed] == ["b"]
-    assert ["ShardFilter" in one for one in service.asked("DescribeStream")] == [True, False, False]
+    filtered = ["ShardFilter" in one for one in service.asked("DescribeStream")]
+    assert filtered == [*[True] * KNOWS_FILTER, False, False]
 
 
 def test_records_have_the_form_of_kinesis(ask, service):
@@ -231,10 +242,8 @@ def test_a_sequence_number_has_the_digits_that_the_service_requires(ask, service
 
 
 def test_a_time_that_the_server_does_not_take_is_found_among_the_records(ask, service):
-    service.answers["GetShardIterator"] = [
-        refused("ValidationException", "Invalid ShardIteratorType"),
-        (200, {"ShardIterator": "first"}),
-    ]
+    refusals = [refused("ValidationException", "Invalid ShardIteratorType")] * KNOWS_TIME
+    service.answers["GetShardIterator"] = [*refusals, (200, {"ShardIterator": "first"})]
     service.answers["GetRecords"] = [records(1, 2), records(3, 4), records(5)]
     # The change of that second may have happened at 4.8.
     at = iterator(ask, service, "AT_TIMESTAMP", Timestamp=4.7)
