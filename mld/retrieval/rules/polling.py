@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Subtracted from our clock when an expired LATEST iterator is replaced by a timestamp: a clock
 #: that runs ahead of the service by less than this loses nothing, at the price of a few records
-#: older than the start.
+#: older than the start. botocore 1.36 cuts times off to whole seconds: that begins earlier, too.
 LATEST_MARGIN_S = 10.0
 #: With ``idleBackoff`` a shard without records is read at least so often.
 IDLE_BACKOFF_S = 5.0
