@@ -26,6 +26,7 @@ from mld.aws.service_clock import service_clock_of
 from mld.config.stream import DYNAMODB_STREAMS, TableStreamArn
 from mld.errors import (
     AwsError,
+    Denied,
     InvalidArgument,
     LimitExceeded,
     MalformedData,
@@ -134,8 +135,8 @@ class BotocoreDynamoDbStreams:
     async def describe_stream_summary(self, **request: Any) -> dict[str, Any]:
         """DescribeStreamSummary; a stream that is disabled stays readable until it is gone.
 
-        Then ``NewerStreamARN`` is that of its table's next stream, if there is one and the policy
-        allows ListStreams.
+        Then ``NewerStreamARN`` is that of its table's next stream, if one is found, and
+        ``NewerStreamDenied`` says whether the policy forbids ListStreams.
         """
         stream = await self._page(request["StreamARN"], Limit=1)
         status = _STATUS.get(stream["StreamStatus"], stream["StreamStatus"])
@@ -147,17 +148,18 @@ class BotocoreDynamoDbStreams:
             "RetentionPeriodHours": RETENTION_HOURS,
         }
         if status not in _STATUS.values():
-            summary["NewerStreamARN"] = await self._newer(request["StreamARN"])
+            summary |= await self._newer(request["StreamARN"])
         return {"StreamDescriptionSummary": summary}
 
-    async def _newer(self, arn: str) -> str | None:
+    async def _newer(self, arn: str) -> dict[str, Any]:
         own = TableStreamArn.parse(arn)
         try:
             listed = await self._streams_of(own.table)
-        except (AwsError, MalformedData):
-            return None
-        newest = max((one for one in listed), key=lambda one: one.label, default=own)
-        return str(newest) if newest.label > own.label else None
+        except (AwsError, MalformedData) as error:
+            return {"NewerStreamARN": None, "NewerStreamDenied": isinstance(error, Denied)}
+        newest = max(listed, key=lambda one: one.label, default=own)
+        newer = str(newest) if newest.label > own.label else None
+        return {"NewerStreamARN": newer, "NewerStreamDenied": False}
 
     async def list_streams(self, **request: Any) -> dict[str, Any]:
         """ListStreams of the table ``TableName``; refused without one."""

@@ -21,6 +21,7 @@ from mld.children.record_processor import RecordProcessor
 from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.cli.fleet_access import find_streams
 from mld.config.config import RetrievalMode
+from mld.config.stream import stream_action
 from mld.config.stream_list import ListedStream
 from mld.errors import CredentialsMissing, MissingStreams, MldError, NotFound
 from mld.fleet.model.state_history import ClientVersion
@@ -40,7 +41,6 @@ from mld.ops.rules.doctor import (
     StreamFacts,
     TableFacts,
 )
-from mld.ops.rules.iam_policy import stream_action
 from mld.streams.rules.stream_identity import arn_of, described_stream
 from mld.streams.stream_names import StaticNames
 

@@ -224,6 +224,27 @@ def traits_of(arn: str | None) -> SourceTraits:
     return DYNAMODB_STREAMS if arn is not None and is_arn_of_table(arn) else KINESIS
 
 
+#: What an operation on streams needs where the stream is that of a table.
+_ACTIONS_OF_TABLES = {
+    "DescribeStreamSummary": "DescribeStream",
+    "ListShards": "DescribeStream",
+    "GetShardIterator": "GetShardIterator",
+    "GetRecords": "GetRecords",
+    "ListStreams": "ListStreams",
+}
+
+
+def stream_action(operation: str, traits: SourceTraits) -> str:
+    """The action of IAM that allows a read of a stream, e.g. ``kinesis:GetRecords``.
+
+    Args:
+        operation: as Kinesis names it.
+    """
+    if traits is DYNAMODB_STREAMS:
+        return f"dynamodb:{_ACTIONS_OF_TABLES[operation]}"
+    return f"kinesis:{operation}"
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A stream as this worker addresses it.

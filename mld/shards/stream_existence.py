@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.config.stream import stream_action
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -281,10 +282,18 @@ class StreamExistence:
 
     def _warn_of_denial(self, error: Denied) -> None:
         if not self._is_denied:
+            traits = self._stream.traits
+            without = "its shards and whether it was disabled are not known without it"
+            if traits.reuses_names:
+                without = (
+                    "its creation time is not known without it. ListShards is used instead to check "
+                    "that the stream is the same"
+                )
             log.warning(
-                "Allow kinesis:DescribeStreamSummary for stream %s: its creation time is not known "
-                "without it. ListShards is used instead to check that the stream is the same (%s)",
+                "Allow %s for stream %s: %s (%s)",
+                stream_action("DescribeStreamSummary", traits),
                 self._stream.name,
+                without,
                 error,
             )
         self._is_denied = True

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from mld.config.config import RetrievalMode
 from mld.config.spark.addresses import is_s3, namespaced_table
 from mld.config.spark.keys import CATALOG
-from mld.config.stream import DYNAMODB_STREAMS, partition_of
+from mld.config.stream import DYNAMODB_STREAMS, partition_of, stream_action
 from mld.config.stream_list import is_regular
 from mld.fleet.model.table_layout import Layout
 from mld.leases.model.owner_index import LEASE_OWNER_INDEX
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mld.config.config import Config
-    from mld.config.stream import SourceTraits
     from mld.config.stream_list import StreamSelection
 
 _ANY = "*"
@@ -122,27 +121,6 @@ def least_policy(config: Config, role: Role, scope: PolicyScope) -> tuple[Policy
     return tuple(found)
 
 
-#: What an operation on streams needs where the stream is that of a table.
-_OF_TABLES = {
-    "DescribeStreamSummary": "DescribeStream",
-    "ListShards": "DescribeStream",
-    "GetShardIterator": "GetShardIterator",
-    "GetRecords": "GetRecords",
-    "ListStreams": "ListStreams",
-}
-
-
-def stream_action(operation: str, traits: SourceTraits) -> str:
-    """The action that allows a read of a stream, e.g. ``kinesis:GetRecords``.
-
-    Args:
-        operation: as Kinesis names it.
-    """
-    if traits is DYNAMODB_STREAMS:
-        return f"dynamodb:{_OF_TABLES[operation]}"
-    return f"kinesis:{operation}"
-
-
 def _kinesis(*operations: str) -> tuple[str, ...]:
     return tuple(f"kinesis:{one}" for one in operations)
 
@@ -166,10 +144,10 @@ class _Streams:
         traits = self._config.traits
         allowed = dict.fromkeys(stream_action(one, traits) for one in actions)
         yield PolicyStatement("ReadStreams", tuple(allowed), arns)
-        streams = self._config.streams
-        if streams is not None and any(one.is_latest for one in streams.streams):
+        if traits is DYNAMODB_STREAMS:  # a table's latest stream, and what follows a disabled one
             found = (stream_action("ListStreams", traits),)
             yield PolicyStatement("FindStreams", found, (_ANY,))
+        streams = self._config.streams
         selection = None if streams is None else streams.selection
         if selection is not None:
             tags = ("ListTagsForStream",) if selection.tags else ()

@@ -138,14 +138,20 @@ def disabled_stream(
 
     Args:
         summary: as of :func:`missing_stream`; its ``NewerStreamARN`` is that of the table's newest
-            stream, where that is known.
+            stream, where that is known; its ``NewerStreamDenied`` is true where the policy does not
+            allow looking for it.
         is_one_of_many: streams are added to a list.
     """
     if summary is None or summary.get("StreamStatus") not in DISABLED:
         return None
     newer = summary.get("NewerStreamARN")
     next_one = f"the table's newest stream is {newer}"
-    if newer is None:
+    if newer is None and summary.get("NewerStreamDenied"):
+        next_one = (
+            "the table's newest stream is not known, because dynamodb:ListStreams is not allowed "
+            "(LatestStreamArn in aws dynamodb describe-table)"
+        )
+    elif newer is None:
         next_one = (
             "no newer stream of the table is known (LatestStreamArn in aws dynamodb describe-table)"
         )

@@ -359,6 +359,7 @@ def test_of_a_stream_that_was_disabled_the_next_one_is_told(ask, service, answer
     found = ask("describe_stream_summary", StreamARN=ARN, StreamName="T")
     summary = found["StreamDescriptionSummary"]
     assert (summary["StreamStatus"], summary["NewerStreamARN"]) == ("DISABLED", newer)
+    assert summary["NewerStreamDenied"] == (answer == refused("AccessDeniedException"))
     assert service.asked("ListStreams") == [{"TableName": "Orders"}]
 
 

@@ -87,6 +87,16 @@ async def test_what_the_policy_does_not_allow_is_said_once(caplog):
     warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "Allow kinesis:DescribeStreamSummary for stream s" in warnings[0]
+    assert "ListShards is used instead" in warnings[0]
+
+
+@simulated
+async def test_the_permission_for_the_stream_of_a_table_is_named_and_nothing_replaces_it(caplog):
+    arn = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"
+    await learned(may_describe=False, stream=Stream("s", arn=arn))
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert "Allow dynamodb:DescribeStream for stream s: its shards" in warning
+    assert "ListShards" not in warning
 
 
 @simulated

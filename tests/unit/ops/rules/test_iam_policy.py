@@ -8,6 +8,7 @@ from mld.aws import ports as aws
 from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
 from tests.unit.config.test_config_build import ARN, config
 from tests.unit.config.test_stream_list import many
+from tests.unit.config.test_table_stream import built as of_table
 
 ACCOUNT = "123456789012"
 SCOPE = PolicyScope(region="eu-central-1", account=ACCOUNT)
@@ -282,8 +283,16 @@ def test_the_streams_of_tables_and_how_the_latest_ones_are_found():
         f"dynamodb:{one}" for one in ("DescribeStream", "GetShardIterator", "GetRecords")
     )
     assert (found["ReadStreams"].actions, found["ReadStreams"].resources) == (actions, (arn,))
-    assert not {"FindStreams", "FanOut"} & found.keys()
+    assert "FanOut" not in found
     found = statements(many(streams=f"{arn}, {OF_TABLE}/Clicks").require())
     assert found["ReadStreams"].resources == (arn, f"{OF_TABLE}/Clicks/stream/*")
+    assert found["FindStreams"].actions == ("dynamodb:ListStreams",)
+    assert found["FindStreams"].resources == ("*",)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_every_role_may_look_for_what_follows_a_disabled_stream_of_a_table(role):
+    arn = f"{OF_TABLE}/Orders/stream/2026-11-28T07:09:24.310"
+    found = statements(of_table(arn=arn).require(), role)
     assert found["FindStreams"].actions == ("dynamodb:ListStreams",)
     assert found["FindStreams"].resources == ("*",)

@@ -146,3 +146,10 @@ def test_a_stream_that_was_disabled(status, newer, is_one_of_many, known, todo):
     assert cause.startswith("it was disabled, and is read to its end; its records stay 24 hours; ")
     assert known in cause
     assert does.startswith(todo)
+
+
+def test_a_newest_stream_that_may_not_be_looked_for_is_not_said_to_be_missing():
+    summary = {"StreamStatus": "DISABLED", "NewerStreamARN": None, "NewerStreamDenied": True}
+    cause, _ = disabled_stream(summary, is_one_of_many=False)
+    assert "newest stream is not known, because dynamodb:ListStreams is not allowed" in cause
+    assert "no newer stream" not in cause
