@@ -56,7 +56,8 @@ def stream_of(settings: Settings) -> StreamConfig:
     key = None if settings.flag("multiStream") else key_of_table_stream(settings)
     if key is not None:
         table, by_arn = table_stream(settings, key), True
-        name, arn = ("", None) if table is None else (table.name, str(table))
+        # A wrong ARN still shows the service, on which findings about other keys depend.
+        name, arn = ("", settings.text(key)) if table is None else (table.name, str(table))
     elif not settings.flag("multiStream"):
         by_arn = settings.value("streamArnAddressing") == "arn"
         name, found = _stream_and_arn(settings, by_arn=by_arn)

@@ -5,6 +5,7 @@ Files of the Java adapter's 1.x daemon have the ARN in ``streamName``.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -30,6 +31,12 @@ _WHOLE = "a DynamoDB stream is read without enhanced fan-out"
 _IDLE, _IDLE_MS = "idleTimeBetweenReadsInMillis", 1000
 _RECORDS, _MOST_RECORDS = "maxRecords", 1000
 _KEYS = ("streamArn", "streamName")
+#: A host of Kinesis, DynamoDB or DynamoDB Streams, also with an account's id or of a VPC endpoint.
+_AWS_HOST = re.compile(
+    r"(?:.+?\.)??(?P<service>streams[.-](?:dynamodb|ddb)|(?:[a-z]+-)?(?:kinesis|dynamodb|ddb))"
+    r"(?:-fips)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)\.(?:vpce\.)?"
+    r"(?:amazonaws\.(?:com(?:\.cn)?|eu)|api\.(?:aws|amazonwebservices\.(?:com\.cn|eu)))"
+)
 
 
 def key_of_table_stream(settings: Settings) -> str | None:
@@ -47,7 +54,12 @@ def table_stream(settings: Settings, key: str) -> TableStreamArn | None:
     try:
         arn = TableStreamArn.parse(text)
     except MalformedData:
-        settings.error(key, f"{mask(text)} is not the ARN of a DynamoDB stream", TABLE_STREAM_FORM)
+        advice = TABLE_STREAM_FORM
+        if TableStreamArn.latest_of(text) is not None:
+            advice += (
+                f". The ARN of a table may stand in streams: multiStream = true, streams = {text}"
+            )
+        settings.error(key, f"{mask(text)} is not the ARN of a DynamoDB stream", advice)
         return None
     other = next(one for one in _KEYS if one != key)
     if (settings.text(other) or text).strip() != text:
@@ -82,6 +94,7 @@ def _check(settings: Settings, arn: TableStreamArn) -> None:
     """What holds for one stream and for several."""
     _check_regions(settings, arn)
     _refuse(settings)
+    _check_endpoint(settings, arn)
     if not settings[_IDLE].is_set:
         settings.derive(_IDLE, _IDLE_MS, "default of DynamoDB streams")
     if settings.number(_RECORDS) > _MOST_RECORDS:
@@ -110,8 +123,17 @@ def _refuse(settings: Settings) -> None:
     if settings.read(SchemaConfig).enabled:
         text = "records of a DynamoDB stream have no schema of a registry"
         settings.error("glueSchemaRegistry.enabled", text, "remove the line")
+
+
+def _check_endpoint(settings: Settings, arn: TableStreamArn) -> None:
     host = urlsplit(settings.text("kinesisEndpoint") or "").hostname or ""
-    if host.startswith(("kinesis.", "dynamodb.")) and ".amazonaws.com" in host:
-        text = "is not an endpoint of DynamoDB Streams"
-        advice = "write https://streams.dynamodb.<region>.amazonaws.com, or remove the line"
+    match = _AWS_HOST.fullmatch(host)
+    if match is None:
+        return  # of a server of the user's own
+    region = match["region"] if arn.region == LOCAL_REGION else arn.region
+    advice = f"write https://streams.dynamodb.{region}.amazonaws.com, or remove the line"
+    if not match["service"].startswith("streams"):
+        settings.error("kinesisEndpoint", "is not an endpoint of DynamoDB Streams", advice)
+    elif match["region"] != region:
+        text = f"is in {match['region']}, but the DynamoDB stream is in {region}"
         settings.error("kinesisEndpoint", text, advice)

@@ -93,16 +93,6 @@ def test_an_arn_of_dynamodb_local_goes_with_any_region():
             "without enhanced fan-out",
         ),
         ("glueSchemaRegistry.enabled = true", "glueSchemaRegistry.enabled", "have no schema"),
-        (
-            "kinesisEndpoint = https://kinesis.us-east-1.amazonaws.com",
-            "kinesisEndpoint",
-            "is not an endpoint of DynamoDB Streams",
-        ),
-        (
-            "kinesisEndpoint = https://dynamodb.us-east-1.amazonaws.com",
-            "kinesisEndpoint",
-            "is not an endpoint of DynamoDB Streams",
-        ),
         ("streamName = orders", "streamName", "names another stream than streamArn"),
     ],
 )
@@ -140,8 +130,42 @@ def test_keys_of_the_catch_up_have_no_effect_with_a_kinesis_stream():
     assert not found.require().retrieval.catch_up
 
 
-def test_its_own_endpoint_is_accepted():
-    assert not errors("kinesisEndpoint = https://streams.dynamodb.us-east-1.amazonaws.com")
+@pytest.mark.parametrize(
+    "host",
+    [
+        "streams.dynamodb.us-east-1.amazonaws.com",
+        "streams.dynamodb-fips.us-east-1.amazonaws.com",
+        "streams-dynamodb.us-east-1.api.aws",
+        "123456789012.streams-ddb.us-east-1.amazonaws.com",
+        "vpce-1-2.streams.dynamodb.us-east-1.vpce.amazonaws.com",
+        "kinesis.example.com",
+    ],
+)
+def test_its_own_endpoint_is_accepted(host):
+    assert not errors(f"kinesisEndpoint = https://{host}")
+    assert not errors_of_many(f"kinesisEndpoint = https://{host}")
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("kinesis.us-east-1.amazonaws.com", "is not an endpoint of DynamoDB Streams"),
+        ("kinesis-fips.us-east-1.amazonaws.com", "is not an endpoint of DynamoDB Streams"),
+        ("vpce-1.kinesis.us-east-1.vpce.amazonaws.com", "is not an endpoint of DynamoDB Streams"),
+        ("123456789012.data-kinesis.us-east-1.amazonaws.com", "is not an endpoint of DynamoDB"),
+        ("1.control-kinesis.us-east-1.amazonaws.com", "is not an endpoint of DynamoDB Streams"),
+        ("dynamodb.us-east-1.amazonaws.com", "is not an endpoint of DynamoDB Streams"),
+        ("123456789012.ddb.us-east-1.amazonaws.com", "is not an endpoint of DynamoDB Streams"),
+        ("streams.dynamodb.eu-west-1.amazonaws.com", "is in eu-west-1, but the DynamoDB stream"),
+        ("streams-dynamodb-fips.us-west-2.api.aws", "is in us-west-2, but the DynamoDB stream"),
+    ],
+)
+def test_another_endpoint_of_aws_is_refused_with_the_right_one(host, says):
+    found = errors(f"kinesisEndpoint = https://{host}")
+    assert list(found) == ["kinesisEndpoint"]
+    assert says in found["kinesisEndpoint"].text
+    assert "https://streams.dynamodb.us-east-1.amazonaws.com" in found["kinesisEndpoint"].suggestion
+    assert errors_of_many(f"kinesisEndpoint = https://{host}") == [("kinesisEndpoint", 7)]
 
 
 def test_the_same_arn_may_stand_twice():
@@ -159,6 +183,13 @@ def test_another_arn_of_dynamodb_is_refused_with_the_form(arn):
     found = errors(arn=arn)
     assert list(found) == ["streamArn"]
     assert "LatestStreamArn" in found["streamArn"].suggestion
+
+
+@pytest.mark.parametrize("key", ["streamArn", "streamName"])
+def test_the_arn_of_a_table_is_refused_with_the_place_where_it_may_stand(key):
+    (finding,) = built(key=key, arn=TABLE).findings  # none about fan-out, which it does not have
+    assert (finding.key, finding.severity) == (key, Severity.ERROR)
+    assert f"multiStream = true, streams = {TABLE}" in finding.suggestion
 
 
 # -- several streams
@@ -257,7 +288,6 @@ def test_the_arn_of_a_table_means_its_latest_stream():
     assert found.require().stream.region == "us-east-1"
     assert not [one for one in found.findings if one.severity > Severity.INFO]
     assert [key for key, _ in errors_of_many(streams=[TABLE, TABLE])] == ["streams"]
-    assert list(errors(arn=TABLE)) == ["streamArn"]  # whose rows do not name the stream
 
 
 def test_leases_of_a_whole_table_are_not_deleted():
