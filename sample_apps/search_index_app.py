@@ -11,6 +11,10 @@ it. The stream needs new images (``NEW_IMAGE`` or ``NEW_AND_OLD_IMAGES``).
 Changes may come twice: after a crash, or where two workers have a shard for a moment. So each row
 keeps the number of its change, and no older change replaces it. A deleted item stays as a row
 without content, or an older change would bring it back.
+
+A stream that replaces a disabled one may begin at lower numbers. So the time when the stream was
+created stands before the number; kcl-mld names the stream in ``KCL_STREAM_NAME``. Under another
+daemon only numbers are compared: begin a new file for a new stream.
 """
 
 import contextlib
@@ -41,9 +45,15 @@ DIGITS = 40
 
 
 class SearchIndex:
-    """The index in a file."""
+    """The index in a file.
 
-    def __init__(self, path):
+    Args:
+        stream: with the time of its creation at the end, ``<region>$<account>$<table>$<time>``;
+            empty = unknown.
+    """
+
+    def __init__(self, path, stream):
+        self.created = stream.rpartition("$")[2]
         self.database = sqlite3.connect(path, timeout=60, isolation_level=None)
         self.database.executescript(SCHEMA)
 
@@ -62,13 +72,13 @@ class SearchIndex:
         """Take a change over, in a transaction.
 
         Args:
-            change: the data of a record.
+            change: the data of a record; with number 0 it replaces no change of its stream.
         """
         content = change["dynamodb"]
         item = None if change["eventName"] == "REMOVE" else content["NewImage"]
         key = json.dumps(content["Keys"], sort_keys=True)
         number = content["SequenceNumber"].zfill(DIGITS)
-        row = (key, number, None if item is None else json.dumps(item))
+        row = (key, f"{self.created} {number}", None if item is None else json.dumps(item))
         for (found,) in self.database.execute(UPSERT, row).fetchall():
             self.database.execute("DELETE FROM search WHERE rowid = ?", (found,))
             if item is not None:
@@ -94,7 +104,8 @@ class Processor(processor.RecordProcessorBase):
     """Takes the changes of a shard over: a transaction and a checkpoint for each batch."""
 
     def initialize(self, start):
-        self.index = SearchIndex(os.environ.get("SEARCH_INDEX", "search.db"))
+        path = os.environ.get("SEARCH_INDEX", "search.db")
+        self.index = SearchIndex(path, os.environ.get("KCL_STREAM_NAME", ""))
 
     def process_records(self, batch):
         try:

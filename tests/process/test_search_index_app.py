@@ -21,6 +21,9 @@ RECORDED = json.loads(
     (Path(__file__).parents[1] / "data" / "dynamodb_streams" / "records.json").read_text("utf-8")
 )
 
+STREAM = "us-east-1$123456789012$Orders$2026-11-28T07_09_24.310"
+NEXT_STREAM = "us-east-1$123456789012$Orders$2026-11-29T00_00_00.001"
+
 
 @pytest.fixture
 def app(monkeypatch):
@@ -75,7 +78,7 @@ def orders():
 
 def test_the_index_is_equal_to_the_table_however_often_and_in_which_order_changes_come(app):
     for changes in orders():
-        index = app.SearchIndex(":memory:")
+        index = app.SearchIndex(":memory:", STREAM)
         with index.transaction():
             for each in changes:
                 index.apply(each)
@@ -83,8 +86,33 @@ def test_the_index_is_equal_to_the_table_however_often_and_in_which_order_change
         index.database.close()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_no_number_of_a_disabled_stream_wins_over_the_next_stream(app, tmp_path, is_late):
+    before = (STREAM, [change(10**27, "a", "green tea"), change(10**27 + 1, "b", "black tea")])
+    after = (NEXT_STREAM, [change(5, "a", "coffee"), change(6, "b", None)])
+    for stream, changes in [after, before] if is_late else [before, after]:
+        index = app.SearchIndex(str(tmp_path / "search.db"), stream)
+        for each in changes:
+            index.apply(each)
+        found = contents(index.database)
+        index.database.close()
+    assert found == ({"a": "coffee"}, [])
+
+
+def test_items_of_a_scan_with_number_0_replace_no_change(app):
+    """As the page says an index is filled, which a change may overtake."""
+    scanned = [change(0, "a", "green tea"), change(0, "c", "tea"), change(0, "d", "old tea")]
+    for at in range(len(CHANGES) + 1):
+        index = app.SearchIndex(":memory:", STREAM)
+        for each in [*CHANGES[:at], *scanned, *CHANGES[at:]]:
+            index.apply(each)
+        items = {"a": "coffee", "c": "white tea", "d": "old tea"}
+        assert contents(index.database) == (items, ["c", "d"])
+        index.database.close()
+
+
 def test_it_takes_each_recorded_change_with_images(app):
-    index = app.SearchIndex(":memory:")
+    index = app.SearchIndex(":memory:", STREAM)
     taken = [json.loads(one["v1_data"]) for one in RECORDED]
     taken = [one for one in taken if one["dynamodb"]["StreamViewType"] == "NEW_AND_OLD_IMAGES"]
     assert len(taken) > 5
@@ -116,6 +144,7 @@ class Batch:
 
 def test_a_batch_that_fails_leaves_nothing_and_ends_the_program(app, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SEARCH_INDEX", str(tmp_path / "search.db"))
+    monkeypatch.setenv("KCL_STREAM_NAME", STREAM)
     program = app.Processor()
     program.initialize(None)
     program.process_records(good := Batch(CHANGES[0]))
