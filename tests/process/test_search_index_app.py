@@ -11,9 +11,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from mld.children.adapters.kclpy_path import SHIM
+from tests.markdown_pages import page
 from tests.process.daemon import wait_until
 
 APP = Path(__file__).parents[2] / "sample_apps" / "search_index_app.py"
@@ -99,16 +102,38 @@ def test_no_number_of_a_disabled_stream_wins_over_the_next_stream(app, tmp_path,
     assert found == ({"a": "coffee"}, [])
 
 
-def test_items_of_a_scan_with_number_0_replace_no_change(app):
-    """As the page says an index is filled, which a change may overtake."""
+def fill(app, monkeypatch, items):
+    """Run the page's program that fills an index, in front of a table with these items."""
+    programs = [one.text for one in page("docs/dynamodb-streams.md").fences]
+    (program,) = (text for text in programs if "SearchIndex" in text)
+    client = boto3.client("dynamodb", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    pages = Stubber(client)
+    for number, item in enumerate(items, 1):
+        last = {} if number == len(items) else {"LastEvaluatedKey": {"pk": item["pk"]}}
+        place = {"ExclusiveStartKey": {"pk": items[number - 2]["pk"]}} if number > 1 else {}
+        pages.add_response("scan", {"Items": [item]} | last, {"TableName": "Orders"} | place)
+    with pages, monkeypatch.context() as patched:
+        patched.setattr(boto3, "client", lambda _service: client)
+        patched.setitem(sys.modules, "search_index_app", app)
+        names = {}
+        exec(program, names)
+        names["index"].database.close()
+    pages.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("at", range(len(CHANGES) + 1))
+def test_what_fills_the_index_replaces_no_change(app, monkeypatch, tmp_path, at):
+    monkeypatch.chdir(tmp_path)
+    index = app.SearchIndex("search.db", STREAM)
+    for each in CHANGES[:at]:
+        index.apply(each)
     scanned = [change(0, "a", "green tea"), change(0, "c", "tea"), change(0, "d", "old tea")]
-    for at in range(len(CHANGES) + 1):
-        index = app.SearchIndex(":memory:", STREAM)
-        for each in [*CHANGES[:at], *scanned, *CHANGES[at:]]:
-            index.apply(each)
-        items = {"a": "coffee", "c": "white tea", "d": "old tea"}
-        assert contents(index.database) == (items, ["c", "d"])
-        index.database.close()
+    fill(app, monkeypatch, [one["dynamodb"]["NewImage"] for one in scanned])
+    for each in CHANGES[at:]:
+        index.apply(each)
+    found = contents(index.database)
+    index.database.close()
+    assert found == ({"a": "coffee", "c": "white tea", "d": "old tea"}, ["c", "d"])
 
 
 def test_it_takes_each_recorded_change_with_images(app):
