@@ -72,7 +72,7 @@ class PollingPublisher(RecordsPublisher):
         self._empty_reads = 0
         self._is_first_call = True
         self._was_refused = False  #: the position, as its records have expired
-        self._oldest_refused = 0  #: the same of the oldest position, in a row
+        self._refusals = 0  #: of the oldest position, or of the shard, in a row
 
     def _restart(self) -> None:
         self._iterator = None
@@ -120,8 +120,8 @@ class PollingPublisher(RecordsPublisher):
             await self._taken.wait()
 
     def _pause(self) -> float:
-        if self._oldest_refused:
-            return refused_pause_s(self._config, self._oldest_refused)
+        if self._refusals:
+            return refused_pause_s(self._config, self._refusals)
         if is_catching_up(self._config, self._behind_s):
             self._fetches.catching_up()
         since = None if self._success_at is None else self._clock.monotonic() - self._success_at
@@ -139,7 +139,8 @@ class PollingPublisher(RecordsPublisher):
             if self._not_found is None:
                 await self._ask(rewinds)
         except NotFound as error:
-            self._not_found = error
+            if self._is_final(error):
+                self._not_found = error
         except TrimmedData as error:
             if self._rewinds == rewinds:
                 self._records_expired(error)
@@ -170,11 +171,23 @@ class PollingPublisher(RecordsPublisher):
             log.info("%s: reading continues at the oldest record: %s", self._shard_id, error)
             self._position, self._was_refused = oldest, True
             return
-        self._oldest_refused += 1
+        if self._lasts(error):
+            self._not_found = NotFound(error.operation, error.code, error.message)
+
+    def _is_final(self, error: NotFound) -> bool:
+        """Whether the shard is gone; one that may be listed late may be found late, too."""
+        if not self._traits.lists_late:
+            return True
+        self._iterator = None
+        self._existence.check_shard(self._shard_id, self._last_known())
+        return self._lasts(error)
+
+    def _lasts(self, error: MldError) -> bool:
+        """Note a failure; whether calls have failed for :data:`EXPIRED_S`."""
+        self._refusals += 1
         self._fetches.failed(error)
         since = self._fetches.failing_since
-        if since is not None and self._clock.monotonic() - since >= EXPIRED_S:
-            self._not_found = NotFound(error.operation, error.code, error.message)
+        return since is not None and self._clock.monotonic() - since >= EXPIRED_S
 
     def _last_known(self) -> str | None:
         """Sequence number of the last known record of this shard."""
@@ -256,7 +269,7 @@ class PollingPublisher(RecordsPublisher):
         now = self._clock.monotonic()
         self._success_at = now
         self._fetches.succeeded()
-        refused, self._was_refused, self._oldest_refused = self._was_refused, False, 0
+        refused, self._was_refused, self._refusals = self._was_refused, False, 0
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
         is_empty = batch.is_empty and not self._behind_s

@@ -227,11 +227,11 @@ class StreamExistence:
             AwsError: unknown; try again later.
         """
         await self._watch.check()
-        traits = self._stream.traits
-        found = shard_existence(shard_id, sequence_number, await self._list_shards(), traits)
+        of = self._clock.earliest(), self._stream.traits
+        found = shard_existence(shard_id, sequence_number, await self._list_shards(), *of)
         if found is ShardExistence.TRIMMED and not self._was_missing(shard_id):
             again = await self._list_shards(newer_than=self._listed_at)
-            found = shard_existence(shard_id, sequence_number, again, traits)
+            found = shard_existence(shard_id, sequence_number, again, *of)
         if found is ShardExistence.FOREIGN:
             self._suspects[shard_id] = sequence_number
             await self._watch.check()
@@ -335,7 +335,8 @@ class StreamExistence:
         self._shards = ()
         shards = await self._list_shards()
         for shard_id, sequence_number in sorted(self._suspects.items()):
-            if shard_existence(shard_id, sequence_number, shards) is ShardExistence.FOREIGN:
+            found = shard_existence(shard_id, sequence_number, shards, self._clock.earliest())
+            if found is ShardExistence.FOREIGN:
                 why = f"it never had the shard {shard_id} of a lease"
                 if sequence_number is not None:
                     why = f"it never had the record {sequence_number} of shard {shard_id}"

@@ -193,6 +193,8 @@ class Fleet:
         self.lost = ""
         #: Of one of many streams.
         self.deletions = 0
+        #: How much later than in other fleets the last shard may end.
+        self.ends_late_s = 0.0
         self._incarnations = 0
         self._places = 0
         self._peers = 0
@@ -504,6 +506,7 @@ class Fleet:
         backlog = sum(len(truth.places) for truth in self.stream.truth.values())
         bound_s += lead_s + 2 * backlog / self.plan.max_records * 1.5
         bound_s += 0.0 if self.operations is None else self.operations.bound_s
+        bound_s += self.ends_late_s
         if self._has_hole() or any(log.row_dropped for log in self.court.logs.values()):
             has_java = self.plan.peers or self.plan.joins_at_s is not None
             bound_s += JAVA_ELECTION_S if has_java else ELECTION_S

@@ -82,6 +82,7 @@ class TableStreamPlan:
         empty: probability that an answer has no records although there are some.
         splits: probability that a shard is replaced by two.
         first_number: of the first change; its text has 21 digits at least.
+        misses: probability that a read does not find the shard, although it is there.
     """
 
     late_s: float
@@ -90,6 +91,7 @@ class TableStreamPlan:
     empty: float
     splits: float
     first_number: int
+    misses: float
 
     @classmethod
     def draw(cls, seed: int) -> TableStreamPlan:
@@ -102,6 +104,7 @@ class TableStreamPlan:
             empty=rng.choice([0.0, 0.1, 0.5]),
             splits=rng.choice([0.0, 0.2]),
             first_number=rng.choice([1, 10**27]),
+            misses=rng.choice([0.0, 0.0, 0.02]),
         )
 
 
@@ -312,6 +315,8 @@ class TableStreamService:
             raise StreamsFault("ExpiredIteratorException", "the iterator is too old")
         shard = self._shard(shard_id)
         self._note_reader(shard_id)
+        if self._plan.misses and self._rng.random() < self._plan.misses:
+            raise StreamsFault("ResourceNotFoundException", "Shard does not exist")
         if -1 < after < shard.trimmed:
             raise StreamsFault("TrimmedDataAccessException", "beyond the trim horizon")
         left = [one for one in shard.records if one.number > after]

@@ -17,7 +17,9 @@ import pytest
 
 from mld.aws import dynamodb_streams
 from mld.children.consuming import loss_watch
+from mld.retrieval.rules.polling import EXPIRED_S
 from mld.shards.rules import shardsync
+from mld.streams.rules import existence
 from tests.sim.fleet import Fleet
 from tests.sim.loop import run
 from tests.sim.plan import Plan
@@ -127,6 +129,8 @@ class ExpiringTable(Expiring):
         service = self.stream.service
         service.retention_s = RETENTION_S
         service.call = partial(self._after, service.call)
+        # One shard of a lineage after the other is not found for a minute, and has ended.
+        self.ends_late_s = 16 * EXPIRED_S
 
     def starts(self):
         """As above."""
@@ -216,6 +220,7 @@ def test_each_change_of_a_table_that_expires_unread_is_reported(
     """The service keeps changes for a day, always."""
     monkeypatch.setattr(dynamodb_streams, "RETENTION_HOURS", RETENTION_S / 3600)
     monkeypatch.setattr(shardsync, "PARENT_PATIENCE_S", 60.0)
+    monkeypatch.setattr(existence, "LISTED_S", RETENTION_S)
     fleet = fleet_of(seed, of_table=True, reshards=reshards)
     assert fleet.court.violations == []
     assert silent(fleet, reports) == {}

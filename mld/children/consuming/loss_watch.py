@@ -70,7 +70,13 @@ class LossWatch:
     def checkpoint_age_s(self) -> float | None:
         """All records older than this many seconds are checkpointed. None = unknown."""
         read = self._read_at(self._context.checkpointer.last)
-        return max(0.0, self._now_s() - read.until_s) if read and read.until_s else None
+        return max(0.0, self._age_s(read.until_s)) if read and read.until_s else None
+
+    def _age_s(self, until_s: float) -> float:
+        """Since a time, or since the creation of the shard, before which it had no record."""
+        now_s = self._now_s()
+        created_s = shard_created_s(self._context.shard_id, now_s)
+        return now_s - max(until_s, created_s or until_s)
 
     def notes(self, lease: Lease) -> RowNotes:
         """Notes for a holder's write; see :class:`~mld.leases.lease_store.Holder`."""
@@ -89,7 +95,7 @@ class LossWatch:
         is_waiting = known is not None and known.waiting_s is not None
         reading_s = None
         if known is not None and known.until_s is not None and is_waiting:
-            reading_s = self._now_s() - known.until_s
+            reading_s = self._age_s(known.until_s)
         retention_s = self._context.stream_context.existence.retention_s
         text = risk(self.checkpoint_age_s(), reading_s, retention_s)
         if text is not None:
@@ -222,7 +228,8 @@ class LossWatch:
             read = self._read_at(checkpoint)
             known = KnownReading(checkpoint, None if read is None else read.until_s)
         retention_s = self._context.stream_context.existence.retention_s
-        verdict = judge_vanished(known, at_s, retention_s)
+        created_s = shard_created_s(self._context.shard_id, at_s)
+        verdict = judge_vanished(known, at_s, retention_s, created_s)
         if verdict is not None:
             self._report(loss_note(verdict, PassCause.VANISHED, known, at_s, (None, None)))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mld.kernel.model.text import lasted
 from mld.observe.model.verdict import Verdict, VerdictSeverity
 from mld.observe.rules.scraped import shard_on_page
-from mld.retrieval.rules.loss import RISK, sentence
+from mld.retrieval.rules.loss import RISK, sentence, shard_created_s
 from mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def retention(watch: Snapshots, lease: Lease, rules: ExplainRules) -> Iterator[R
     if (
         listed is not None
         and lease.shard_id not in listed
-        and shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED
+        and shard_existence(lease.shard_id, None, listed.values(), watch.last.wall_s)
+        is ShardExistence.TRIMMED
     ):
         yield RetentionFinding(
             Verdict.RECORDS_LOST,
@@ -91,7 +92,10 @@ def _by_ages(
     page = shard_on_page(watch.last, lease)
     keeps_longer = rules.traits.keeps_longer
     read_s = None if page is None else page.reading_lag_s
-    until_s = lease.read_until_s
+    # A shard has no records from before its creation.
+    until_s, now_s = lease.read_until_s, watch.last.wall_s
+    if until_s is not None:
+        until_s = max(until_s, shard_created_s(lease.shard_id, now_s) or until_s)
     if read_s is not None and read_s >= RISK * retention_s:
         yield RetentionFinding(
             Verdict.RETENTION_RISK,
@@ -102,8 +106,8 @@ def _by_ages(
             if keeps_longer
             else "make the consumer faster now: the retention of such a stream can't be raised",
         )
-    elif until_s is not None and watch.last.wall_s - until_s >= RISK * retention_s:
-        age_s = watch.last.wall_s - until_s
+    elif until_s is not None and now_s - until_s >= RISK * retention_s:
+        age_s = now_s - until_s
         yield RetentionFinding(
             Verdict.RETENTION_RISK,
             VerdictSeverity.WARNING,

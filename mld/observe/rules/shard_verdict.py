@@ -396,7 +396,8 @@ class ShardJudge:
         if shard is not None:
             signs = signs_of_recreation([lease], [shard])
             return f"the row is of an earlier stream of that name: {signs[0]}" if signs else None
-        if shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.FOREIGN:
+        found = shard_existence(lease.shard_id, None, listed.values(), self._watch.last.wall_s)
+        if found is ShardExistence.FOREIGN:
             return "the stream never had such a shard"
         return None
 

@@ -168,7 +168,8 @@ def _delete(watch: Snapshots, lease: Lease, way: SteerWay) -> tuple[SteerWay, st
     if stream is None or stream.gone is not None or not listed:
         why = "the shards of its stream are not known"
         return SteerWay.REFUSED, why if stream is None else stream.gone or stream.unknown or why
-    if shard_existence(lease.shard_id, None, listed.values()) is ShardExistence.TRIMMED:
+    found = shard_existence(lease.shard_id, None, listed.values(), watch.last.wall_s)
+    if found is ShardExistence.TRIMMED:
         return way, ""
     return SteerWay.REFUSED, "the stream still has its shard, or never had it"
 

@@ -112,18 +112,21 @@ def _at_least(retention_s: float | None, first_arrival_s: float | None, now_s: f
 
 
 def judge_vanished(
-    known: KnownReading, now_s: float, retention_s: float | None
+    known: KnownReading, now_s: float, retention_s: float | None, created_s: float | None = None
 ) -> LossVerdict | None:
     """Whether records of a shard are lost that the service has forgotten before its end was read.
 
     It was closed at least for the retention, so whoever read all within the retention read all.
+    That is not so of a shard that is younger than its records are kept, and gone all the same.
 
     Args:
         now_s: epoch seconds.
         retention_s: of the stream; None = not known.
+        created_s: epoch seconds at which the shard was made; None = not known.
     """
     horizon_s = now_s - (LEAST_RETENTION_S if retention_s is None else retention_s)
-    if known.until_s is not None and known.until_s >= horizon_s:
+    is_young = created_s is not None and created_s >= horizon_s
+    if not is_young and known.until_s is not None and known.until_s >= horizon_s:
         return None
     return LossVerdict.MAY_BE_LOST if known.waiting_s is None else LossVerdict.LOST
 
@@ -173,7 +176,7 @@ def sentence(note: LossNote) -> str:
     if not note.is_certain:
         which += ", if there were any"
     why = (
-        "its shard was past the retention of the stream before it was read to its end"
+        "its shard was gone before it was read to its end"
         if note.cause is PassCause.VANISHED
         else "they were past the retention of the stream before they were read"
     )

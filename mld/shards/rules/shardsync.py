@@ -225,10 +225,10 @@ def leases_of_lineage(
 
     From each open shard without a lease up to the nearest ancestor that has one, or that another
     shard with a lease descends from, whose own was cleaned up: all of them at TRIM_HORIZON, because
-    what comes behind a leased shard is to be read. Where no ancestor has one,
-    under LATEST the open shard alone, else all of them at the initial position. At the first sync
-    of a list without an open shard, which is that of a stream that was disabled, the last shards
-    count as open.
+    what comes behind a leased shard is to be read. Where no ancestor has one, under LATEST the open
+    shard alone, else all of them at the initial position. The last shards count as open at the
+    first sync, as their children may be listed late, and where no shard is open, because the stream
+    was disabled.
 
     Source: DynamoDBStreamsShardSyncer:357-500 (dynamodb-streams-kinesis-adapter 2.3.0).
 
@@ -242,8 +242,8 @@ def leases_of_lineage(
     listed = {shard.shard_id: shard for shard in shards}
     parents = {parent for shard in shards for parent in shard.parent_shard_ids}
     leaves = [shard for shard in shards if shard.is_open]
-    if not leaves and not leased:
-        leaves = [shard for shard in shards if shard.shard_id not in parents]
+    if not leaves or not leased:
+        leaves = [shard for shard in shards if shard.is_open or shard.shard_id not in parents]
     is_at_latest = position.sentinel is Sentinel.LATEST
     passed = {*leased, *_ancestors(leased, listed)}
     chosen: dict[str, ExtendedSequenceNumber] = {}

@@ -9,10 +9,12 @@ These functions are pure: they turn the result of a check into a sentence.
 
 from __future__ import annotations
 
+import math
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from mld.config.stream import KINESIS, TableStreamArn
+from mld.streams.model.shard import creation_in_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from mld.config.stream import SourceTraits
     from mld.streams.model.shard import Shard
 
+#: A shard of a table is listed for so long at least, from its creation on.
+LISTED_S = 24 * 3600.0
 #: Status of a stream that is being deleted.
 DELETING = "DELETING"
 #: Statuses of a table's stream that gets no more records.
@@ -41,6 +45,7 @@ def shard_existence(
     shard_id: str,
     sequence_number: str | None,
     shards: Iterable[Shard],
+    now_s: float,
     traits: SourceTraits = KINESIS,
 ) -> ShardExistence:
     """Classify a shard that the service does not know, or whose position it refuses.
@@ -51,11 +56,15 @@ def shard_existence(
     Args:
         sequence_number: decimal text of a record that was read or checkpointed in it, or None.
         shards: the unfiltered list, not empty.
+        now_s: epoch seconds. A shard whose id says that it is younger than :data:`LISTED_S` is listed
+            late.
         traits: where no other stream gets a stream's name, a shard above all listed ones is not
             listed yet. Where lists are late, they have closed shards whose records are gone.
     """
     listed = {shard.shard_id: shard for shard in shards}
     shard = listed.get(shard_id)
+    if shard is None and now_s - (creation_in_id(shard_id) or -math.inf) < LISTED_S:
+        return ShardExistence.LISTED
     if shard is None:
         is_older = any(other > shard_id for other in listed)
         unknown = ShardExistence.FOREIGN if traits.reuses_names else ShardExistence.LISTED

@@ -878,6 +878,26 @@ def test_a_closed_shard_of_which_nothing_is_left_is_asked_less_and_less_often_an
     fetching(test, *[TRIMMED] * 100, stream=TABLE)
 
 
+MISSED = NotFound("GetRecords", "ResourceNotFoundException", "Shard does not exist")
+
+
+def test_a_shard_of_a_table_that_is_not_found_is_asked_for_again():
+    async def test(world):
+        assert (await world.take()).last_sequence_number == "1"
+        assert not world.existence.asked
+        assert world.existence.suspected
+
+    fetching(test, MISSED, MISSED, answer("1"), stream=TABLE)
+
+
+def test_a_shard_of_a_table_that_is_not_found_for_a_minute_has_ended():
+    async def test(world):
+        assert (await world.take()).has_vanished
+        assert 60 <= world.times[-1] <= 70.5
+
+    fetching(test, *[MISSED] * 100, stream=TABLE)
+
+
 def test_an_open_shard_is_asked_on():
     async def test(world):
         world.existence.fates.extend([False] * 100)

@@ -85,6 +85,9 @@ def test_a_gap(until, waiting, first, retention, verdict):
 def test_a_shard_that_vanished(until, waiting, retention, verdict):
     known = KnownReading(at(5), ago(until), ago(waiting))
     assert judge_vanished(known, NOW, retention) is verdict
+    assert judge_vanished(known, NOW, retention, ago(1000)) is verdict
+    # It can't have expired, so what was behind the position is not known.
+    assert judge_vanished(known, NOW, retention, ago(23)) is (LOST if waiting else MAYBE)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +118,7 @@ def test_sentences():
     assert gone.last_s == NOW
     assert sentence(gone) == (
         "records MAY BE LOST: those after TRIM_HORIZON (not known when), of which no record is left, "
-        "if there were any: its shard was past the retention of the stream before it was read to its "
-        "end"
+        "if there were any: its shard was gone before it was read to its end"
     )
     odd = loss_note(MAYBE, PassCause.TRIMMED, KnownReading(at(5), 1e30), NOW, ("9", 1e30))
     assert "between 5 (not known when) and 9 (not known when)" in sentence(odd)

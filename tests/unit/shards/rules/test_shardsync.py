@@ -351,11 +351,21 @@ def test_a_gap_above_a_lease_is_not_filled():
     assert lineage(AT_TRIM_HORIZON, "cde") == {}
 
 
-def test_where_all_shards_are_closed_the_last_ones_count_as_open_at_the_first_sync():
+def test_where_all_shards_are_closed_the_last_ones_count_as_open():
     closed = [shard("a", closed=True), shard("b", ["a"], sequence=1, closed=True)]
     assert lineage(AT_LATEST, shards=closed) == {"b": "LATEST"}
     assert lineage(AT_TRIM_HORIZON, shards=closed) == dict.fromkeys("ab", "TRIM_HORIZON")
-    assert lineage(AT_TRIM_HORIZON, "x", shards=closed) == {}
+    # So do those of a stream that was disabled meanwhile, of which no shard is open.
+    assert lineage(AT_TRIM_HORIZON, "x", shards=closed) == dict.fromkeys("ab", "TRIM_HORIZON")
+    assert lineage(AT_LATEST, "a", shards=closed) == {"b": "TRIM_HORIZON"}
+    assert lineage(AT_LATEST, "b", shards=closed) == {}
+
+
+def test_at_the_first_sync_a_closed_shard_whose_child_is_not_listed_yet_gets_a_lease():
+    """Else its child, which is listed later, would begin at LATEST of that time."""
+    between = [*LINEAGE, shard("f", closed=True)]
+    assert lineage(AT_LATEST, shards=between) == dict.fromkeys("cdef", "LATEST")
+    assert lineage(AT_LATEST, "cde", shards=between) == {}
 
 
 def test_a_shard_that_is_its_own_ancestor_ends_the_walk():

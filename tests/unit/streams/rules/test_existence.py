@@ -8,6 +8,7 @@ from mld.config.stream import DYNAMODB_STREAMS
 from mld.leases.rules.table_existence import missing_table
 from mld.streams.model.shard import HashRange, Shard
 from mld.streams.rules.existence import (
+    LISTED_S,
     ShardExistence,
     beginnings,
     disabled_stream,
@@ -36,7 +37,7 @@ def shard(number, start="100"):
 )
 def test_a_stream_forgets_its_oldest_shards_first(number, sequence_number, expected):
     listed = [shard(5), shard(7)]
-    assert shard_existence(shard(number).shard_id, sequence_number, listed) is expected
+    assert shard_existence(shard(number).shard_id, sequence_number, listed, 1e9) is expected
 
 
 @pytest.mark.parametrize(
@@ -122,8 +123,20 @@ def test_a_table_without_an_id_is_known_by_its_creation():
 def test_no_shard_of_a_table_is_one_of_another_stream(number, sequence_number, expected):
     closed = Shard(shard(5).shard_id, HashRange(0, 1), "1", "2")
     listed = [closed, shard(7)]
-    found = shard_existence(shard(number).shard_id, sequence_number, listed, DYNAMODB_STREAMS)
+    found = shard_existence(shard(number).shard_id, sequence_number, listed, 1e9, DYNAMODB_STREAMS)
     assert found is expected
+
+
+def test_a_shard_that_is_younger_than_its_records_are_kept_is_listed_late():
+    made_s = 1_795_850_000.0
+    older, newer = (f"shardId-{int(1000 * at_s):020d}-0000000a" for at_s in (made_s, made_s + 60))
+    listed = [Shard(newer, HashRange(0, 1), "1", None)]
+
+    def found(age_s):
+        return shard_existence(older, None, listed, made_s + age_s, DYNAMODB_STREAMS)
+
+    assert found(LISTED_S - 1) is ShardExistence.LISTED
+    assert found(LISTED_S) is ShardExistence.TRIMMED
 
 
 @pytest.mark.parametrize("summary", [None, {}, {"StreamStatus": "ACTIVE"}])
