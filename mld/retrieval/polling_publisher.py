@@ -139,8 +139,7 @@ class PollingPublisher(RecordsPublisher):
             if self._not_found is None:
                 await self._ask(rewinds)
         except NotFound as error:
-            if self._is_final(error):
-                self._not_found = error
+            self._not_found = self._if_final(error)
         except TrimmedData as error:
             if self._rewinds == rewinds:
                 self._records_expired(error)
@@ -174,13 +173,13 @@ class PollingPublisher(RecordsPublisher):
         if self._lasts(error):
             self._not_found = NotFound(error.operation, error.code, error.message)
 
-    def _is_final(self, error: NotFound) -> bool:
-        """Whether the shard is gone; one that may be listed late may be found late, too."""
+    def _if_final(self, error: NotFound) -> NotFound | None:
+        """The error if the shard is gone; one that may be listed late may be found late, too."""
         if not self._traits.lists_late:
-            return True
+            return error
         self._iterator = None
         self._existence.check_shard(self._shard_id, self._last_known())
-        return self._lasts(error)
+        return error if self._lasts(error) else None
 
     def _lasts(self, error: MldError) -> bool:
         """Note a failure; whether calls have failed for :data:`EXPIRED_S`."""

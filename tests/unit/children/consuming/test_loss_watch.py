@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.children.consuming.loss_watch import LossWatch
+from mld.children.consuming.loss_watch import RISK_AFTER_S, LossWatch
 from mld.config.stream import DYNAMODB_STREAMS, KINESIS
 from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.leases.model.lease_request import LeaseRequest
@@ -381,3 +381,12 @@ def test_from_a_shard_that_is_younger_than_the_retention_nothing_has_expired(
 
     run(main())
     assert [level for level, _ in said(caplog)] == [logging.WARNING] * warned
+
+
+def test_a_quiet_shard_of_a_table_is_no_older_than_itself(caplog):
+    read = ReadNote(START_S - 30 * HOUR_S, TRIM_HORIZON)
+    shard = Watched(DYNAMODB_STREAMS, shard_made_at(START_S - HOUR_S), read=read)
+    assert shard.watch.checkpoint_age_s() == pytest.approx(HOUR_S, abs=1)
+    shard.clock.advance(RISK_AFTER_S + 1)
+    shard.watch.notes(SimpleNamespace(checkpoint=None))
+    assert said(caplog) == []

@@ -9,6 +9,7 @@ from mld.leases.model.reading import LossNote, ReadNote
 from mld.observe.model.fleet_snapshot import TipSnapshot
 from mld.observe.model.verdict import Verdict
 from mld.observe.model.worker_page import ShardOnPage, WorkerPage
+from mld.observe.rules.explain import explain
 from mld.signals.model.metrics import PassCause
 from mld.streams.model.shard import HashRange
 from tests.fakes.fleet_looks import snapshot as look
@@ -17,6 +18,7 @@ from tests.unit.observe.rules.test_explain import (
     INFO,
     KEY,
     OK,
+    RULES,
     WARNING,
     at,
     first,
@@ -81,6 +83,24 @@ def test_the_age_of_a_checkpoint(age_s, verdict, severity):
     assert (found.verdict, found.severity) == (verdict, severity)
     assert first(*looks(read=note, checkpoint=at(4))).verdict is Verdict.NO_PROGRESS
     assert first(*looks(None, read=note, checkpoint=at(7))).verdict is Verdict.NO_PROGRESS
+
+
+def test_a_shard_of_a_table_has_no_records_from_before_its_creation():
+    young = f"shardId-{int(1000 * (NOW_S - 79)):020d}-0000000a"
+    listed = replace(shard(0, HashRange(0, 99)), shard_id=young)
+    note = ReadNote(NOW_S - 1000, at(5))
+    rows = [
+        look(
+            at_s,
+            replace(
+                owned(counter=count, read=note, checkpoint=at(7)), lease_key=young, shard_id=young
+            ),
+            streams=(stream(listed, retention_s=100.0),),
+        )
+        for count, at_s in enumerate((0, 11))
+    ]
+    (found,) = explain(rows, RULES).shards
+    assert found.verdict is Verdict.NO_PROGRESS
 
 
 def test_the_tip_knows_better_than_the_age():
