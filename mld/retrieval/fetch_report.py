@@ -55,6 +55,11 @@ class CallReport:
         if self.failing_since is None:
             self.failing_since = self._clock.monotonic()
 
+    def has_failed_for(self, seconds: float) -> bool:
+        """Whether all calls of that time have failed."""
+        since = self.failing_since
+        return since is not None and self._clock.monotonic() - since >= seconds
+
     def _log(self, level: int, what: str) -> None:
         now = self._clock.monotonic()
         if self.failures <= _CALM_FAILURES + 1 or now - self._logged_at >= _LOG_EVERY_S:

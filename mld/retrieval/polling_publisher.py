@@ -138,11 +138,9 @@ class PollingPublisher(RecordsPublisher):
             # an iterator from the start of a new stream's shard would be good, too.
             if self._not_found is None:
                 await self._ask(rewinds)
-        except NotFound as error:
-            self._not_found = self._if_final(error)
-        except TrimmedData as error:
+        except (NotFound, TrimmedData) as error:
             if self._rewinds == rewinds:
-                self._records_expired(error)
+                self._refused(error)
         except MldError as error:
             if self._fetches.failed(error) and self._rewinds == rewinds:
                 if self._iterator is None:
@@ -162,31 +160,21 @@ class PollingPublisher(RecordsPublisher):
         if self._rewinds == rewinds and self._iterator is not None:
             await self._get_records(self._iterator, rewinds)
 
-    def _records_expired(self, error: TrimmedData) -> None:
-        """The service refuses the position as expired; the first record that is left says it."""
+    def _refused(self, error: NotFound | TrimmedData) -> None:
+        """The shard is not found, or its position is refused as expired."""
         self._iterator = None
         oldest = None if self._position is None else after_expiry(self._position)
-        if oldest is not None:
+        if isinstance(error, TrimmedData) and oldest is not None:
             log.info("%s: reading continues at the oldest record: %s", self._shard_id, error)
             self._position, self._was_refused = oldest, True
             return
-        if self._lasts(error):
-            self._not_found = NotFound(error.operation, error.code, error.message)
-
-    def _if_final(self, error: NotFound) -> NotFound | None:
-        """The error if the shard is gone; one that may be listed late may be found late, too."""
-        if not self._traits.lists_late:
-            return error
-        self._iterator = None
-        self._existence.check_shard(self._shard_id, self._last_known())
-        return error if self._lasts(error) else None
-
-    def _lasts(self, error: MldError) -> bool:
-        """Note a failure; whether calls have failed for :data:`EXPIRED_S`."""
-        self._refusals += 1
-        self._fetches.failed(error)
-        since = self._fetches.failing_since
-        return since is not None and self._clock.monotonic() - since >= EXPIRED_S
+        if self._traits.lists_late:  # and may be found late, too
+            self._refusals += 1
+            self._fetches.failed(error)
+            self._existence.check_shard(self._shard_id, self._last_known())
+            if not self._fetches.has_failed_for(EXPIRED_S):
+                return
+        self._not_found = NotFound(error.operation, error.code, error.message)
 
     def _last_known(self) -> str | None:
         """Sequence number of the last known record of this shard."""
