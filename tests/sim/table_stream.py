@@ -176,6 +176,7 @@ class TableStreamService:
         self._reads: dict[str, dict[str, list[list[float]]]] = {}
         #: How long changes are kept, in s; None = as long as a run lasts.
         self.retention_s: float | None = None
+        self.is_disabled = False
         #: Who asks.
         self.reader = ""
 
@@ -194,14 +195,24 @@ class TableStreamService:
 
     def replace(self, shard: TableShard) -> int:
         """A shard ends and others follow; how many do."""
-        shard.last = self.number
-        shard.ended_s = self._now()
-        shard.end_listed_s = self._now() + self._rng.uniform(0, self._plan.late_s)
+        self._end(shard, self._plan.late_s)
         self.number += 1
         count = 2 if self._rng.random() < self._plan.splits else 1
         for _child in range(count):
             self.open_shard((shard.shard_id,))
         return count
+
+    def disable(self) -> None:
+        """The table gets no more changes here: all shards end, without children."""
+        self.is_disabled = True
+        for shard in self.shards.values():
+            if shard.is_open:
+                self._end(shard, late_s=0.0)
+
+    def _end(self, shard: TableShard, late_s: float) -> None:
+        shard.last = self.number
+        shard.ended_s = self._now()
+        shard.end_listed_s = self._now() + self._rng.uniform(0, late_s)
 
     def change(self, shard: TableShard, key: str) -> dict[str, Any]:
         """An item is put; the change as the service sends it."""
@@ -235,6 +246,7 @@ class TableStreamService:
         if request.get("StreamArn", ARN) != ARN:
             raise StreamsFault("ResourceNotFoundException", "Requested resource not found")
         answers = {
+            "ListStreams": lambda _: {"Streams": [{"StreamArn": ARN}]},
             "DescribeStream": self._describe_stream,
             "GetShardIterator": self._get_shard_iterator,
             "GetRecords": self._get_records,
@@ -266,7 +278,7 @@ class TableStreamService:
         page = listed[: min(self._plan.page_shards, request.get("Limit", 100))]
         stream = {
             "StreamArn": ARN,
-            "StreamStatus": "ENABLED",
+            "StreamStatus": "DISABLED" if self.is_disabled else "ENABLED",
             "CreationRequestDateTime": EPOCH_S,
             "Shards": [self._entry(self.shards[shard_id]) for shard_id in page],
         }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mld.shards import stream_sync
 from tests.sim.chunks import acquit, portions
-from tests.sim.fleet import judge
+from tests.sim.fleet import Fleet, judge
+from tests.sim.loop import run
 from tests.sim.table_stream import TableStreamService, table_plan
 
 pytestmark = pytest.mark.sim
@@ -32,6 +35,28 @@ def test_nothing_is_lost_whatever_happens(seeds):
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_what_failed_once(seed):
     acquit([table_plan(seed)])
+
+
+class Disabled(Fleet):
+    """Its stream is disabled while shards are replaced and workers are killed."""
+
+    async def change_streams(self):
+        await asyncio.sleep(self.plan.chaos_s / 2)
+        self.stream.reshard()
+        self.producing = False
+        self.stream.service.disable()
+
+
+@pytest.mark.parametrize("seed", [0, 6, 8, 9])
+def test_a_stream_that_is_disabled_is_read_to_its_end(seed):
+    async def main():
+        fleet = Disabled(table_plan(seed))
+        await fleet.run()
+        return fleet
+
+    fleet = run(main())
+    assert fleet.court.violations == []
+    assert all(fleet.court.log(key).ended for key in fleet.stream.truth)
 
 
 def test_a_run_replays_exactly():
