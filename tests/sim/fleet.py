@@ -684,7 +684,7 @@ class Fleet:
 
     def _count_readers(self) -> None:
         if isinstance(self.stream, SimTableStream):
-            for shard_id, readers in self.stream.service.crowds():
+            for shard_id, readers in self.stream.service.crowds(self.leases.failover_s):
                 self.court.convict("S19", f"{shard_id} had the readers {readers} at a time")
 
     async def _stop_all(self) -> None:

@@ -347,13 +347,20 @@ class TableStreamService:
             turns.append([self._now(), self._now()])
         turns[-1][1] = self._now()
 
-    def crowds(self) -> Iterator[tuple[str, list[str]]]:
-        """Shards that more processes read at a time than the service allows, with all of them."""
+    def crowds(self, steal_s: float) -> Iterator[tuple[str, list[str]]]:
+        """Shards that more processes read at a time than the service allows, with all of them.
+
+        Args:
+            steal_s: so long a worker of 2.x may read a shard whose lease was taken from it; of a
+                fleet that begins, two may in a row.
+        """
         for shard_id, reads in self._reads.items():
             turns = [(*turn, reader) for reader, each in reads.items() for turn in each]
             for began_s, _, _ in turns:
                 readers = [
-                    reader for first_s, last_s, reader in turns if first_s <= began_s < last_s
+                    reader
+                    for first_s, last_s, reader in turns
+                    if first_s <= began_s and last_s - began_s > steal_s
                 ]
                 if len(readers) > MOST_READERS:
                     yield shard_id, readers
