@@ -139,7 +139,8 @@ class PollingPublisher(RecordsPublisher):
             if self._not_found is None:
                 await self._ask(rewinds)
         except (NotFound, TrimmedData) as error:
-            if self._rewinds == rewinds:
+            # Whether the shard is the same is asked after a rewind, too.
+            if self._rewinds == rewinds or isinstance(error, NotFound):
                 self._refused(error)
         except MldError as error:
             if self._fetches.failed(error) and self._rewinds == rewinds:

@@ -540,6 +540,24 @@ def test_a_rewind_while_the_stream_is_asked_for_leaves_no_end():
     fetching(test)
 
 
+def test_a_shard_that_is_not_found_is_checked_although_it_is_read_anew_meanwhile():
+    """It may be one of another stream, from whose start an iterator would be good, too."""
+
+    async def test(world):
+        real, before = world.kinesis.get_records, world.publisher.delivered
+
+        async def gone(**_request):
+            world.kinesis.get_records = real
+            world.publisher.rewind(before)
+            raise NotFound("GetRecords", "ResourceNotFoundException")
+
+        world.kinesis.get_records = gone
+        assert await world.take_numbers(1) == ["1"]
+        assert world.existence.asked
+
+    fetching(test, answer(1))
+
+
 def test_nothing_is_fetched_after_the_end():
     async def test(world):
         await world.take()
