@@ -134,6 +134,16 @@ def test_a_child_for_the_protocol_of_kcl_1_is_recognized(tmp_path, known, verdic
     assert evidence in finding.evidence
 
 
+def test_a_child_that_starts_only_once_is_not_judged_for_the_protocol_of_kcl_1(tmp_path):
+    marker = tmp_path / "started"
+    program = by_hand(
+        f"status(action) if action == 'initialize' and not os.path.exists({str(marker)!r}) "
+        f"else sys.exit(open({str(marker)!r}, 'w').close())"
+    )
+    assert list(child.the_protocol_of_kcl_1(kit_for(tmp_path, program))) == []
+    assert marker.exists()
+
+
 def test_a_child_that_ignores_the_end_of_stdin_fails_and_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(child, "EXIT_S", 0.3)
     program = by_hand("status(action)", after="time.sleep(600)")
