@@ -15,6 +15,7 @@ from mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
 from mld.children.consuming.shard_consumer import ShardConsumer
 from mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from mld.config.config import RetrievalMode
+from mld.config.stream_list import StreamOptions
 from mld.fleet.lease_wiring import LeaseWiring
 from mld.fleet.model.worker_metrics import WorstLag
 from mld.observe.cloudwatch_metrics import CloudWatchMetrics
@@ -209,7 +210,8 @@ class WorkerWiring:
         )
 
     def _single_stream(self, stream: Stream) -> SingleStream:
-        context = self._new_context(stream, (self._config.stream.initial_position,), None, None)
+        positions = (self._config.stream.initial_position,)
+        context = self._new_context(stream, positions, StreamOptions(), None)
         self._registry.add(context)
         return SingleStream(context)
 
@@ -217,7 +219,7 @@ class WorkerWiring:
         self,
         stream: Stream,
         positions: Sequence[InitialPosition],
-        argv: tuple[str, ...] | None,
+        options: StreamOptions,
         created: object,
     ) -> StreamContext:
         """Wire the parts that each stream has of its own; see ``ContextFactory``."""
@@ -249,7 +251,8 @@ class WorkerWiring:
             ),
             publishers=self._publishers(parts),
             metrics=own.metrics,
-            argv=argv,
+            argv=options.argv,
+            children=options.children,
         )
 
     def _source(self, stream: Stream, position: InitialPosition, created: object) -> StreamSource:

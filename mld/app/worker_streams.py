@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mld.children.consuming.stream_context import StreamContext, StreamRegistry
     from mld.config.stream import Stream
-    from mld.config.stream_list import StreamList
+    from mld.config.stream_list import StreamList, StreamOptions
     from mld.kernel.concurrency import Wakeup
     from mld.kernel.model.sequence import InitialPosition
     from mld.leases.lease_store import LeaseStore
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     #: Name and coroutine function of a service loop.
     Loop = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
     #: Wires a stream: how requests and lease keys name it; where its shards without a lease begin,
-    #: and then positions whose time counts for its leases at AT_TIMESTAMP too; its own child
-    #: program, None = that of all streams; ``StreamCreationTimestamp``, None = not known.
+    #: and then positions whose time counts for its leases at AT_TIMESTAMP too; what holds for it
+    #: alone; ``StreamCreationTimestamp``, None = not known.
     ContextFactory = Callable[
-        [Stream, Sequence[InitialPosition], tuple[str, ...] | None, object], "StreamContext"
+        [Stream, Sequence[InitialPosition], StreamOptions, object], "StreamContext"
     ]
 
 
@@ -136,7 +136,7 @@ class TrackerParts:
         options = self.options.options_of(stream.name)
         positions = (options.initial_position, position, self.position)
         known = [one for one in positions if one is not None]
-        return self.new_context(stream, known, options.argv, created)
+        return self.new_context(stream, known, options, created)
 
 
 class WorkerStreams(Protocol):

@@ -228,6 +228,7 @@ def properties() -> None:
 def _property_row(key: Key) -> str:
     kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
     limit = f", at least {key.least}" if key.least is not None else ""
+    limit += f", at most {key.most}" if key.most is not None else ""
     default = "" if key.default is None else f"`{str(key.default).replace('True', 'true')}`"
     default = default.replace("False", "false")
     effect = "effective; kcl-mld only" if key.own and key.effect is Effect.EFFECTIVE else key.effect

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.config.child_command import command_problems, split_command
+from mld.config.children import check_children
 from mld.config.config import (
     KEYS,
     POLLING_KEYS,
@@ -180,6 +181,7 @@ def _assemble(settings: Settings, worker_id: str, host_name: str) -> Config:
     stream = stream_of(settings)
     traits = stream.traits if streams is None else streams.traits
     aws = _aws(settings, stream)
+    check_children(settings, child, streams)
     return settings.read(
         Config,
         application_name=application,

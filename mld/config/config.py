@@ -38,7 +38,13 @@ from mld.config.keys import (
     word,
 )
 from mld.config.stream import traits_of
-from mld.config.stream_list import FormerPolicy, StreamList, StreamSelection
+from mld.config.stream_list import (
+    CHILDREN_KEY,
+    MOST_CHILDREN,
+    FormerPolicy,
+    StreamList,
+    StreamSelection,
+)
 from mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
@@ -91,6 +97,13 @@ class Kclpy(StrEnum):
     AUTO = "auto"
     INSTALLED = "installed"
     BUNDLED = "bundled"
+
+
+class ChildConfirms(StrEnum):
+    """What confirms records of one of several children of a shard (``childConfirms``)."""
+
+    CHECKPOINT = "checkpoint"
+    STATUS = "status"
 
 
 class ChildLogFormat(StrEnum):
@@ -373,6 +386,7 @@ class ChildConfig:
         shown: the command line for people: variables of the environment stay as they are written.
         answer_timeout_s: > 0; None = unlimited.
         warn_after_s: None = never.
+        per_shard: of streams without a number of their own.
         eof_grace_s: after EOF until SIGTERM.
         term_grace_s: after SIGTERM until SIGKILL.
     """
@@ -387,6 +401,12 @@ class ChildConfig:
     warn_after_s: float | None = read_as(lambda value: None if value is None else from_millis(value),
         Key("logWarningForTaskAfterMillis", Kind.N1_LONG, None,
         "warn when a call of the child takes longer", least=0, below=PASSED_ON))
+    per_shard: int = own_count(CHILDREN_KEY, 1,
+        "preview: children of one shard; each has the records of some keys, in order by key",
+        most=MOST_CHILDREN)
+    confirms: ChildConfirms = own_member("childConfirms", ChildConfirms.CHECKPOINT,
+        "preview: what confirms records of one of several children of a shard: its checkpoint, or its"
+        " answer to the batch too (status)")
     failure_policy: ChildFailurePolicy = own_member("childFailurePolicy", ChildFailurePolicy.EXIT,
         "what a failed child does: end the daemon, restart for its shard, or restart until the record"
         " is found that it fails at, which becomes a dead letter")
@@ -513,6 +533,11 @@ class Config:
     def traits(self) -> SourceTraits:
         """What distinguishes the streams of their service."""
         return self.stream.traits if self.streams is None else self.streams.traits
+
+    def children_of(self, stream_name: str) -> int:
+        """How many children a shard of one stream has."""
+        own = None if self.streams is None else self.streams.options_of(stream_name).children
+        return self.child.per_shard if own is None else own
 
     def retrieval_of(self, stream_name: str) -> RetrievalConfig:
         """``retrieval`` for one stream; a consumer ARN in it is of the only stream."""

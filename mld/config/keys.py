@@ -67,6 +67,7 @@ class Key:
         choices: the words of an ENUM.
         least: smallest value that works; below it the daemon refuses to start.
         below: what the Java daemon does below it.
+        most: largest value that works; None = no bound.
         effect: see :class:`Effect`.
         own: True when only kcl-mld knows the key; then malformed text is an error.
         advanced: the default suits everybody; for tests, and for advice of the maintainers.
@@ -82,6 +83,7 @@ class Key:
     effect: Effect = Effect.EFFECTIVE
     own: bool = False
     advanced: bool = False
+    most: float | None = None
 
     @property
     def meaning(self) -> str:
@@ -171,9 +173,9 @@ def own_millis(name: str, default: int, doc: str, *, least: int = 1) -> float:
     return read_as(from_millis, Key(name, Kind.STRICT_LONG, default, doc, least=least, own=True))
 
 
-def own_count(name: str, default: int, doc: str, *, least: int = 1) -> int:
+def own_count(name: str, default: int, doc: str, *, least: int = 1, most: int | None = None) -> int:
     """A whole number that only kcl-mld knows."""
-    return read_as(int, Key(name, Kind.STRICT_INT, default, doc, least=least, own=True))
+    return read_as(int, Key(name, Kind.STRICT_INT, default, doc, least=least, own=True, most=most))
 
 
 def decimal(name: str, default: float, doc: str) -> float:

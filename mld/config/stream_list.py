@@ -57,6 +57,9 @@ WAIT_KEY = "formerStreamsLeasesDeletionWaitMillis"
 NAMED_KEY = "formerStreamsForLeaseCleanup"
 #: What names of options begin with, before the stream's name.
 OPTION_PREFIX = "stream."
+CHILDREN_KEY = "childrenPerShard"
+#: Of one shard.
+MOST_CHILDREN = 32
 _LATEST = InitialPosition(Sentinel.LATEST)
 
 
@@ -215,12 +218,14 @@ class StreamOptions:
     Attributes:
         initial_position: start of their shards without a checkpoint.
         is_pushed: by enhanced fan-out, or polled.
+        children: of a shard, 1 to :data:`MOST_CHILDREN`.
     """
 
     initial_position: InitialPosition | None = None
     argv: tuple[str, ...] | None = None
     is_pushed: bool | None = None
     consumer_arn: str | None = None
+    children: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,13 @@ def _why_no_mode(option: StreamOption) -> tuple[str, str] | None:
     return _not_one_of(option, _MODES), "remove the line for that of all"
 
 
+def _why_no_children(option: StreamOption) -> tuple[str, str] | None:
+    if re.fullmatch("[1-9][0-9]?", option.text) and int(option.text) <= MOST_CHILDREN:
+        return None
+    why = f"{mask(option.text)!r} is not a whole number from 1 to {MOST_CHILDREN}"
+    return why, "remove the line for that of all"
+
+
 def _not_one_of(option: StreamOption, words: Iterable[str]) -> str:
     return f"{mask(option.text)!r} is not one of {', '.join(words)}"
 
@@ -335,6 +347,7 @@ OPTIONS = {
     ),
     "retrievalMode": Option("is_pushed", lambda text: _MODES[text.upper()], _why_no_mode),
     "consumerArn": Option("consumer_arn", str, _why_no_consumer),
+    CHILDREN_KEY: Option("children", int, _why_no_children),
 }
 
 
@@ -344,15 +357,15 @@ def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
     Args:
         options: in file order, each one valid.
     """
-    chosen = _chosen(name, options)
+    chosen = chosen_options(name, options)
     values: dict[str, Any] = {
         field: OPTIONS[one.option].read(one.text) for field, one in chosen.items()
     }
     return StreamOptions(**values)
 
 
-def _chosen(name: str, options: Iterable[StreamOption]) -> dict[str, StreamOption]:
-    """The line that counts for each field."""
+def chosen_options(name: str, options: Iterable[StreamOption]) -> dict[str, StreamOption]:
+    """The line of one stream that counts for each field of :class:`StreamOptions`."""
     chosen: dict[str, StreamOption] = {}
     for option in sorted(
         (one for one in options if one.matches(name)), key=lambda one: not one.is_exact
@@ -405,7 +418,7 @@ class StreamList:
 
     def program_of(self, name: str) -> StreamOption | None:
         """The line that gives a stream a program of its own, if one does."""
-        return _chosen(name, self.options).get("argv")
+        return chosen_options(name, self.options).get("argv")
 
 
 def is_regular(text: str) -> bool:

@@ -76,13 +76,13 @@ def convert(key: Key, text: str) -> Converted:
     """
     converted = _CONVERSIONS[key.kind](key, text)
     value = converted.value
-    if (
-        key.least is not None
-        and not converted.is_wrong
-        and isinstance(value, int | float)
-        and value < key.least
-    ):
+    if converted.is_wrong or not isinstance(value, int | float):
+        return converted
+    if key.least is not None and value < key.least:
         return _too_small(key, text, converted)
+    if key.most is not None and value > key.most:
+        problem = f"{value}, but the largest value that works is {key.most}"
+        return _wrong(problem, f"write {key.name} = {key.most} or less")
     return converted
 
 

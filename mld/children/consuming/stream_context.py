@@ -28,6 +28,7 @@ class StreamContext:
 
     Attributes:
         argv: its own child program; None = that of all streams.
+        children: of each of its shards; None = as many as those of all streams.
     """
 
     source: StreamSource
@@ -35,6 +36,7 @@ class StreamContext:
     publishers: PublisherFactory
     metrics: Metrics
     argv: tuple[str, ...] | None = None
+    children: int | None = None
 
     @property
     def stream(self) -> Stream:

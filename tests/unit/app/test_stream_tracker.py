@@ -106,6 +106,14 @@ async def test_an_option_may_hold_for_one_stream():
 
 
 @simulated
+async def test_a_stream_may_have_its_own_number_of_children():
+    world = StreamsWorld("orders", "clicks", **{"stream.clicks.childrenPerShard": "4"})
+    async with world.running():
+        contexts = {one.stream.name: one for one in world.tracker()._parts.registry}
+        assert (contexts["orders"].children, contexts["clicks"].children) == (None, 4)
+
+
+@simulated
 async def test_arns_and_identifiers_are_taken_as_they_stand():
     world = StreamsWorld("orders", "clicks")
     arn = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/clicks"

@@ -194,6 +194,8 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "deadLetterLimit",
         "deadLetterRecords",
         "deadLetterStderr",
+        "childrenPerShard",
+        "childConfirms",
         "childLogFormat",
         "childLogLevel",
         "recordTo",
