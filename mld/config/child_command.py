@@ -28,6 +28,8 @@ SHARD_VARIABLES = (
     "KCL_STREAM_NAME",
     "KCL_STREAM_IDENTIFIER",
     "KCL_STREAM_ARN",
+    "KCL_MLD_CHILD",
+    "KCL_MLD_CHILDREN",
 )
 _PYTHON = re.compile(r"python[0-9.]*")
 #: Options without a value that the template may have, too. ``-i`` and ``-x`` are about the script.

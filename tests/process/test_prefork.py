@@ -243,6 +243,33 @@ def test_a_child_ends_as_an_executed_one_does(here: Path, code: str, status: int
         assert (one.status, one.out, one.err) == (ordinary.status, ordinary.out, ordinary.err)
 
 
+def test_one_template_has_the_children_of_a_shard_and_arguments_with_their_index_have_one_each(
+    here: Path, warnings: Callable[[], list[str]]
+) -> None:
+    said = "os.environ['KCL_MLD_CHILD'], os.environ['KCL_MLD_CHILDREN'], *sys.argv[1:]"
+    written("app.py", f"import os, sys\nprint(os.getppid(), {said})\n")
+
+    async def scene(children: Children) -> None:
+        argv, found = [sys.executable, "app.py"], []
+        for index, count in (("0", "2"), ("1", "2"), ("1", "4")):
+            env = SHARD | {"KCL_MLD_CHILD": index, "KCL_MLD_CHILDREN": count}
+            end = await children.end(argv, env)
+            template, *told = end.out.split()
+            assert told == [index, count]
+            found.append(template)
+        assert len(set(found)) == 1
+        for shard in ("shardId-7", "shardId-8"):
+            env = SHARD | {"KCL_SHARD_ID": shard, "KCL_MLD_CHILD": "7", "KCL_MLD_CHILDREN": "8"}
+            end = await children.end([*argv, "7"], env)
+            template, *told = end.out.split()
+            assert told == ["7", "8", "7"]
+            found.append(template)
+        assert found[3] == found[4] != found[0]
+
+    play(scene)
+    assert warnings() == []
+
+
 def test_no_child_begins_where_another_one_is(
     here: Path, warnings: Callable[[], list[str]]
 ) -> None:

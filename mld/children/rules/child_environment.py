@@ -37,6 +37,8 @@ class ChildFacts:
         answer_timeout_s: ``timeoutInSeconds``, or None.
         schemas: folder with the definitions of schemas, or None.
         spark: the file's ``spark.*`` keys; may hold secrets.
+        child: which of several children of the shard it is, from 0; None for the only one.
+        children: of the shard.
     """
 
     shard_id: str
@@ -51,6 +53,8 @@ class ChildFacts:
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     stream_arn: str | None = None
     stream_identifier: str | None = None
+    child: int | None = None
+    children: int = 1
 
     def variables(self) -> dict[str, str]:
         """The environment variables for these facts; absent facts have none."""
@@ -74,6 +78,9 @@ class ChildFacts:
             variables["KCL_MULTI_STREAM"] = "true"
             variables["KCL_STREAM_IDENTIFIER"] = self.stream_identifier
             variables["KCL_STREAM_ARN"] = self.stream_arn or ""
+        if self.children > 1:
+            variables["KCL_MLD_CHILD"] = str(self.child)
+            variables["KCL_MLD_CHILDREN"] = str(self.children)
         return variables
 
     def extras(self) -> dict[str, str]:
@@ -90,18 +97,19 @@ class ChildFacts:
     def command(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Program and arguments with their placeholders filled in, each as one argument.
 
-        With a single stream nothing is replaced, nor is any other name in braces.
+        With several children of a shard ``{childIndex}`` is replaced, with several streams their
+        placeholders are, and nothing else in braces.
         """
-        if self.stream_identifier is None:
-            return tuple(argv)
-        values = {
-            "streamName": self.stream_name,
-            "streamArn": self.stream_arn or "",
-            "streamIdentifier": self.stream_identifier,
-            "shardId": self.shard_id,
-            "leaseKey": self.lease_key,
-            "applicationName": self.application_name,
-        }
+        values = {"childIndex": str(self.child)} if self.children > 1 else {}
+        if self.stream_identifier is not None:
+            values |= {
+                "streamName": self.stream_name,
+                "streamArn": self.stream_arn or "",
+                "streamIdentifier": self.stream_identifier,
+                "shardId": self.shard_id,
+                "leaseKey": self.lease_key,
+                "applicationName": self.application_name,
+            }
         return tuple(
             _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word) for word in argv
         )

@@ -58,6 +58,28 @@ def test_the_stand_in_is_looked_for_last_or_first(inherited, added, path, expect
     assert environment_of_child(inherited, added, path) == expected
 
 
+def test_one_of_several_children_learns_which():
+    facts = ChildFacts(**FACTS, child=3, children=8)
+    assert facts.variables() == ChildFacts(**FACTS).variables() | {
+        "KCL_MLD_CHILD": "3",
+        "KCL_MLD_CHILDREN": "8",
+    }
+    assert facts.extras() == {}
+    words = ("app.py", "{childIndex}", "--to=/d/{childIndex}.db", "{shardId}", "{}")
+    assert facts.command(words) == ("app.py", "3", "--to=/d/3.db", "{shardId}", "{}")
+    of_many = ChildFacts(**MULTI, child=0, children=2)
+    assert of_many.variables().items() >= {"KCL_MLD_CHILD": "0", "KCL_STREAM_ARN": ARN}.items()
+    assert of_many.command(words)[1:4] == ("0", "--to=/d/0.db", "shardId-1")
+
+
+@pytest.mark.parametrize("told", [{}, {"child": 0, "children": 1}])
+def test_the_only_child_of_a_shard_learns_nothing_of_children(told):
+    for facts in (FACTS, MULTI):
+        only = ChildFacts(**facts, **told)
+        assert only.variables() == ChildFacts(**facts).variables()
+        assert only.command(("app.py", "{childIndex}")) == ("app.py", "{childIndex}")
+
+
 ARN = "arn:aws:kinesis:us-east-1:1:stream/s"
 MULTI = FACTS | {"stream_arn": ARN, "stream_identifier": "1:s:2"}
 COMMAND = ("app.py", "{streamName}/{shardId}", "{streamArn} {streamIdentifier}", "{other}", "{")
