@@ -98,13 +98,14 @@ class ShardCheckpointer:
         """The largest position given to the child, or where it began."""
         return self._state.largest
 
-    async def pass_over(self, position: ExtendedSequenceNumber) -> None:
+    async def pass_over(self, position: ExtendedSequenceNumber) -> str | None:
         """Store a position that no child has requested, because no work is left before it.
 
-        A failure is only logged: the next checkpoint covers the position.
+        Returns:
+            None when it is stored, else the error name; the next checkpoint covers the position.
         """
         async with self._lock:
-            await self._store(position)
+            return await self._store(position)
 
     def end_shard(self, child_shard_ids: tuple[str, ...]) -> None:
         """The shard ended: SHARD_END may be stored, together with the ids of the children."""

@@ -1,0 +1,164 @@
+"""Checkpoints of a shard that several children share: what each confirms, and the one that is stored.
+
+A child's checkpoint is judged by what that child was given. It stays confirmed whatever becomes of
+the write, and the lease stores the mark (:mod:`mld.children.rules.mark`). A checkpoint that moves
+the mark waits for the write and gets its outcome; any other is answered at once. Where a write
+failed, the next checkpoint of any child, also a repeated one, writes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.children.rules.checkpointing import CheckpointState, position_to_store
+from mld.children.rules.mark import ChildProgress, mark
+from mld.errors import CheckpointRefused
+from mld.kernel.model.sequence import SHARD_END
+from protocol.errors import SHUTDOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.children.consuming.consumer_context import ConsumerContext
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
+
+log = logging.getLogger("mld.children")
+
+
+class ChildCheckpointer:
+    """Checkpoints of one of several children.
+
+    Attributes:
+        progress: what it was assigned and what of it is confirmed.
+        is_done: nothing is to be said to it any more: it confirmed the end of the shard, answered
+            ``shardEnded`` without a record left to confirm, or has no process yet.
+
+    Args:
+        shared: of its shard.
+        on_confirmed: called when it confirmed more than before.
+    """
+
+    def __init__(
+        self,
+        shared: SharedCheckpoint,
+        name: str,
+        start: ExtendedSequenceNumber,
+        on_confirmed: Callable[[], None],
+    ) -> None:
+        self._shared = shared
+        self._name = name
+        self._on_confirmed = on_confirmed
+        self.progress = ChildProgress.starting_at(start)
+        self.is_done = True
+        self._state = CheckpointState.starting_at(start)
+
+    def begin(self) -> ExtendedSequenceNumber:
+        """A process begins; the position for its ``initialize``."""
+        start = self.progress.edge
+        self.is_done = False
+        self._state = CheckpointState.starting_at(start)
+        return start
+
+    def delivered(self, last: ExtendedSequenceNumber) -> None:
+        """A part up to ``last`` is sent to the child: it may be checkpointed from now on."""
+        self._state = self._state.delivered(last)
+
+    def end_shard(self) -> None:
+        """The shard ended, and the child is told so: its last number now means the end."""
+        self._state = self._state.ended()
+
+    async def checkpoint(
+        self, sequence_number: str | None, sub_sequence_number: int | None
+    ) -> str | None:
+        """Confirm a position; see :meth:`ShardCheckpointer.checkpoint`."""
+        try:
+            position = position_to_store(self._state, sequence_number, sub_sequence_number)
+        except CheckpointRefused as refused:
+            log.info("%s: checkpoint refused: %s", self._name, refused)
+            return refused.error_name
+        if position is not None:
+            self._state = self._state.stored(position)
+            self._confirm(position)
+        return await self._shared.settle()
+
+    async def confirm(self, last: ExtendedSequenceNumber) -> None:
+        """A part is answered, which confirms it (``childConfirms = status``).
+
+        A failed write is only logged: the next one covers the position.
+        """
+        if last > self._state.last:
+            self._state = self._state.stored(last)
+        self._confirm(last)
+        await self._shared.settle()
+
+    def _confirm(self, position: ExtendedSequenceNumber) -> None:
+        if position.is_shard_end:
+            self.is_done = True
+            self.progress.confirmed = self.progress.floor
+            self.progress.parts.clear()
+        else:
+            self.progress.confirm(position)
+        self._on_confirmed()
+
+
+class SharedCheckpoint:
+    """The mark of one shard, and its writes: one at a time, always the newest."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._writer = context.checkpointer
+        self._children: list[ChildCheckpointer] = []
+        self._lock = asyncio.Lock()
+        self._writing: ExtendedSequenceNumber | None = None
+        #: Of the shard, once it is read to its end; None before.
+        self.child_shard_ids: tuple[str, ...] | None = None
+
+    def add(self, child: ChildCheckpointer) -> None:
+        """Count one more child."""
+        self._children.append(child)
+
+    @property
+    def position(self) -> ExtendedSequenceNumber:
+        """What the lease is to store: the mark, or the end once every child is done with it."""
+        if self.child_shard_ids is not None and all(child.is_done for child in self._children):
+            return SHARD_END
+        return mark(child.progress for child in self._children)
+
+    @property
+    def slowest(self) -> ChildCheckpointer:
+        """The child that holds the mark."""
+        return min(self._children, key=lambda child: child.progress.edge.key)
+
+    @property
+    def owes(self) -> bool:
+        """True while any child has a record that it has not confirmed."""
+        return any(child.progress.owes for child in self._children)
+
+    async def settle(self) -> str | None:
+        """After a confirmation: store the mark if the lease does not have it.
+
+        Returns:
+            None when nothing is left to store, else the error name for the child.
+        """
+        if self._context.current() is None:
+            return SHUTDOWN
+        if not self._is_ahead(self._writing):
+            return None
+        async with self._lock:
+            if not self._is_ahead():
+                return None
+            self._writing = self.position
+            try:
+                if self._writing.is_shard_end:
+                    self._writer.end_shard(self.child_shard_ids or ())
+                return await self._writer.pass_over(self._writing)
+            finally:
+                self._writing = None
+
+    def _is_ahead(self, writing: ExtendedSequenceNumber | None = None) -> bool:
+        """Whether the position is ahead of the stored one, or of the one that is being written."""
+        stored = self._writer.last
+        known = stored if writing is None else max(stored, writing)
+        return self.position > known
