@@ -271,6 +271,13 @@ class ChildFailed(MldError):
         return "while idle" if self.action is None else f"at {self.action}"
 
 
+class EndNotCheckpointed(ChildFailed):
+    """A child answered shardEnded without a checkpoint, so the shard can't be finished.
+
+    Java keeps such a shard forever; here its child is started again from the last checkpoint.
+    """
+
+
 class ChildTimedOut(ChildFailed):
     """A child did not answer within ``timeoutInSeconds``."""
 

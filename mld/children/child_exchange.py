@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mld.children.child_log import ChildLog
-    from mld.children.consuming.checkpointer import ShardCheckpointer
-    from mld.children.ports import Child
+    from mld.children.ports import Checkpointer, Child
     from mld.config.config import ChildConfig
     from mld.kernel.ports import Clock
 
@@ -92,7 +91,7 @@ class ChildExchange:
         child: Child,
         connection: DaemonConnection,
         config: ChildConfig,
-        checkpointer: ShardCheckpointer | None,
+        checkpointer: Checkpointer | None,
         child_log: ChildLog,
         clock: Clock,
         on_exception: Callable[[Action, str], None],

@@ -1,4 +1,7 @@
-"""What shard consumers need from outside: child processes, and a store for dead letters."""
+"""What shard consumers need from outside: child processes, and a store for dead letters.
+
+And what a child's conversation needs of its shard: checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,24 @@ class Child(Protocol):
 
     def kill(self) -> None:
         """Send SIGKILL to its process group; does nothing when it is gone."""
+        ...
+
+
+class Checkpointer(Protocol):
+    """Answers the checkpoint requests of one child."""
+
+    async def checkpoint(
+        self, sequence_number: str | None, sub_sequence_number: int | None
+    ) -> str | None:
+        """Store a position.
+
+        Args:
+            sequence_number: as requested; None = the largest position handed out to the child.
+            sub_sequence_number: as requested.
+
+        Returns:
+            None when it is stored, else the error name for the child.
+        """
         ...
 
 

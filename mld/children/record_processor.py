@@ -38,8 +38,7 @@ from protocol import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from mld.children.consuming.checkpointer import ShardCheckpointer
-    from mld.children.ports import Child, ChildLauncher
+    from mld.children.ports import Checkpointer, Child, ChildLauncher
     from mld.config.config import ChildConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.kernel.ports import Clock
@@ -96,7 +95,7 @@ class RecordProcessor:
         shard_id: str,
         config: ChildConfig,
         launcher: ChildLauncher,
-        checkpointer: ShardCheckpointer | None,
+        checkpointer: Checkpointer | None,
         clock: Clock,
         env: Mapping[str, str],
         extras: Mapping[str, Scalar] | None = None,

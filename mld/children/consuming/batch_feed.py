@@ -14,25 +14,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mld.children.consuming.child_factory import ChildFactory, Delivering
 from mld.children.consuming.loss_watch import LossWatch
-from mld.children.record_processor import OutgoingLine, RecordProcessor
-from mld.children.rules.child_environment import ChildFacts, announced_to
+from mld.children.record_processor import OutgoingLine
 from mld.children.rules.containment import FailedLine
 from mld.children.rules.lifecycle import TaskOutcome
-from mld.config.config import ChildExceptionPolicy
-from mld.errors import ChildFailed, MalformedData, ProcessorRaised
+from mld.errors import ChildFailed, MalformedData
 from mld.kernel.model.sequence import Sentinel
 from mld.kernel.model.text import counted
 from mld.retrieval.model.wire import first_arrival_s
-from mld.signals.model.metrics import PROCESS_RECORDS_TIME, PROCESSOR_EXCEPTIONS
+from mld.signals.model.metrics import PROCESS_RECORDS_TIME
 from mld.signals.rules.remedies import failed_reading
-from protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.children.consuming.consumer_context import ConsumerContext
     from mld.children.consuming.containment import Containment
+    from mld.children.record_processor import RecordProcessor
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
     from mld.retrieval.rules.delivery import Delivery, Missing
@@ -69,8 +68,6 @@ class BatchFeed:
         child_shards: of a shard that has ended, from its last answer.
         has_vanished: the service no longer knows the shard.
         records: number of records given to the child.
-        exceptions: number of the processor's exceptions after which the child continued.
-        exception_at: reading of ``Clock.monotonic`` at the last of them; None without one.
         behind_ms: of the last batch; None before the first.
         last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
         last_processed_at: the same when a batch was completed: answered by the child, or empty.
@@ -86,10 +83,10 @@ class BatchFeed:
         self.child_shards: tuple[ChildShard, ...] = ()
         self.has_vanished = False
         self.records = 0
-        self.exceptions = 0
-        self.exception_at: float | None = None
+        #: Makes the children.
+        self.factory = ChildFactory(context, contains=containment is not None)
         #: First and last position given to the child; None without records.
-        self._delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
+        self._delivering: Delivering = None
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
         self.last_processed_at: float | None = None
@@ -188,71 +185,14 @@ class BatchFeed:
         context = self._context
         publisher = context.stream_context.publishers(context.shard_id)
         self._delivering = None
-        self._pipeline = pipeline = _Pipeline(publisher, self._new_child())
+        self._pipeline = pipeline = _Pipeline(
+            publisher, self.factory.make(context.checkpointer, lambda: self._delivering)
+        )
         await publisher.start(position, self._latest_since_s())
         self.losses.begin(position)
         name = f"fetch {context.lease_key}"
         pipeline.fetching = group.create_task(publisher.run(), name=name)
         return pipeline.processor
-
-    def _new_child(self) -> RecordProcessor:
-        context, parts, config = self._context, self._parts, self._parts.config
-        stream = context.stream_context.stream
-        facts = ChildFacts(
-            shard_id=context.shard_id,
-            lease_key=context.lease_key,
-            stream_name=stream.name,
-            application_name=config.application_name,
-            worker_id=config.worker_id,
-            pid=parts.pid,
-            announced=announced_to(config.child),
-            answer_timeout_s=config.child.answer_timeout_s,
-            schemas=None if parts.schemas is None else parts.schemas.files.folder,
-            spark=config.spark,
-            stream_arn=stream.arn,
-            stream_identifier=stream.identifier,
-        )
-        argv = context.stream_context.argv or config.child.argv
-        tells_stream = config.streams is not None and config.streams.tells_stream
-        processor = RecordProcessor(
-            context.shard_id,
-            replace(config.child, argv=facts.command(argv)),
-            parts.launcher,
-            context.checkpointer,
-            self._clock,
-            facts.variables(),
-            facts.extras() if tells_stream else {},
-            self._exception_caught,
-        )
-        if config.contain is not None and config.contain.with_stderr:
-            processor.keep_stderr()
-        return processor
-
-    def _exception_caught(self, action: Action, said: str) -> None:
-        """Handle a processor's exception after which the child continues.
-
-        For Java, the action succeeded.
-
-        Raises:
-            ChildFailed: the configuration makes it a failure. Not for a lost lease, for which
-                nothing can be lost any more.
-        """
-        context = self._context
-        self.exceptions += 1
-        self.exception_at = self._clock.monotonic()
-        context.metrics.add(PROCESSOR_EXCEPTIONS, 1)
-        why = f"its processor raised an exception: {said}"
-        if self._delivering is not None:
-            first, last = self._delivering
-            why += f"; records {first} to {last} may not be processed"
-        context.last_error = f"{context.shard_id}: {action}: {why}"
-        policy = self._parts.config.child.exception_policy
-        is_contained = self._containment is not None and self._delivering is not None
-        if action is not Action.LEASE_LOST and (
-            policy is ChildExceptionPolicy.FAIL or is_contained
-        ):
-            raise ProcessorRaised(context.shard_id, str(action), why, None)
-        log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
 
     def interrupt(self) -> None:
         """Wake the task that waits for a batch, because the consumer is to end."""

@@ -6,6 +6,7 @@ Only :class:`ConsumerShutdown` sets the reason to end; all others read it.
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mld.children.consuming.consumer_parts import ConsumerParts
+    from mld.errors import ChildFailed
     from mld.kernel.ports import Clock
     from mld.leases.model.lease import HeldLease
     from mld.leases.model.lease_request import LeaseRequest
     from mld.signals.model.metrics import Metric
     from mld.signals.ports import Metrics
+
+
+#: Seconds until the daemon knows of a Ctrl-C that has already ended a child.
+INTERRUPT_S = 1.0
 
 
 class ConsumerShutdown:
@@ -117,6 +123,22 @@ class ConsumerShutdown:
     async def leaving(self) -> None:
         """Return once the lease is being given up or is lost."""
         await self._is_leaving.wait()
+
+    async def explains(
+        self, error: ChildFailed, signals: tuple[int, ...] = (signal.SIGINT,)
+    ) -> bool:
+        """Whether a signal that stops the daemon, too, ended the child.
+
+        A terminal also sends Ctrl-C to a child without its session yet.
+        """
+        if error.child_exit_code not in {-number for number in signals}:
+            return False
+        try:
+            async with asyncio.timeout(INTERRUPT_S):
+                await self.leaving()
+        except TimeoutError:
+            return False
+        return True
 
     def _request(self, reason: ShutdownReason) -> None:
         self._reason = stronger(self._reason, reason)

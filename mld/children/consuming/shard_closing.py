@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.children.rules.lifecycle import ShutdownReason, TaskOutcome
-from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
+from mld.errors import (
+    AwsError,
+    BlockedOnParent,
+    ChildFailed,
+    EndNotCheckpointed,
+    InvalidShardEnd,
+)
 from mld.kernel.model.sequence import SHARD_END
 from mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
 
@@ -23,13 +29,6 @@ log = logging.getLogger("mld.children")
 
 #: Seconds between two log lines about a shard that can't be finished, unless the reason changes.
 REPEAT_S = 60.0
-
-
-class EndNotCheckpointed(ChildFailed):
-    """A child answered shardEnded without a checkpoint, so the shard can't be finished.
-
-    Java keeps such a shard forever; here its child is started again from the last checkpoint.
-    """
 
 
 class ShardClosing:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mld.children.consuming.batch_feed import BatchFeed
 from mld.children.consuming.consumer_context import ConsumerContext
 from mld.children.consuming.containment import Containment
-from mld.children.consuming.shard_closing import EndNotCheckpointed, ShardClosing
+from mld.children.consuming.shard_closing import ShardClosing
 from mld.children.model.consumer_status import ConsumerStatus
 from mld.children.rules.lifecycle import (
     ConsumerState,
@@ -32,6 +32,7 @@ from mld.errors import (
     AwsError,
     ChildFailed,
     ChildTimedOut,
+    EndNotCheckpointed,
     LeaseLost,
 )
 from mld.kernel.concurrency import Wakeup
@@ -48,9 +49,6 @@ log = logging.getLogger("mld.children")
 
 #: Shorter pauses before a new child, in seconds, are not worth a number in the log.
 SHOWN_PAUSE_S = 0.05
-
-#: Seconds until the daemon knows of a Ctrl-C that has already ended a child.
-INTERRUPT_S = 1.0
 
 
 class ShardConsumer:
@@ -160,8 +158,8 @@ class ShardConsumer:
             call_age_s=None if processor is None else processor.call_age_s,
             child_silent_s=None if processor is None else processor.silent_s,
             silence_cause=None if processor is None else processor.silence_cause,
-            child_exceptions=self._feed.exceptions,
-            child_exception_age_s=age_s(self._feed.exception_at),
+            child_exceptions=self._feed.factory.exceptions,
+            child_exception_age_s=age_s(self._feed.factory.exception_at),
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
             waits_to_start=self._waits_to_start,
@@ -358,29 +356,13 @@ class ShardConsumer:
                 leaving = context.shutdown.leaving
                 await processor.initialize(self._group, position, leaving)
             except ChildFailed as error:
-                is_ended = processor.was_hung_up or await self._is_interrupted(error)
+                is_ended = processor.was_hung_up or await context.shutdown.explains(error)
                 if not is_ended:
                     raise
         # A child that answered just as its input was closed gets no more messages.
         if is_ended or processor.was_hung_up:
             return await self._leave_early()
         return TaskOutcome.DONE
-
-    async def _is_interrupted(
-        self, error: ChildFailed, signals: tuple[int, ...] = (signal.SIGINT,)
-    ) -> bool:
-        """Whether Ctrl-C ended the child.
-
-        A terminal also sends it to a child without its session yet.
-        """
-        if error.child_exit_code not in {-number for number in signals}:
-            return False
-        try:
-            async with asyncio.timeout(INTERRUPT_S):
-                await self._context.shutdown.leaving()
-        except TimeoutError:
-            return False
-        return True
 
     async def _leave_early(self) -> TaskOutcome:
         """The shard is given up while its child still waits for something else."""
@@ -468,7 +450,7 @@ class ShardConsumer:
         if failed is None or containment is None or (judged := containment.judge(failed)) is None:
             return None
         # A supervisor that stops a whole control group ends the children at the same moment.
-        if await self._is_interrupted(error, (signal.SIGINT, signal.SIGTERM)):
+        if await self._context.shutdown.explains(error, (signal.SIGINT, signal.SIGTERM)):
             return TaskOutcome.AGAIN
         self._restarts = replace(self._restarts, total=self._restarts.total + 1)
         pause_s = await containment.settle(failed, judged)

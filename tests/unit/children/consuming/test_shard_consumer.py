@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.consuming.shard_consumer import EndNotCheckpointed
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildFailurePolicy
 from mld.errors import (
     BlockedOnParent,
     ChildFailed,
     ChildTimedOut,
+    EndNotCheckpointed,
     InvalidShardEnd,
     LeaseLost,
     LimitExceeded,
