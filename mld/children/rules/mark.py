@@ -23,7 +23,7 @@ MOST_PARTS = 1_000
 MOST_WAITING = 100
 
 
-class Part(NamedTuple):
+class AssignedPart(NamedTuple):
     """What one child was assigned of one line, or of several.
 
     Attributes:
@@ -47,7 +47,7 @@ class ChildProgress:
 
     floor: ExtendedSequenceNumber
     confirmed: ExtendedSequenceNumber
-    parts: deque[Part]
+    parts: deque[AssignedPart]
 
     @classmethod
     def starting_at(cls, position: ExtendedSequenceNumber) -> ChildProgress:
@@ -76,8 +76,8 @@ class ChildProgress:
         if last is not None:
             if len(self.parts) >= MOST_PARTS:
                 oldest = self.parts.popleft()
-                self.parts[0] = Part(oldest.before, self.parts[0].last)
-            self.parts.append(Part(self.floor, last))
+                self.parts[0] = AssignedPart(oldest.before, self.parts[0].last)
+            self.parts.append(AssignedPart(self.floor, last))
         self.floor = edge
 
     def confirm(self, position: ExtendedSequenceNumber) -> None:
@@ -90,7 +90,7 @@ class ChildProgress:
         """Its records behind a position are no longer assigned; they were not sent to it.
 
         Args:
-            before: :attr:`Part.before` of the first that was not sent.
+            before: :attr:`AssignedPart.before` of the first that was not sent.
         """
         while self.parts and self.parts[-1].before >= before:
             self.parts.pop()
