@@ -162,6 +162,8 @@ class SourceTraits:
             were listed before; a closed shard may be listed whose records are gone.
         reuses_names: another stream may get the name of this one, and then shards of the same ids.
         has_aggregates: a record may hold several, and a checkpoint may lie among them.
+        keys_in_data: the key that orders records stands in their data: that of a changed item. The
+            partition key is a number of its own for each.
         shows_tip: GetRecords says how far the shard's tip is, 0 where it is reached; otherwise it
             says how old the last record is.
         least_digits: that a sequence number has; shorter ones are refused, so it may begin with zeros.
@@ -178,6 +180,7 @@ class SourceTraits:
     lists_late: bool
     reuses_names: bool
     has_aggregates: bool
+    keys_in_data: bool
     shows_tip: bool
     least_digits: int
     times_in_s: bool
@@ -194,6 +197,7 @@ KINESIS = SourceTraits(
     lists_late=False,
     reuses_names=True,
     has_aggregates=True,
+    keys_in_data=False,
     shows_tip=True,
     least_digits=1,
     times_in_s=False,
@@ -209,6 +213,7 @@ DYNAMODB_STREAMS = SourceTraits(
     lists_late=True,
     reuses_names=False,
     has_aggregates=False,
+    keys_in_data=True,
     shows_tip=False,
     least_digits=21,
     times_in_s=True,

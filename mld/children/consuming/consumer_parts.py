@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mld.retrieval.byte_budget import Reservation
     from mld.retrieval.model.schema import Catalogue
     from mld.retrieval.records_publisher import FetchedBatch
+    from mld.retrieval.rules.routing import Route
     from mld.retrieval.schema_registry import SchemaRegistry
     from mld.shards.lease_cleanup import LeaseCleanup
     from mld.shards.shard_end import ShardEnd
@@ -134,23 +135,25 @@ class LineWriter:
         fetched: FetchedBatch,
         checkpoint: ExtendedSequenceNumber,
         hash_range: HashRange | None,
+        route: Route | None = None,
     ) -> Delivery:
         """The line of a batch; see :func:`mld.retrieval.rules.delivery.deliver`.
 
-        The batch's reservation becomes the size of the line and of what is left for further lines.
+        The batch's reservation becomes the size of the line, or of its parts, and of what is left for further lines.
 
         Raises:
             MalformedData: the batch can't be read; fetch it again.
         """
         schemas = self._schemas
         known = None if schemas is None else schemas.known
-        delivery = await self._convert(fetched, checkpoint, hash_range, known)
+        convert = partial(self._convert, fetched, checkpoint, hash_range, route)
+        delivery = await convert(known)
         if schemas is not None and delivery.unknown:
             fetched.reservation.resize(fetched.batch.size_bytes)
             found = await schemas.look_up(delivery.unknown)
             # What was known is still valid; it may have been removed from the cache meanwhile.
             catalogue = {**(known or {}), **found}
-            delivery = await self._convert(fetched, checkpoint, hash_range, catalogue)
+            delivery = await convert(catalogue)
         if schemas is not None:
             schemas.used(delivery.versions)
         _account(fetched.reservation, delivery)
@@ -168,10 +171,11 @@ class LineWriter:
         fetched: FetchedBatch,
         checkpoint: ExtendedSequenceNumber,
         hash_range: HashRange | None,
+        route: Route | None,
         schemas: Catalogue | None,
     ) -> Delivery:
         batch = fetched.batch
-        deliver = partial(self._deliver, schemas=schemas)
+        deliver = partial(self._deliver, schemas=schemas, route=route)
         is_small = batch.size_bytes <= INLINE_BYTES and self._schemas is None
         if is_small or batch.is_empty:
             return deliver(batch, checkpoint, hash_range)
@@ -182,7 +186,8 @@ class LineWriter:
 
 def _account(reservation: Reservation, delivery: Delivery) -> None:
     left = 0 if delivery.rest is None else delivery.rest.size_bytes
-    reservation.resize(len(delivery.line or b"") + left)
+    written = len(delivery.line or b"") + sum(len(part.line) for part in delivery.parts)
+    reservation.resize(written + left)
 
 
 @dataclass(slots=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mld.kernel.model.sequence import ExtendedSequenceNumber
+
 if TYPE_CHECKING:
     from mld.streams.model.shard import ChildShard
 
@@ -102,6 +104,15 @@ class LineRecord(msgspec.Struct, gc=False, rename="camel"):
     approximate_arrival_timestamp: int | None
     sub_sequence_number: int = 0
     action: str = "record"
+
+    @property
+    def position(self) -> ExtendedSequenceNumber:
+        """Position in its shard.
+
+        Raises:
+            MalformedData: its sequence number is none.
+        """
+        return ExtendedSequenceNumber(self.sequence_number, self.sub_sequence_number)
 
 
 class SchemaLineRecord(LineRecord, gc=False, rename="camel"):

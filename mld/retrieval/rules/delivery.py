@@ -5,33 +5,32 @@ drop what the last checkpoint covers, find the largest position handed out, writ
 stays the base64 text that Kinesis sent; only what starts like a KPL aggregate or a frame is looked
 into.
 
-The line is byte-equal to what ``protocol.codec`` writes, and ten times faster: batches without
-aggregates and without anything to drop (almost all) are never looked at record by record in Python
-but for the one structure each that the encoder needs.
+Batches without aggregates and without anything to drop (almost all) are never looked at record by
+record in Python but for the one structure each that the encoder needs.
 
 Source: ProcessTask.java:119-204, 299-333 (KCL 3.5.1).
 """
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode, b64encode
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
-
-import msgspec
 
 from mld.kernel.model.sequence import ExtendedSequenceNumber
 from mld.retrieval.model.record import LineRecord
 from mld.retrieval.model.wire import MS_PER_S, arrival_ms, decode_records
 from mld.retrieval.rules.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
+from mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind, payload_bytes
+from mld.retrieval.rules.routing import split
 from mld.retrieval.rules.schema_frame import may_have_frame, unframe
 
 if TYPE_CHECKING:
     from mld.retrieval.model.record import Batch, KinesisRecord
     from mld.retrieval.model.schema import Catalogue
+    from mld.retrieval.rules.routing import Part, Route
     from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
     from mld.streams.model.shard import HashRange
 
@@ -41,23 +40,13 @@ AGGREGATE_PREFIX = "84maw"
 _BEHIND_AGGREGATES = AGGREGATE_PREFIX[:-1] + chr(ord(AGGREGATE_PREFIX[-1]) + 1)
 
 
-class _Line(msgspec.Struct, gc=False, rename="camel"):
-    action: str
-    records: list[LineRecord]
-    millis_behind_latest: int | None
-
-
 #: Once a line is about so long, the user records of further aggregates wait for the next one: of an
 #: answer of 10 MB with records of one byte a single line would have 280 MB. No answer without
 #: aggregates becomes so long.
 ENOUGH_BYTES = 32 * 2**20
 #: Of a record in a line, besides its data.
 _RECORD_BYTES = 200
-_ENCODER = msgspec.json.Encoder()
 _data_of = attrgetter("data")
-_tail_of = itemgetter(slice(-2, None))
-#: Every escape of a JSON text, so that a backslash that is escaped itself is never taken apart.
-_ESCAPE = re.compile(rb"\\(?:u00([01][0-9a-f])|.)", re.DOTALL)
 
 
 class Missing(NamedTuple):
@@ -81,7 +70,7 @@ class RemainingRecords:
     Attributes:
         lines: expanded, still framed.
         packed: behind these, records of Kinesis that may be aggregates.
-        checkpoint: as :func:`deliver` got it; likewise the next three.
+        checkpoint: as :func:`deliver` got it; likewise the next four.
     """
 
     lines: list[LineRecord]
@@ -90,6 +79,7 @@ class RemainingRecords:
     hash_range: HashRange | None
     schemas: Catalogue | None
     millis_behind_latest: int | None
+    route: Route | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -118,9 +108,11 @@ class Delivery:
     """What a batch became.
 
     Attributes:
-        line: the whole ``processRecords`` line; None when there is nothing to deliver.
+        line: the whole ``processRecords`` line; None when there is nothing to deliver, and with a
+            route.
         records: user records before the checkpoint filter (metric RecordsProcessed).
-        kept: user records in the line.
+        kept: user records in the line; with a route also those that no child gets now. Likewise
+            the next three.
         data_bytes: payload of those.
         smallest: smallest position in the line, None without records.
         largest: likewise.
@@ -129,6 +121,7 @@ class Delivery:
         unknown: records by version id that must be looked up first. If there is any, nothing was
             delivered, and the batch is as it was.
         rest: what did not fit into the line, for :func:`deliver_rest`; None = it is the last one.
+        parts: with a route, the line as its children get it, by child; empty without records.
     """
 
     line: bytes | None
@@ -142,11 +135,17 @@ class Delivery:
     failures: dict[FailureKey, FailureCount] = field(default_factory=dict)
     unknown: Counter[str] = field(default_factory=Counter)
     rest: RemainingRecords | None = None
+    parts: tuple[Part, ...] = ()
 
     def pop_line(self) -> bytes | None:
         """The line, handed over so that it can be freed as soon as it is written."""
         line, self.line = self.line, None
         return line
+
+    def pop_parts(self) -> tuple[Part, ...]:
+        """The parts, handed over likewise."""
+        parts, self.parts = self.parts, ()
+        return parts
 
 
 def deliver(
@@ -156,6 +155,7 @@ def deliver(
     *,
     even_if_empty: bool,
     schemas: Catalogue | None = None,
+    route: Route | None = None,
 ) -> Delivery:
     """The line of one batch, or the first of its lines.
 
@@ -166,6 +166,7 @@ def deliver(
             whole, because a KPL sends those again. None = no such filter.
         even_if_empty: deliver a batch without records, too.
         schemas: what is known of the versions of a schema registry; None = frames are left alone.
+        route: splits each line among several children; None = there is one.
 
     Raises:
         MalformedData: the records cannot be read; nothing was delivered.
@@ -174,22 +175,28 @@ def deliver(
     records = decode_records(batch.take_records())
     millis_behind_latest = batch.millis_behind_latest
     if not records:
-        return Delivery(_line([], millis_behind_latest) if even_if_empty else None)
+        has_line = even_if_empty and route is None
+        return Delivery(line_of([], millis_behind_latest) if has_line else None)
     payloads = list(map(_data_of, records))
     is_plain = None not in payloads and not _has_aggregate(payloads)
     if is_plain and schemas is not None and not may_have_frame(payloads):
         schemas = None
-    if is_plain and schemas is None and _position(records[0].sequence_number) > checkpoint:
+    if is_plain and schemas is None and _first(records) > checkpoint:
         lines = _plain_lines(records)
         delivery = Delivery(None, records=len(records))
-        data_bytes = _payload_bytes(payloads)
+        if route is not None:
+            del records, payloads, untouched
+            return _split(delivery, lines, route, millis_behind_latest)
+        payload = payload_bytes(payloads)
         del records, payloads, untouched
-        return _written(delivery, lines, data_bytes, millis_behind_latest)
+        return _written(delivery, lines, payload, millis_behind_latest)
     whole = _plain_lines(records)
     del records, payloads
     plain, packed = (whole, deque[LineRecord]()) if is_plain else ([], deque(whole))
     del whole
-    rest = RemainingRecords(plain, packed, checkpoint, hash_range, schemas, millis_behind_latest)
+    rest = RemainingRecords(
+        plain, packed, checkpoint, hash_range, schemas, millis_behind_latest, route
+    )
     del plain
     delivery = deliver_rest(rest, even_if_empty=even_if_empty)
     if delivery.unknown:
@@ -216,42 +223,40 @@ def deliver_rest(rest: RemainingRecords, *, even_if_empty: bool = False) -> Deli
         if unframed.rest:
             delivery.rest = replace(rest, lines=unframed.rest)
     delivery.records = len(lines)
-    lines = _behind(rest.checkpoint, lines)
+    lines = lines_behind(rest.checkpoint, lines)
     if not lines and not even_if_empty:
         return delivery
-    data_bytes = _payload_bytes([payload for payload in map(_data_of, lines) if payload])
-    return _written(delivery, lines, data_bytes, rest.millis_behind_latest)
+    if rest.route is not None:
+        return _split(delivery, lines, rest.route, rest.millis_behind_latest)
+    return _written(delivery, lines, data_bytes(lines), rest.millis_behind_latest)
 
 
 def _written(
-    delivery: Delivery, lines: list[LineRecord], data_bytes: int, millis_behind_latest: int | None
+    delivery: Delivery, lines: list[LineRecord], payload: int, millis_behind_latest: int | None
 ) -> Delivery:
-    delivery.line = _line(lines, millis_behind_latest)
-    delivery.kept, delivery.data_bytes = len(lines), data_bytes
-    ends = sorted(map(_position_of, _ends(lines)))
-    delivery.smallest, delivery.largest = (ends[0], ends[-1]) if ends else (None, None)
+    delivery.line = line_of(lines, millis_behind_latest)
+    delivery.kept, delivery.data_bytes = len(lines), payload
+    if lines:
+        delivery.smallest, delivery.largest = ends_of(lines)
     return delivery
 
 
-def _position(sequence_number: str, sub_sequence_number: int = 0) -> ExtendedSequenceNumber:
-    return ExtendedSequenceNumber(sequence_number, sub_sequence_number)
+def _split(
+    delivery: Delivery, lines: list[LineRecord], route: Route, millis_behind_latest: int | None
+) -> Delivery:
+    """As :func:`_written`, for several children."""
+    if not lines:
+        return delivery
+    smallest, largest = ends_of(lines)
+    delivery.parts = parts = split(lines, route, smallest, largest, millis_behind_latest)
+    delivery.kept, delivery.smallest, delivery.largest = len(lines), smallest, largest
+    is_whole = sum(part.records for part in parts) == len(lines)
+    delivery.data_bytes = sum(part.data_bytes for part in parts) if is_whole else data_bytes(lines)
+    return delivery
 
 
-def _position_of(line: LineRecord) -> ExtendedSequenceNumber:
-    return _position(line.sequence_number, line.sub_sequence_number)
-
-
-def _behind(checkpoint: ExtendedSequenceNumber, lines: list[LineRecord]) -> list[LineRecord]:
-    """What follows the checkpoint; Kinesis delivers in order, so only the beginning is compared."""
-    done = 0
-    while done < len(lines) and _position_of(lines[done]) <= checkpoint:
-        done += 1
-    return lines[done:] if done else lines
-
-
-def _ends(lines: list[LineRecord]) -> list[LineRecord]:
-    """Kinesis delivers in order: the first or, always in truth, the last record is the largest."""
-    return [lines[0], lines[-1]] if lines else []
+def _first(records: list[KinesisRecord]) -> ExtendedSequenceNumber:
+    return ExtendedSequenceNumber(records[0].sequence_number)
 
 
 def _plain_lines(records: list[KinesisRecord]) -> list[LineRecord]:
@@ -284,12 +289,6 @@ def _has_aggregate(payloads: list[str]) -> bool:
     return any(
         payload.startswith(AGGREGATE_PREFIX) for payload in payloads if payload < _BEHIND_AGGREGATES
     )
-
-
-def _payload_bytes(payloads: list[str]) -> int:
-    """Length of the decoded data: three bytes for four characters, less the padding."""
-    padding = "".join(map(_tail_of, payloads)).count("=")
-    return sum(map(len, payloads)) * 3 // 4 - padding
 
 
 def _expand(
@@ -326,15 +325,3 @@ def _decoded(data: str | None) -> bytes | None:
         return b64decode(data)
     except ValueError:
         return None
-
-
-def _line(lines: list[LineRecord], millis_behind_latest: int | None) -> bytes:
-    line = _Line("processRecords", lines, millis_behind_latest)
-    encoded = _ENCODER.encode_lines([line])
-    # Jackson writes the hex digits of escapes in upper case. This is where the two can differ.
-    # A single byte is searched for at memory speed, the whole escape is not.
-    return _ESCAPE.sub(_upper, encoded) if b"\\" in encoded else encoded
-
-
-def _upper(escape: re.Match[bytes]) -> bytes:
-    return b"\\u00" + escape[1].upper() if escape[1] else escape[0]

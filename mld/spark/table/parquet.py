@@ -62,7 +62,7 @@ class PartitionValue(NamedTuple):
 _NULL = PartitionValue(None, NULL_DIRECTORY)
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """The rows of one directory.
 
     Attributes:
@@ -76,7 +76,7 @@ class Part(NamedTuple):
     table: pa.Table
 
 
-def parts_of(table: pa.Table, types: Mapping[str, str]) -> Iterator[Part]:
+def parts_of(table: pa.Table, types: Mapping[str, str]) -> Iterator[TablePart]:
     """Rows by directory; their order within one stays.
 
     Args:
@@ -89,7 +89,7 @@ def parts_of(table: pa.Table, types: Mapping[str, str]) -> Iterator[Part]:
     if not table.num_rows:
         return
     if not types:
-        yield Part({}, "", table)
+        yield TablePart({}, "", table)
         return
     values: list[list[PartitionValue]] = []
     codes: list[pa.Array] = []
@@ -107,7 +107,7 @@ def parts_of(table: pa.Table, types: Mapping[str, str]) -> Iterator[Part]:
         count = each["counts"].as_py()
         first = order[begin].as_py()
         chosen = [found[code[first].as_py()] for found, code in zip(values, codes, strict=True)]
-        yield Part(
+        yield TablePart(
             {name: value.text for name, value in zip(types, chosen, strict=True)},
             "/".join(
                 f"{escaped(name)}={escaped(value.directory)}"
