@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
 from mld.leases.model.lease_request import PAUSED_UNTIL
 from protocol.messages import (
+    CheckpointRequest,
     CheckpointResult,
     Initialize,
     LeaseLost,
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from tests.sim.children import SimChild
     from tests.sim.court import Court
-    from tests.sim.stream import ShardTruth
+    from tests.sim.sibling_judge import SiblingJudge
+    from tests.sim.stream import Place, ShardTruth
 
 
 class ChildJudge:
@@ -30,32 +32,37 @@ class ChildJudge:
 
     Args:
         court: where it sits.
+        siblings: judges what several children of a shard do.
     """
 
-    def __init__(self, court: Court) -> None:
+    def __init__(self, court: Court, siblings: SiblingJudge) -> None:
         self._court = court
+        self._siblings = siblings
 
     def message(self, child: SimChild, message: Any) -> None:
         """A child has received a message."""
         if child.has_last_word:
             self._court.convict("S6", f"{child.worker} said {message.action} after the last word")
+        child.busy_since_s = self._court.now()
         if isinstance(message, ProcessRecords) and not message.records:
-            self._court.counts["tick"] += 1
-            if not child.asked_for_ticks:
+            is_asked = child.siblings > 1 and child.owes
+            self._court.counts["tick" if child.asked_for_ticks else "reminder"] += 1
+            if not (child.asked_for_ticks or is_asked):
                 self._court.convict("S8", f"{child.worker} sent a tick that nobody asked for")
         match message:
             case Initialize():
                 self._court.trace.add(
-                    child.worker, f"init {short(child.shard_id)} {tail(child.began_at[0])}"
+                    child.worker, f"init {_name(child)} {tail(child.began_at[0])}"
                 )
                 self._initialized(child)
             case ProcessRecords():
                 self._delivered(child, message)
             case ShardEnded():
-                self._court.trace.add(child.worker, f"shardEnded {short(child.shard_id)}")
+                child.knows_end = True
+                self._court.trace.add(child.worker, f"shardEnded {_name(child)}")
                 self._told_end(child)
             case LeaseLost() | ShutdownRequested():
-                self._court.trace.add(child.worker, f"{message.action} {short(child.shard_id)}")
+                self._court.trace.add(child.worker, f"{message.action} {_name(child)}")
 
     def _may_follow(self, parent: str) -> bool:
         """Whether a shard's children may be read."""
@@ -72,6 +79,7 @@ class ChildJudge:
             return
         position = ExtendedSequenceNumber(*child.began_at)
         self._court.log(child.shard_id).begun = True
+        self._siblings.began(child, truth, position)
         if position.sentinel is Sentinel.LATEST:
             child.next_index = None  # wherever reading happens to begin
         else:
@@ -89,7 +97,7 @@ class ChildJudge:
                 return
             if child.next_index is None:
                 self._begin_at(child, index)
-            self._pass_dead(child, index)
+            self._pass_others(child, truth, index)
             if index != child.next_index:
                 what = "skipped" if index > child.next_index else "repeated"
                 self._court.convict(
@@ -99,12 +107,11 @@ class ChildJudge:
                 )
                 return
             child.next_index += 1
+            self._siblings.given(child, truth, index)
             if record.binary_data.decode() != truth.identities[index]:
                 self._court.convict("S1", f"record {index} of {child.shard_id} has another's data")
         if message.records:
-            self._court.trace.add(
-                child.worker, f"records {short(child.shard_id)} <{child.next_index}"
-            )
+            self._court.trace.add(child.worker, f"records {_name(child)} <{child.next_index}")
             for parent in truth.parents:
                 if not self._may_follow(parent):
                     self._court.convict(
@@ -118,11 +125,11 @@ class ChildJudge:
         if worker_of(item) == child.worker and now_s < until_s:
             self._court.convict("S16", f"{child.worker} reads {child.shard_id}, which is paused")
 
-    def _pass_dead(self, child: SimChild, index: int) -> None:
-        """Dead letters may be left out, wherever they stand."""
+    def _pass_others(self, child: SimChild, truth: ShardTruth, index: int) -> None:
+        """Dead letters and records of its siblings are left out, wherever they stand."""
         dead = self._court.log(child.shard_id).dead
         while child.next_index is not None and child.next_index < index:
-            if child.next_index not in dead:
+            if child.next_index not in dead and child.gets(truth.keys[child.next_index]):
                 return
             child.next_index += 1
 
@@ -144,8 +151,11 @@ class ChildJudge:
         """A child that starts at LATEST has seen its first record: what came before is past."""
         child.next_index = index
         log = self._court.log(child.shard_id)
+        keys = self._truth(child).keys
         for past in range(index):
-            log.mark(past)
+            if child.gets(keys[past]):
+                log.mark(past)
+                log.confirm(past)
 
     def _told_end(self, child: SimChild) -> None:
         truth = self._truth(child)
@@ -155,7 +165,7 @@ class ChildJudge:
             )
         if child.next_index is None:
             self._begin_at(child, len(truth.places))
-        self._pass_dead(child, len(truth.places))
+        self._pass_others(child, truth, len(truth.places))
         if child.next_index != len(truth.places):
             self._court.convict(
                 "S1",
@@ -165,22 +175,33 @@ class ChildJudge:
 
     def processed(self, child: SimChild, records: Sequence[Any]) -> None:
         """A child has done its work on these records."""
-        truth, log = self._truth(child), self._court.log(child.shard_id)
+        truth = self._truth(child)
         for record in records:
             index = truth.index.get((int(record.sequence_number), record.sub_sequence_number))
-            if index is not None and not log.mark(index):
+            if index is not None and not self._siblings.processed(
+                child.worker, child.shard_id, truth, index
+            ):
                 self._court.duplicates += 1
 
-    def peer_read(self, worker: str, shard_id: str, sequence_numbers: Sequence[int]) -> None:
-        """A scripted worker has processed these Kinesis records, with all that is inside them."""
-        truth, log = self._court.stream.find(shard_id), self._court.log(shard_id)
+    def peer_read(
+        self, worker: str, shard_id: str, sequence_numbers: Sequence[int], behind: Place = (-1, 0)
+    ) -> None:
+        """A scripted worker has processed these Kinesis records, with what is inside them.
+
+        Args:
+            behind: the checkpoint that it began at, maybe inside the first of them.
+        """
+        truth = self._court.stream.find(shard_id)
         assert truth is not None
         self._court.trace.add(worker, f"records {short(shard_id)} x{len(sequence_numbers)}")
         for number in sequence_numbers:
             sub = 0
             while (index := truth.index.get((number, sub))) is not None:
-                if not log.mark(index):
+                if (number, sub) > behind and not self._siblings.processed(
+                    worker, shard_id, truth, index
+                ):
                     self._court.duplicates += 1
+                self._court.counts["begun inside an aggregate"] += (number, sub) == behind
                 sub += 1
         for parent in truth.parents:
             if not self._may_follow(parent):
@@ -188,14 +209,22 @@ class ChildJudge:
 
     def answered(self, child: SimChild, message: Any) -> None:
         """A child has finished a message."""
+        child.busy_since_s = None
+        if isinstance(message, ProcessRecords):
+            self._siblings.answered_batch(child)
         if isinstance(message, LeaseLost | ShardEnded):
             child.has_last_word = True
+
+    def requested(self, child: SimChild, request: CheckpointRequest) -> None:
+        """A child is about to ask for a checkpoint."""
+        if child.next_index is not None:
+            self._siblings.requested(child, self._truth(child), request)
 
     def checkpoint_answered(self, child: SimChild, result: CheckpointResult) -> None:
         """A child got the answer to its checkpoint."""
         self._court.counts[f"checkpoint {result.error or 'stored'}"] += 1
         if result.error is not None:
-            self._court.trace.add(child.worker, f"refused {short(child.shard_id)} {result.error}")
+            self._court.trace.add(child.worker, f"refused {_name(child)} {result.error}")
 
     def illegal_message(self, child: SimChild, error: Exception) -> None:
         """A child could not take what it was told."""
@@ -203,4 +232,10 @@ class ChildJudge:
 
     def child_ended(self, child: SimChild, code: int) -> None:
         """A process is gone."""
-        self._court.trace.add(child.worker, f"child of {short(child.shard_id)} ends: {code}")
+        self._court.trace.add(child.worker, f"child of {_name(child)} ends: {code}")
+        self._siblings.ended(child, code)
+
+
+def _name(child: SimChild) -> str:
+    which = f"/{child.index}" if child.siblings > 1 else ""
+    return f"{short(child.shard_id)}{which}"

@@ -46,7 +46,10 @@ class Manners:
         work_s: shortest and longest time for one message.
         checkpoints: ``batch`` = after each, ``record`` = at a record in its middle and after it,
             ``rarely`` = after every fifth, ``late`` = only when asked to end, ``cheeky`` = after
-            each, and at positions and times at which it may not.
+            each, and at positions and times at which it may not, ``timed`` = as kclpy's sample, at
+            its last number when :data:`TIMER_S` have passed, ``each`` = at the record that is the
+            :data:`EACH`-th since the last, ``own`` = after each, at its last number if it has
+            one, ``never`` = not even at the end.
         crash: it exits in the middle of a message.
         mute: it never answers again.
         garbage: it prints a line that is no message.
@@ -69,6 +72,12 @@ class Manners:
     deaf_to_term: bool = False
     tick_s: float = 0.0
     poison: int = 0
+
+
+#: Between two checkpoints of kclpy's sample.
+TIMER_S = 30.0
+#: Records between two checkpoints of a child that counts them.
+EACH = 7
 
 
 class _Pipe:
@@ -117,6 +126,8 @@ class SimChild:
     Attributes:
         shard_id: known from initialize on; of one of many streams the lease key.
         began_at: position told in initialize.
+        index: which of the children of its shard it is.
+        siblings: how many children the shard has, this one among them.
     """
 
     def __init__(
@@ -127,17 +138,31 @@ class SimChild:
         rng: random.Random,
         judges: Judges,
         announced: frozenset[str],
+        index: int = 0,
+        siblings: int = 1,
     ) -> None:
         self._pid = pid
         self.worker = worker
         self._manners = manners
+        self.index = index
+        self.siblings = siblings
         self.shard_id = ""
         self.began_at: tuple[str, int] = ("", 0)
         #: Index in the shard's truth of the next record that must come; None before the first.
         self.next_index: int | None = None
+        #: Indices of the records that it was given, and how many of them it has confirmed.
+        self.given: list[int] = []
+        self.confirmed = 0
+        #: It was told that the shard has ended.
+        self.knows_end = False
+        #: When it was told what it has not answered; None while it waits.
+        self.busy_since_s: float | None = None
         #: It has answered leaseLost or shardEnded.
         self.has_last_word = False
         self._batches = 0
+        self._last_own: Any = None
+        self._checkpointed_s = float("-inf")
+        self._uncounted = 0
         #: It has asked for ticks.
         self.asked_for_ticks = False
         self.exit_code: int | None = None
@@ -160,6 +185,15 @@ class SimChild:
     def running(self) -> bool:
         """Whether the process exists."""
         return self.exit_code is None
+
+    @property
+    def owes(self) -> bool:
+        """Whether it was given a record that it has not confirmed."""
+        return self.confirmed < len(self.given)
+
+    def gets(self, key: str) -> bool:
+        """Whether a record of this key is its own."""
+        return self.siblings == 1 or zlib.crc32(key.encode()) % self.siblings == self.index
 
     @property
     def manners(self) -> Manners:
@@ -247,9 +281,9 @@ class SimChild:
                 if self._lucky(manners.leaves_at_end):
                     raise _Crashed
                 if not self._lucky(manners.forgets_end):
-                    await self._checkpoint(None)
+                    await self._checkpoint_at_end()
             case ShutdownRequested():
-                await self._checkpoint(None)
+                await self._checkpoint_at_end()
             case Initialize() if manners.tick_s:
                 await self._say(Tick(manners.tick_s))
                 self.asked_for_ticks = True
@@ -274,6 +308,8 @@ class SimChild:
     async def _process(self, message: ProcessRecords) -> None:
         records = message.records
         self._batches += 1
+        if records:
+            self._last_own = records[-1]
         style, poison = self.manners.checkpoints, self.manners.poison
         if poison and any(zlib.crc32(record.binary_data) % poison == 0 for record in records):
             raise _Crashed
@@ -284,18 +320,48 @@ class SimChild:
             self._judges.children.processed(self, records[middle + 1 :])
             await self._checkpoint(records[-1])
             return
+        if style == "each":
+            await self._process_each(records)
+            return
         self._judges.children.processed(self, records)
         if records and (
             style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)
         ):
             await self._checkpoint(None)
+        if style == "own" and self._last_own is not None:
+            await self._checkpoint(self._last_own)
+        now_s = asyncio.get_running_loop().time()
+        if style == "timed" and now_s - self._checkpointed_s > TIMER_S:
+            self._checkpointed_s = now_s
+            await self._checkpoint(self._last_own)
+
+    async def _process_each(self, records: Sequence[Any]) -> None:
+        """Work on each record, with a checkpoint at every so many."""
+        for record in records:
+            self._judges.children.processed(self, [record])
+            self._uncounted += 1
+            if self._uncounted == EACH:
+                self._uncounted = 0
+                await self._checkpoint(record)
+
+    async def _checkpoint_at_end(self) -> None:
+        """Of the shard, or before the worker stops."""
+        style = self.manners.checkpoints
+        if style == "never":
+            return
+        if style != "own":
+            await self._checkpoint(None)
+        elif self._last_own is not None or self.siblings == 1:
+            await self._checkpoint(self._last_own)
 
     async def _ask_for_too_much(self) -> None:
         """Ask once for a position that was never handed out, or for one of long ago."""
         position = self._rng.choice(
             [str(10**60), "SHARD_END", "LATEST", "TRIM_HORIZON", "4x", "", "-1"]
         )
-        await self._say(CheckpointRequest(position, self._rng.choice([None, 0, 7])))
+        request = CheckpointRequest(position, self._rng.choice([None, 0, 7]))
+        self._judges.children.requested(self, request)
+        await self._say(request)
         result = await self._next()
         if not isinstance(result, CheckpointResult):
             raise BrokenPipeError
@@ -309,6 +375,7 @@ class SimChild:
                 if record is None
                 else CheckpointRequest(record.sequence_number, record.sub_sequence_number)
             )
+            self._judges.children.requested(self, request)
             await self._say(request)
             result = await self._next()
             if not isinstance(result, CheckpointResult):
@@ -361,6 +428,8 @@ class SimChildren:
             self._rng,
             self._judges,
             capabilities(env),
+            int(env.get("KCL_MLD_CHILD", 0)),
+            int(env.get("KCL_MLD_CHILDREN", 1)),
         )
         self.children.append(child)
         child.begin()

@@ -43,6 +43,9 @@ class ShardLog:
         begun: a child was initialized for it.
         leased: it has had a lease.
         dead: indices that are dead letters.
+        confirmed: per index, whether the child that had it has confirmed it, or a former holder has.
+        confirmed_prefix: number of leading records that are confirmed.
+        given_s: index -> when the holder's child was last given it.
         dropped_from: who held its lease each time that an operator deleted it; None = nobody.
     """
 
@@ -52,6 +55,9 @@ class ShardLog:
     begun: bool = False
     leased: bool = False
     dead: set[int] = field(default_factory=set)
+    confirmed: list[bool] = field(default_factory=list)
+    confirmed_prefix: int = 0
+    given_s: dict[int, float] = field(default_factory=dict)
     dropped_from: set[str | None] = field(default_factory=set)
 
     @property
@@ -64,6 +70,29 @@ class ShardLog:
         self.done = [True] * index
         self.prefix = index
         self.dead.clear()
+        self.hold_from(index)
+
+    def hold_from(self, index: int) -> None:
+        """A hold begins: what was confirmed behind the checkpoint before it is not known to it."""
+        self.confirmed = [True] * index
+        self.confirmed_prefix = index
+        self.given_s.clear()
+
+    def confirm(self, index: int) -> None:
+        """A record may be left behind by a checkpoint."""
+        if index >= len(self.confirmed):
+            self.confirmed.extend([False] * (index + 1 - len(self.confirmed)))
+        self.confirmed[index] = True
+        while self.confirmed_prefix < len(self.confirmed) and self.confirmed[self.confirmed_prefix]:
+            self.confirmed_prefix += 1
+
+    def is_confirmed(self, index: int) -> bool:
+        """Whether :meth:`confirm` was told so."""
+        return index < len(self.confirmed) and self.confirmed[index]
+
+    def is_done(self, index: int) -> bool:
+        """Whether some child has processed a record."""
+        return index < len(self.done) and self.done[index]
 
     def mark(self, index: int) -> bool:
         """Note one record; False when it had been done before."""
@@ -132,6 +161,10 @@ class Court:
         self.lost = ""
         self.lost_s = 0.0
         self.calm = False
+        #: Since when all children behave and nothing is done to workers; None = not yet.
+        self.polite_s: float | None = None
+        #: An answered batch is confirmed where a shard has several children.
+        self.answers_confirm = False
         self.foreigners: set[str] = set()
         self.by_counter: set[str] = set()
         self.logs: dict[str, ShardLog] = {}

@@ -9,7 +9,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mld import app
@@ -34,11 +34,12 @@ from tests.sim.loop import SimLoop, Stalled, run
 from tests.sim.nemesis import Nemesis
 from tests.sim.node import TABLE, Node, config_of
 from tests.sim.operations import Operations
-from tests.sim.plan import Plan, draw
+from tests.sim.plan import Plan, children_plan, draw
 from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
+from tests.sim.sibling_judge import MARK_MOVES_S
 from tests.sim.steering import Steering
-from tests.sim.stream import REPLACED_S, STREAM, SimStream, SimStreams
+from tests.sim.stream import REPLACED_S, STREAM, Keys, SimStream, SimStreams
 from tests.sim.table_stream import SimTableStream, table_plan
 from tests.sim.trace import Trace
 
@@ -67,12 +68,13 @@ class Verdict:
 
     Attributes:
         drawn: the seed alone says what the plan was; of a fleet that reads a table's stream if
-            ``of_table`` is true.
+            ``of_table`` is true, and with several children a shard if ``of_children`` is.
     """
 
     seed: int
     drawn: bool
     of_table: bool
+    of_children: bool
     violations: tuple[Violation, ...]
     digest: str
     table: str
@@ -88,6 +90,7 @@ class Verdict:
             return f"a plan of its own, seed {self.seed}:\n{wrong}\n{self.table}"
         command = f"-m tests.sim.run --seeds 1 --first-seed {self.seed} --trace"
         command += " --tables" if self.of_table else ""
+        command += " --children" if self.of_children else ""
         python = os.path.relpath(sys.executable)
         return f"seed {self.seed}:\n{wrong}\n{self.table}\nreplay: {python} {command}"
 
@@ -176,6 +179,7 @@ class Fleet:
             deletes_former=plan.discovers,
             is_assigned=plan.is_assigned,
         )
+        self.court.answers_confirm = plan.answers_confirm
         self.dynamodb.observers.append(self.judges.table.wrote)
         if plan.changes is not None:
             self.operations = Operations(self, plan.changes)
@@ -202,7 +206,9 @@ class Fleet:
     def _new_stream(self, rng: random.Random) -> SimStream | SimStreams:
         plan = self.plan
         if plan.table_stream is not None:
-            return SimTableStream(self.now, rng, plan.table_stream, plan.shards)
+            stream = SimTableStream(self.now, rng, plan.table_stream, plan.shards)
+            stream.keys = plan.keys
+            return stream
         model = KinesisModel(
             self._epoch,
             rng,
@@ -214,9 +220,10 @@ class Fleet:
                 spare_answer_probability=plan.spare_answers,
             ),
         )
+        keys = Keys(plan.keys or Keys().count, plan.hot, spread=plan.spreads)
         if plan.streams:
-            return SimStreams(self.now, model, rng, plan.streams)
-        return SimStream(model, rng, plan.shards)
+            return SimStreams(self.now, model, rng, plan.streams, keys)
+        return SimStream(model, rng, plan.shards, keys=keys)
 
     def now(self) -> float:
         """Virtual seconds since the start."""
@@ -305,7 +312,7 @@ class Fleet:
                 self.court.convict("S0", f"{node.worker_id} refused a sound fleet: {node.error}")
                 return
             self.nodes.remove(node)
-            await asyncio.sleep(rng.uniform(0.5, 15 if self.manners is not _POLITE else 1))
+            await asyncio.sleep(rng.uniform(0.5, 15 if self.manners is self.plan.manners else 1))
 
     def _check_stop(self, node: Node) -> None:
         """L4: a stop ends within its grace and what the children are given after it."""
@@ -483,6 +490,7 @@ class Fleet:
         while True:
             await asyncio.sleep(TICK_S)
             self.judges.beliefs.tick()
+            self.judges.siblings.tick()
             self.judges.fleet.tick([node.worker_id for node in self.nodes if node.leads()])
 
     # -- liveness ------------------------------------------------------------------------------
@@ -490,11 +498,15 @@ class Fleet:
     async def calm(self) -> None:
         """Faults are off: everything must come right by itself, soon."""
         self.trace.add("", "CALM")
-        self.manners = _POLITE
+        self.manners = self._polite()
         await self.roll_out()
         if self.operations is not None:
             await self.operations.finish()
         await asyncio.sleep(10 + (LOSS_S if self.deletions else 0))
+        if max(self.plan.children) > 1:
+            self.court.polite_s = self.now()
+            await asyncio.sleep(MARK_MOVES_S + 20)
+            self.court.polite_s = None
         self.producing = False
         await asyncio.sleep(self.leases.failover_s + 16)
         self.court.calm = True
@@ -522,6 +534,13 @@ class Fleet:
         if not self.court.violations:
             rules = {"counts": "L2", "tables:": "L8"}
             self.court.convict(rules.get(why.split(" ")[0], "L3"), why)
+
+    def _polite(self) -> Manners:
+        """Children that do no wrong, and checkpoint as before if that is often enough."""
+        style = self.plan.manners.checkpoints
+        if max(self.plan.children) > 1 and style in {"timed", "own", "record", "never"}:
+            return replace(_POLITE, checkpoints=style)
+        return _POLITE
 
     def _ordered_to_wait_s(self) -> float:
         """When the last of the newcomers that a leader keeps waiting has to have its share.
@@ -697,7 +716,14 @@ class Fleet:
                     await node.ended.wait()
             except TimeoutError:
                 self.court.convict("L4", f"{node.worker_id} did not stop in 60 s")
+        if self.plan.grace_s > 1.0 and not self.lost and not self.court.violations:
+            self.judges.siblings.check_stopped()
         await asyncio.sleep(0.1)
+
+
+def _drawn_plans(seed: int) -> tuple[Plan, ...]:
+    of_table = table_plan(seed)
+    return of_table, children_plan(seed), children_plan(seed, of_table)
 
 
 def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict:
@@ -725,8 +751,9 @@ def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict
     fleet = fleets[0]
     return Verdict(
         plan.seed,
-        isinstance(seed, int) or plan == table_plan(plan.seed),
+        isinstance(seed, int) or plan in _drawn_plans(plan.seed),
         plan.table_stream is not None,
+        plan.children != (1,),
         tuple(fleet.court.violations),
         fleet.trace.digest(),
         fleet.trace.table(rows),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.sim.fleet import Fleet
+    from tests.sim.stream import Place
 
 
 def number(value: int) -> dict[str, str]:
@@ -424,7 +425,8 @@ class JavaPeer(TaskOwner):
         token = (
             await self._kinesis.get_shard_iterator(StreamName=STREAM, ShardId=held.key, **where)
         )["ShardIterator"]
-        return await self._read_on(held, token)
+        behind = (after, int(item["checkpointSubSequenceNumber"]["N"]))
+        return await self._read_on(held, token, behind)
 
     async def _is_done(self, shard_id: str) -> bool:
         answer = await self._dynamodb.get_item(TableName=TABLE, Key={"leaseKey": {"S": shard_id}})
@@ -436,11 +438,12 @@ class JavaPeer(TaskOwner):
             TableName=TABLE, Key={"leaseKey": {"S": shard_id}}, ConsistentRead=True
         )
 
-    async def _read_on(self, held: Held, token: str | None) -> bool:
+    async def _read_on(self, held: Held, token: str | None, behind: Place) -> bool:
         while token is not None and self._may_read(held):
             answer = json.loads(await self._kinesis.get_records(ShardIterator=token))
             if records := answer["Records"]:
-                await self._process(held, [int(entry["SequenceNumber"]) for entry in records])
+                numbers = [int(entry["SequenceNumber"]) for entry in records]
+                await self._process(held, numbers, behind)
             token = answer.get("NextShardIterator")
             if token is None and self._holds(held):
                 await self._shard_end(held, answer.get("ChildShards", []))
@@ -448,8 +451,8 @@ class JavaPeer(TaskOwner):
             await asyncio.sleep(1.5)
         return not self._may_read(held)
 
-    async def _process(self, held: Held, numbers: list[int]) -> None:
-        self.fleet.judges.children.peer_read(self.worker_id, held.key, numbers)
+    async def _process(self, held: Held, numbers: list[int], behind: Place) -> None:
+        self.fleet.judges.children.peer_read(self.worker_id, held.key, numbers, behind)
         sub = self.fleet.stream.truth[held.key].last_sub(numbers[-1])
         await self._checkpoint(held, str(numbers[-1]), sub)
 

@@ -30,8 +30,18 @@ S17 what a command asked and took back is not carried out, nor what was asked be
     had the lease
 S18 a worker of ours gives no lease that is paused to a worker that would read it
 S19 no more processes read a shard of a table at a time than the service allows
+S20 a child gets records of its own keys only, wherever there are several for a shard
+S21 no two processes of a worker that live have the same key
+S22 a checkpoint covers only what was confirmed by the child that had it, or by a former holder, and
+    is the position of a record
+S23 a child that replaces another gets nothing again that was confirmed, and its siblings nothing
+S24 the end of a shard comes last, and when all children know of it
+S25 records of a key are processed in their order
+S26 after an orderly stop no record comes again
 L7  hand-offs end
 L8  three tables become one
+L9  checkpoints go on while every child answers
+L10 no child waits while its records do
 """
 
 from __future__ import annotations
@@ -41,6 +51,7 @@ from typing import TYPE_CHECKING
 from tests.sim.belief_judge import BeliefJudge
 from tests.sim.child_judge import ChildJudge
 from tests.sim.fleet_judge import FleetJudge
+from tests.sim.sibling_judge import SiblingJudge
 from tests.sim.table_judge import TableJudge
 
 if TYPE_CHECKING:
@@ -64,6 +75,7 @@ class Judges:
         table: told of every write.
         beliefs: asked from time to time, and told of what workers send.
         children: told of every message and of every record that is processed.
+        siblings: asked from time to time.
     """
 
     def __init__(
@@ -78,9 +90,11 @@ class Judges:
         is_assigned: bool = False,
     ) -> None:
         self.fleet = FleetJudge(court, is_on=is_assigned)
+        self.siblings = SiblingJudge(court)
         self.table = TableJudge(
             court,
             self.fleet,
+            self.siblings,
             table=table,
             calm_window_s=calm_window_s,
             steal_pause_s=steal_pause_s,
@@ -88,4 +102,4 @@ class Judges:
             deletes_former=deletes_former,
         )
         self.beliefs = BeliefJudge(court)
-        self.children = ChildJudge(court)
+        self.children = ChildJudge(court, self.siblings)

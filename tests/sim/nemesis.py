@@ -68,6 +68,10 @@ class Nemesis:
             if len(fleet.alive()) < MOST_WORKERS and not fleet.lost:
                 self._begin("place", fleet.supervise())
             return
+        if fault == "kill child":
+            if running := [child for node in fleet.alive() for child in node.children.running()]:
+                rng.choice(running).kill()
+            return
         members: list[Any] = [node for node in fleet.alive() if node.worker is not None]
         members += [peer for peer in fleet.members if peer.alive]
         if members:

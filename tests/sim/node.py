@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mld.config.config import (
     AwsConfig,
     ChildConfig,
+    ChildConfirms,
     ChildFailurePolicy,
     Config,
     LeaseConfig,
@@ -104,6 +105,8 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
             answer_timeout_s=plan.answer_timeout_s,
             failure_policy=policy,
             restart_attempts=2 if plan.sets_aside else 1000,
+            per_shard=plan.children[number % len(plan.children)],
+            confirms=ChildConfirms.STATUS if plan.answers_confirm else ChildConfirms.CHECKPOINT,
         ),
         contain=ContainConfig(destination="file:x", limit=1000) if plan.sets_aside else None,
         shards=shards,

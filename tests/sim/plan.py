@@ -74,6 +74,11 @@ class Plan:
         steers: people reset, pause, release and delete leases, and reset lineages.
         joins_at_s: a Java worker starts then; None = none does.
         sets_aside: records that children fail at become dead letters.
+        children: of a shard, by the number of the worker, over and over.
+        answers_confirm: where there are several, ``childConfirms = status``.
+        keys: of records; None = each change of a table has its own.
+        hot: how often a record has the first key, whatever else is drawn.
+        spreads: the user records of an aggregate have keys of their own.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
@@ -111,6 +116,11 @@ class Plan:
     steers: bool = False
     joins_at_s: float | None = None
     sets_aside: bool = False
+    children: tuple[int, ...] = (1,)
+    answers_confirm: bool = False
+    keys: int | None = None
+    hot: float = 0.0
+    spreads: bool = False
     weather: Mapping[str, Any] = field(default_factory=dict)
     loses: str | None = None
     loses_at_s: float = 0.0
@@ -127,6 +137,41 @@ class Plan:
     def has_leader_by_lock(self) -> bool:
         """Now or later a leader assigns the leases."""
         return self.is_assigned or self.flip_at_s is not None
+
+
+#: Children of a shard, by worker: the same, and not the same.
+_CHILDREN = ((2,), (3,), (8,), (3, 5), (1, 4), (8, 2, 3))
+
+
+def children_plan(seed: int, plan: Plan | None = None) -> Plan:
+    """A plan in which shards have several children.
+
+    Args:
+        plan: what else is in it; None = what the seed means anyway.
+    """
+    plan = draw(seed) if plan is None else plan
+    rng = random.Random(f"children {seed}")
+    children = rng.choice(_CHILDREN)
+    styles = ["timed", "timed", "each", "own", "own", "batch", "record", "rarely", "cheeky", "late"]
+    manners = replace(plan.manners, checkpoints=rng.choice(styles))
+    answers_confirm = 1 not in children and rng.random() < 0.2
+    if answers_confirm and rng.random() < 0.5:
+        manners = replace(manners, checkpoints="never")
+    keys, hot = rng.choice([(1000, 0.0), (1000, 0.3), (12, 0.0), (30, 0.9)])
+    return replace(
+        plan,
+        children=children,
+        answers_confirm=answers_confirm,
+        manners=manners,
+        keys=keys,
+        hot=0.0 if plan.table_stream else hot,
+        spreads=True,
+        aggregated=0.0 if plan.table_stream else rng.choice([0.0, 0.3, 0.7]),
+        faults=(*plan.faults, *(["kill child"] if rng.random() < 0.6 else [])),
+        restart_children=plan.restart_children or rng.random() < 0.7,
+        # Of a child that has had no record nobody sees where it began.
+        start=Sentinel.TRIM_HORIZON if plan.start is Sentinel.LATEST else plan.start,
+    )
 
 
 def draw(seed: int) -> Plan:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from tests.sim.fleet import Verdict, judge
+from tests.sim.plan import Plan, children_plan, draw
 from tests.sim.table_stream import table_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.sim.plan import Plan
 
 REGRESSIONS = pathlib.Path(__file__).with_name("regressions.txt")
 
@@ -37,17 +37,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--tables", action="store_true", help="fleets that read the stream of a DynamoDB table"
     )
+    parser.add_argument(
+        "--children", action="store_true", help="fleets with several children a shard"
+    )
     parser.add_argument("--trace", action="store_true", help="print every row of every seed")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not stop at the first failure"
     )
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    plans = map(table_plan, seeds) if options.tables else seeds
+    plans: Iterable[int | Plan] = map(table_plan, seeds) if options.tables else seeds
+    if options.children:
+        plans = [
+            children_plan(seed, plan) for seed, plan in zip(seeds, map(_plan, plans), strict=True)
+        ]
     if options.trace:
         return _trace(plans)
-    known = [] if options.tables else regressions()
+    known = [] if options.tables or options.children else regressions()
     return _run_all([*known, *plans], options.jobs, keep_going=options.keep_going)
+
+
+def _plan(plan: int | Plan) -> Plan:
+    return draw(plan) if isinstance(plan, int) else plan
 
 
 #: Seeds from one line to the next where no terminal shows the progress.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import random
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from mld.local.kinesis.faults import KinesisFault
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Collection, Iterable
 
     from mld.kernel.model.sequence import ExtendedSequenceNumber
@@ -36,6 +36,8 @@ class ShardTruth:
         places: of all user records, ascending.
         index: place -> its index in ``places``.
         identities: what tells each record apart, in the order of ``places``.
+        keys: by which records are ordered, in the order of ``places``.
+        previous: index of the record before it that has its key, -1 = none.
         parents: shards that must be finished before.
     """
 
@@ -44,10 +46,16 @@ class ShardTruth:
     places: list[Place] = field(default_factory=list)
     index: dict[Place, int] = field(default_factory=dict)
     identities: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    previous: list[int] = field(default_factory=list)
+    _last: dict[str, int] = field(default_factory=dict)
 
-    def add(self, place: Place, identity: str) -> None:
+    def add(self, place: Place, identity: str, key: str) -> None:
         """Remember a record that was just put."""
         self.index[place] = len(self.places)
+        self.previous.append(self._last.get(key, -1))
+        self._last[key] = len(self.places)
+        self.keys.append(key)
         self.places.append(place)
         self.identities.append(identity)
 
@@ -90,6 +98,29 @@ def _varint(value: int) -> bytes:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """Keys of records.
+
+    Attributes:
+        count: how many there are.
+        hot: how often a record has the first of them, whatever else is drawn.
+        spread: the user records of an aggregate have keys of their own.
+    """
+
+    count: int = 1000
+    hot: float = 0.0
+    spread: bool = False
+
+    def hashes(self) -> dict[str, int]:
+        """Where each is in the space of hash keys."""
+        keys = (f"key-{number}" for number in range(self.count))
+        return {
+            key: int(hashlib.md5(key.encode(), usedforsecurity=False).hexdigest(), 16)
+            for key in keys
+        }
+
+
+@dataclass(frozen=True)
 class ShardView:
     """A shard of one of many streams, all names as lease keys."""
 
@@ -113,6 +144,9 @@ class ShardView:
         )
 
 
+_KEYS = Keys()
+
+
 class SimStream:
     """One stream with its producers' notes.
 
@@ -129,6 +163,7 @@ class SimStream:
         shards: int,
         name: str = STREAM,
         *,
+        keys: Keys = _KEYS,
         is_one_of_many: bool = False,
     ) -> None:
         self._rng = rng
@@ -140,6 +175,9 @@ class SimStream:
         self.is_deleted = False
         self.model.call("CreateStream", {"StreamName": name, "ShardCount": shards})
         self._stream = self.model.stream(name)
+        self._keys = keys
+        self._apart = random.Random(f"keys {name}")
+        self._hashes = keys.hashes() if keys.spread else {}
         #: Those that the service has forgotten are among them.
         self._ever: dict[str, Any] = {}
         epoch = self._stream.created_ms // 1000
@@ -205,13 +243,21 @@ class SimStream:
 
     def put(self, *, aggregated: bool = False) -> None:
         """One record of one user record or several, somewhere."""
-        key = f"key-{self._rng.randrange(1000)}"
+        key = f"key-{self._rng.randrange(self._keys.count)}"
+        if self._keys.hot and self._apart.random() < self._keys.hot:
+            key = "key-0"
         size = self._rng.randint(2, 4) if aggregated else 1
         label = self.prefix and f"{self.name} "
         identities = [f"{label}r{self._count + number}" for number in range(size)]
         self._count += size
+        keys = [key] * size
+        if aggregated and self._keys.spread:
+            beside = self._beside(key)
+            keys[1:] = [self._apart.choice(beside) for _ in keys[1:]]
         data = (
-            kpl_aggregate([(key, identity.encode()) for identity in identities])
+            kpl_aggregate(
+                [(one, identity.encode()) for one, identity in zip(keys, identities, strict=True)]
+            )
             if aggregated
             else identities[0].encode()
         )
@@ -226,7 +272,19 @@ class SimStream:
         self.refresh()
         truth = self.truth[self.prefix + answer["ShardId"]]
         for sub, identity in enumerate(identities):
-            truth.add((int(answer["SequenceNumber"]), sub), identity)
+            truth.add((int(answer["SequenceNumber"]), sub), identity, keys[sub])
+
+    def _beside(self, key: str) -> list[str]:
+        """All keys of the shard that a record of this key is put into now."""
+        at = self._hashes[key]
+        for shard in self.model.stream(self.name).open_shards:
+            if shard.start_key <= at <= shard.end_key:
+                return [
+                    one
+                    for one, hashed in self._hashes.items()
+                    if shard.start_key <= hashed <= shard.end_key
+                ]
+        return [key]
 
     def reshard(self) -> str:
         """Split a shard or merge two neighbors, as luck has it; what was done, in words."""
@@ -276,8 +334,10 @@ class SimStreams:
         model: KinesisModel,
         rng: random.Random,
         shards: Iterable[int],
+        keys: Keys = _KEYS,
     ) -> None:
         self._now = now
+        self._keys = keys
         self._rng = rng
         self.model = model
         self.generations: list[SimStream] = []
@@ -289,7 +349,7 @@ class SimStreams:
 
     def create(self, name: str, shards: int) -> None:
         """Another stream, perhaps of a name that was there before."""
-        one = SimStream(self.model, self._rng, shards, name, is_one_of_many=True)
+        one = SimStream(self.model, self._rng, shards, name, keys=self._keys, is_one_of_many=True)
         self.generations.append(one)
 
     def delete(self, name: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.sim.court import Court
     from tests.sim.fleet_judge import FleetJudge
     from tests.sim.rows import Item
+    from tests.sim.sibling_judge import SiblingJudge
 
 
 #: So long after a loss its effects may be missing: the end of a shard that was read from the living
@@ -36,6 +37,7 @@ class TableJudge:
     Args:
         court: where it sits.
         fleet: the judge of leaders.
+        siblings: the judge of what may be left behind.
         table: name of the lease table.
         calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
         steal_pause_s: between two leases that one worker steals while nothing delays its writes;
@@ -48,6 +50,7 @@ class TableJudge:
         self,
         court: Court,
         fleet: FleetJudge,
+        siblings: SiblingJudge,
         *,
         table: str,
         calm_window_s: float,
@@ -57,6 +60,7 @@ class TableJudge:
     ) -> None:
         self._court = court
         self._fleet = fleet
+        self._siblings = siblings
         self._table = table
         self._calm_window_s = calm_window_s
         self._steal_pause_s = steal_pause_s
@@ -100,6 +104,7 @@ class TableJudge:
             self._check_owner(key, write.before, write.after)
             self._fleet.check_attributes(key, write.before, write.after)
         self._check_checkpoint(key, write.before, write.after)
+        self._siblings.wrote(key, write.before, write.after)
         self._fleet.changed(key, write.before, write.after)
         if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:
             self._written_s[key] = self._court.now()
@@ -225,6 +230,7 @@ class TableJudge:
         truth = self._court.stream.find(key)
         if truth is None:
             return
+        self._siblings.stored(key, truth, position)
         log = self._court.log(truth.shard_id)
         upto = truth.covered(position)
         if upto > log.prefix:

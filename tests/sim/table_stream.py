@@ -380,6 +380,8 @@ class SimTableStream(SimStream):
         self._ever: dict[str, TableShard] = {}
         self.is_deleted = False
         self.prefix = ""
+        #: How many keys there are; None = each change has its own.
+        self.keys: int | None = None
         self.generations = [self]
         for _shard in range(shards):
             self.service.open_shard()
@@ -404,10 +406,11 @@ class SimTableStream(SimStream):
         """One change somewhere."""
         assert not aggregated
         shard = self.service.shards[self._rng.choice(self.open_shards).shard_id]
-        change = self.service.change(shard, f"r{self._count}")
+        key = f"r{self._count}" if self.keys is None else f"r{self._count % self.keys}"
+        change = self.service.change(shard, key)
         self._count += 1
         truth = self.truth[shard.shard_id]
-        truth.add((self.service.number, 0), data_of(change))
+        truth.add((self.service.number, 0), data_of(change), key_of(change))
 
     def reshard(self) -> str:
         """Replace a shard; what was done, in words."""
@@ -422,6 +425,11 @@ def data_of(change: dict[str, Any]) -> str:
     inner = dict(change["dynamodb"])
     inner["ApproximateCreationDateTime"] = int(1000 * inner["ApproximateCreationDateTime"])
     return json.dumps({**change, "dynamodb": inner}, separators=(",", ":"))
+
+
+def key_of(change: dict[str, Any]) -> str:
+    """What a change is ordered by: its Keys in the order of their names, JSON text."""
+    return json.dumps(change["dynamodb"]["Keys"], sort_keys=True, separators=(",", ":"))
 
 
 # -- the client ------------------------------------------------------------------------------------
