@@ -45,12 +45,16 @@ class ChildFactory:
         self.exception_at: float | None = None
 
     def make(
-        self, checkpointer: Checkpointer, delivering: Callable[[], Delivering]
+        self,
+        checkpointer: Checkpointer,
+        delivering: Callable[[], Delivering],
+        child: int | None = None,
     ) -> RecordProcessor:
         """A child that is not started yet.
 
         Args:
             delivering: what it was given and has not answered.
+            child: its index among several of the shard; None = it is the only one.
         """
         context, parts, config = self._context, self._parts, self._parts.config
         stream = context.stream_context.stream
