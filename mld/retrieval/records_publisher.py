@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mld.config.config import RetrievalConfig
     from mld.config.stream import Stream
     from mld.errors import NotFound
-    from mld.retrieval.byte_budget import ByteBudget, Reservation
+    from mld.retrieval.byte_budget import BudgetShare, ByteBudget, Reservation
     from mld.retrieval.fetch_report import FetchReport, SubscriptionReport
     from mld.retrieval.model.record import Batch
     from mld.shards.stream_existence import StreamExistence
@@ -227,6 +227,14 @@ class RecordsPublisher(ABC):
         except (MldError, KeyError) as error:
             log.debug("%s: its oldest record is not known: %s", self._shard_id, error)
             return None
+
+    def share_of_child(self, drop: Callable[[], None]) -> BudgetShare:
+        """A share of the memory for lines that wait for one of several children.
+
+        Args:
+            drop: called when others need the memory and the child has taken nothing for a while.
+        """
+        return self._budget.share(is_awaited=lambda: False, drop_read_ahead=drop)
 
     @property
     def latest_since_s(self) -> float | None:

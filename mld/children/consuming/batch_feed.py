@@ -15,33 +15,31 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.children.consuming.child_factory import ChildFactory, Delivering
+from mld.children.consuming.child_group import ChildGroup
 from mld.children.consuming.loss_watch import LossWatch
+from mld.children.consuming.missing_report import MissingReport
 from mld.children.record_processor import OutgoingLine
 from mld.children.rules.containment import FailedLine
 from mld.children.rules.lifecycle import TaskOutcome
 from mld.errors import ChildFailed, MalformedData
 from mld.kernel.model.sequence import Sentinel
-from mld.kernel.model.text import counted
 from mld.retrieval.model.wire import first_arrival_s
+from mld.retrieval.rules.polling import ReadPosition
 from mld.signals.model.metrics import PROCESS_RECORDS_TIME
 from mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mld.children.consuming.consumer_context import ConsumerContext
     from mld.children.consuming.containment import Containment
     from mld.children.record_processor import RecordProcessor
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
-    from mld.retrieval.rules.delivery import Delivery, Missing
+    from mld.retrieval.rules.delivery import Delivery
+    from mld.retrieval.rules.routing import Route
     from mld.signals.rules.remedies import FailedCall
     from mld.streams.model.shard import ChildShard
 
 log = logging.getLogger("mld.children")
-
-#: Shortest time between two reports of such aggregates for one shard, in seconds.
-OUTSIDE_EVERY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -49,7 +47,7 @@ class _Pipeline:
     """A child and the fetching that feeds it: one pair per start of a shard's child."""
 
     publisher: RecordsPublisher
-    processor: RecordProcessor
+    processor: RecordProcessor | None
     fetching: asyncio.Task[None] | None = None
 
     async def stop_fetching(self) -> None:
@@ -83,6 +81,9 @@ class BatchFeed:
         self.child_shards: tuple[ChildShard, ...] = ()
         self.has_vanished = False
         self.records = 0
+        #: The children of a shard that has several; None = it has one.
+        self.children: ChildGroup | None = None
+        self._is_at_end = False
         #: Makes the children.
         self.factory = ChildFactory(context, contains=containment is not None)
         #: First and last position given to the child; None without records.
@@ -92,8 +93,7 @@ class BatchFeed:
         self.last_processed_at: float | None = None
         self._undecodable_since: float | None = None
         self._undecodable: FailedCall | None = None
-        self._outside: list[Missing] = []
-        self._outside_at: float | None = None
+        self._missing = MissingReport(context)
         #: Epoch seconds at which the first record of the unanswered batch arrived.
         self._unanswered_since: float | None = None
         #: Finds records that expired unread.
@@ -125,7 +125,9 @@ class BatchFeed:
 
         By the clock of the service, because that of this machine may be wrong.
         """
-        oldest = self._unanswered_since
+        oldest = None if self.children is None else self.children.oldest_s
+        if oldest is None:
+            oldest = self._unanswered_since
         if oldest is None:
             oldest = self._oldest_waiting()
         if oldest is None:
@@ -165,15 +167,47 @@ class BatchFeed:
     # -- the child and its fetching ------------------------------------------------------------
 
     @property
-    def processor(self) -> RecordProcessor | None:
-        """The child; None while there is none."""
+    def child(self) -> RecordProcessor | None:
+        """The only child; None while there is none, or if there are several."""
         return None if self._pipeline is None else self._pipeline.processor
 
     @property
-    def listener(self) -> RecordProcessor | None:
-        """The child, if it waits for a message."""
-        processor = self.processor
-        return processor if processor is not None and processor.may_talk else None
+    def processor(self) -> RecordProcessor | ChildGroup | None:
+        """The child, or all of several; None while there is none."""
+        return self.child if self.children is None else self.children
+
+    @property
+    def listener(self) -> RecordProcessor | ChildGroup | None:
+        """The child, if it waits for a message; all of several, each of which may."""
+        if self.children is not None:
+            return self.children
+        return child if (child := self.child) is not None and child.may_talk else None
+
+    async def start_children(
+        self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+    ) -> None:
+        """Fetch for several children, in tasks of the group; each starts with its first record.
+
+        Args:
+            position: where the hold begins; children that are there go on where they are.
+        """
+        context = self._context
+        publisher = context.stream_context.publishers(context.shard_id)
+        if self.children is None:
+            self.children = ChildGroup(
+                context.children,
+                position,
+                context,
+                self.factory,
+                publisher.share_of_child,
+                self.interrupt,
+            )
+        position = self.children.reads_from
+        self.children.began_at(position)
+        self._is_at_end = False
+        self._pipeline = pipeline = _Pipeline(publisher, None)
+        await self._fetch(pipeline, group, position)
+        self.children.run(group)
 
     async def start(
         self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
@@ -185,19 +219,29 @@ class BatchFeed:
         context = self._context
         publisher = context.stream_context.publishers(context.shard_id)
         self._delivering = None
-        self._pipeline = pipeline = _Pipeline(
-            publisher, self.factory.make(context.checkpointer, lambda: self._delivering)
-        )
-        await publisher.start(position, self._latest_since_s())
+        child = self.factory.make(context.checkpointer, lambda: self._delivering)
+        self._pipeline = pipeline = _Pipeline(publisher, child)
+        await self._fetch(pipeline, group, position)
+        return child
+
+    async def _fetch(
+        self, pipeline: _Pipeline, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+    ) -> None:
+        await pipeline.publisher.start(position, self._latest_since_s())
         self.losses.begin(position)
-        name = f"fetch {context.lease_key}"
-        pipeline.fetching = group.create_task(publisher.run(), name=name)
-        return pipeline.processor
+        name = f"fetch {self._context.lease_key}"
+        pipeline.fetching = group.create_task(pipeline.publisher.run(), name=name)
 
     def interrupt(self) -> None:
-        """Wake the task that waits for a batch, because the consumer is to end."""
+        """Wake the task that waits for a batch, because there is something else to do."""
         if self._pipeline is not None:
             self._pipeline.publisher.interrupt()
+
+    def stopping(self) -> None:
+        """Wake all that waits, because the consumer is to end."""
+        self.interrupt()
+        if self.children is not None:
+            self.children.changed()
 
     async def pause(self, seconds: float) -> None:
         """Sleep before a retry; a stop or a lost lease ends it.
@@ -205,11 +249,11 @@ class BatchFeed:
         Raises:
             ChildFailed: there was an idle child, and it ended meanwhile.
         """
-        shutdown, processor = self._context.shutdown, self.processor
-        if processor is None:
+        shutdown, child = self._context.shutdown, self.child
+        if child is None:
             await shutdown.pause(seconds)
             return
-        async with processor.unless_it_ends():
+        async with child.unless_it_ends():
             await shutdown.pause(seconds)
 
     async def stop_fetching(self) -> None:
@@ -219,10 +263,10 @@ class BatchFeed:
             self._remember_latest(self._pipeline.publisher.latest_since_s)
 
     async def end_child(self) -> None:
-        """End the child in order; does nothing without one."""
-        if self._pipeline is not None:
-            await self._pipeline.processor.stop()
-            self._pipeline = None
+        """End the child, or all of them, in order; does nothing without one."""
+        if (processor := self.processor) is not None:
+            await processor.stop()
+        self._pipeline = self.children = None
 
     def _latest_since_s(self) -> float | None:
         """Where an earlier child or holding began at LATEST, if no other worker held it since."""
@@ -245,11 +289,13 @@ class BatchFeed:
         context, pipeline = self._context, self._pipeline
         if pipeline is None or not context.may_go_on():
             return TaskOutcome.AGAIN
+        if self.children is not None and not await self._is_to_read(pipeline, self.children):
+            return TaskOutcome.AGAIN
         before = pipeline.publisher.delivered
         try:
             fetched = await self._next_batch(pipeline)
         except TimeoutError:
-            if context.may_go_on():
+            if context.may_go_on() and pipeline.processor is not None:
                 # No metric counts an empty batch, because no record was read.
                 await pipeline.processor.tick(self.behind_ms)
             return TaskOutcome.AGAIN
@@ -277,6 +323,19 @@ class BatchFeed:
         self.last_processed_at = self._clock.monotonic()
         return TaskOutcome.DONE
 
+    async def _is_to_read(self, pipeline: _Pipeline, children: ChildGroup) -> bool:
+        """Before a batch for several children: go back for one, end the shard, or wait for room."""
+        if (back := children.goes_back_to()) is not None:
+            log.info("%s: reading again from %s on", self._context.shard_id, back)
+            pipeline.publisher.rewind(ReadPosition(back))
+            self.losses.begin(back)
+            self._is_at_end = False
+        if not self._is_at_end:
+            return await children.room()
+        if await children.settled():
+            self._context.shutdown.shard_ended()
+        return False
+
     async def _next_batch(self, pipeline: _Pipeline) -> FetchedBatch | None:
         """The next batch; an available one has priority over an overdue tick.
 
@@ -284,13 +343,18 @@ class BatchFeed:
             TimeoutError: the child has waited long enough; no batch is lost.
             ChildFailed: the child ended meanwhile.
         """
+        if pipeline.processor is None:
+            return await pipeline.publisher.next_batch()
         due_at = pipeline.processor.tick_due_at
         wait_s = None if due_at is None else max(0.0, due_at - self._clock.monotonic())
         async with asyncio.timeout(wait_s), pipeline.processor.unless_it_ends():
             return await pipeline.publisher.next_batch()
 
-    async def _deliver(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
-        """Deliver one batch to the child; the shard's last batch is the reason to stop."""
+    async def _deliver(self, fetched: FetchedBatch, processor: RecordProcessor | None) -> None:
+        """Deliver one batch to the child; the shard's last batch is the reason to stop.
+
+        Several children have to answer first.
+        """
         batch = fetched.batch
         self.last_batch_at = fetched.fetched_at
         self.behind_ms = batch.millis_behind_latest
@@ -303,40 +367,61 @@ class BatchFeed:
                 await self._hand_over(fetched, processor)
         if batch.is_shard_end:
             self.child_shards, self.has_vanished = batch.child_shards, batch.has_vanished
-            self._context.shutdown.shard_ended()
+            self._is_at_end = True
+            if self.children is None:
+                self._context.shutdown.shard_ended()
 
-    async def _hand_over(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
-        context = self._context
+    async def _hand_over(self, fetched: FetchedBatch, processor: RecordProcessor | None) -> None:
+        context, children = self._context, self.children
         current = context.current()
         lease = context.held.lease if current is None else current.lease
         config = self._parts.config
         has_filter = not (
             config.shards.skip_sync_if_leases_exist or config.retrieval.deliver_outside_shard
         )
+        route = None if children is None else children.route
         delivery = await self._parts.lines.write(
-            fetched, context.checkpointer.last, lease.hash_range if has_filter else None
+            fetched,
+            context.checkpointer.last if route is None else route.behind(context.checkpointer.last),
+            lease.hash_range if has_filter else None,
+            route,
         )
-        await self._say(fetched, delivery, processor)
+        if children is not None and fetched.batch.is_empty:
+            children.assign_nothing(self.behind_ms)
+        await self._say(fetched, delivery, processor, route)
         while delivery.rest is not None and context.current() is not None:
+            if children is not None:
+                if not await children.room(mid_batch=True):
+                    return
+                delivery.rest.route = route = children.route
             delivery = await self._parts.lines.write_rest(fetched, delivery.rest)
-            await self._say(fetched, delivery, processor)
+            await self._say(fetched, delivery, processor, route)
 
     async def _say(
-        self, fetched: FetchedBatch, delivery: Delivery, processor: RecordProcessor
+        self,
+        fetched: FetchedBatch,
+        delivery: Delivery,
+        processor: RecordProcessor | None,
+        route: Route | None,
     ) -> None:
-        """Send one line to the child."""
+        """Send one line to the child, or assign it to several."""
         context = self._context
         if delivery.missing:
-            self._report_missing(delivery.missing)
+            self._missing.report(delivery.missing)
         if self._parts.schemas is not None and delivery.failures:
             self._parts.schemas.report(context.shard_id, delivery.failures)
         if context.current() is None:
             return  # it lapsed during conversions for other shards, or this process was suspended
-        context.metrics.delivered(delivery.records, delivery.data_bytes)
         context.metrics.stayed_framed(sum(one.count for one in delivery.failures.values()))
-        self._parts.tally.records += delivery.records
-        self.records += delivery.records
-        self._parts.renewer.received(context.lease_key, context.held.token, delivery.data_bytes)
+        left = 0 if delivery.rest is None else delivery.rest.size_bytes
+        if self.children is not None and route is not None:
+            records, data_bytes = self.children.assign(delivery, route, self.behind_ms)
+            fetched.reservation.resize(left)
+            self._count(records, data_bytes)
+            return
+        self._count(delivery.records, delivery.data_bytes)
+        if processor is None:
+            return
         if self._containment is not None and delivery.largest is not None:
             await self._say_contained(delivery, processor, self._containment)
             return
@@ -346,12 +431,18 @@ class BatchFeed:
             return
         if delivery.smallest is not None and delivery.largest is not None:
             self._delivering = delivery.smallest, delivery.largest
-        left = 0 if delivery.rest is None else delivery.rest.size_bytes
         outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
         del line
         with context.metrics.timed(PROCESS_RECORDS_TIME):
             await processor.process(outgoing)
         self._delivering = None
+
+    def _count(self, records: int, data_bytes: int) -> None:
+        context = self._context
+        context.metrics.delivered(records, data_bytes)
+        self._parts.tally.records += records
+        self.records += records
+        self._parts.renewer.received(context.lease_key, context.held.token, data_bytes)
 
     async def _say_contained(
         self, delivery: Delivery, processor: RecordProcessor, containment: Containment
@@ -386,45 +477,6 @@ class BatchFeed:
         found, self._failed = self._failed, None
         return None if found is None else replace(found[0], stderr=found[1].last_stderr)
 
-    def _report_missing(self, missing: Sequence[Missing]) -> None:
-        """Count and log user records that are not delivered to the child."""
-        unreadable = [one for one in missing if one.why is not None]
-        outside = [one for one in missing if one.why is None]
-        self._context.metrics.missing(_count(unreadable), _count(outside))
-        shard_id = self._context.shard_id
-        if unreadable:
-            log.error(
-                "%s: %s in aggregated records %s can't be read and are not delivered; "
-                "those around them are (%s)",
-                shard_id,
-                counted(_count(unreadable), "user record", "user records"),
-                _range(unreadable),
-                unreadable[0].why,
-            )
-        self._outside += outside
-        now = self._clock.monotonic()
-        if self._outside and (
-            self._outside_at is None or now - self._outside_at >= OUTSIDE_EVERY_S
-        ):
-            log.warning(
-                "%s: %s in aggregated records %s are not delivered, because their "
-                "aggregates hold keys of other shards. A KPL sends them again; for other producers "
-                "set aggregatedRecordsOutsideShard = deliver",
-                shard_id,
-                counted(_count(self._outside), "user record", "user records"),
-                _range(self._outside),
-            )
-            self._outside, self._outside_at = [], now
-
 
 def _keep() -> None:
     """Keep a line that was written but is still needed."""
-
-
-def _count(missing: Sequence[Missing]) -> int:
-    return sum(one.records for one in missing)
-
-
-def _range(missing: Sequence[Missing]) -> str:
-    first, last = missing[0].sequence_number, missing[-1].sequence_number
-    return first if first == last else f"{first} to {last}"

@@ -71,6 +71,8 @@ class ChildFactory:
             spark=config.spark,
             stream_arn=stream.arn,
             stream_identifier=stream.identifier,
+            child=child,
+            children=1 if child is None else context.children,
         )
         argv = context.stream_context.argv or config.child.argv
         tells_stream = config.streams is not None and config.streams.tells_stream

@@ -185,8 +185,8 @@ class ChildGroup:
         keys_in_data = self._context.stream_context.stream.traits.keys_in_data
         return Route(floors, keys_in_data=keys_in_data)
 
-    def assign(self, delivery: Delivery, route: Route, behind_ms: int | None) -> int:
-        """Assign a line whole; returns the number of records.
+    def assign(self, delivery: Delivery, route: Route, behind_ms: int | None) -> tuple[int, int]:
+        """Assign a line whole; returns the number of its records and the bytes of their payloads.
 
         Args:
             route: by which it was split. A child that went back meanwhile gets nothing.
@@ -194,17 +194,19 @@ class ChildGroup:
         parts = {part.child: part for part in delivery.pop_parts()}
         edge = delivery.largest
         if edge is None:
-            return 0
+            return 0, 0
         self._line_number += 1
         self._context.checkpointer.delivered(edge)
-        records = 0
+        records = data_bytes = 0
         for slot, floor in zip(self.slots, route.floors, strict=True):
             if slot.is_following and floor is slot.floor:
                 part = parts.pop(slot.index, None)
                 slot.assign(part, edge, self._line_number, behind_ms)
-                records += 0 if part is None else part.records
+                if part is not None:
+                    records += part.records
+                    data_bytes += part.data_bytes
         self._read_to = edge
-        return records
+        return records, data_bytes
 
     def assign_nothing(self, behind_ms: int | None) -> None:
         """A batch without records, for each child that waits."""
@@ -282,11 +284,9 @@ class ChildGroup:
 
     async def _each(self, calls: Iterable[Coroutine[object, object, T]]) -> list[T]:
         """Await all of them, then raise the first failure."""
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return [result for result in results if not isinstance(result, BaseException)]
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [task.result() for task in tasks]
 
     def terminate(self, *, by_force: bool = False) -> None:
         """SIGTERM, or SIGKILL, for an operator's request; :meth:`stop` must follow."""

@@ -259,9 +259,10 @@ class ChildSlot:
             try:
                 if await self._has_process(group):
                     await self._serve()
-                return
             except ChildFailed as error:
                 failed = error
+            else:
+                return
 
     async def _has_process(self, group: asyncio.TaskGroup) -> bool:
         """Wait for a reason to start a process, and start it."""

@@ -261,6 +261,11 @@ class ConsumerContext:
         facts = {"stream": stream.name, "shard": self.shard_id}
         return facts | ({"stream_identifier": stream.identifier} if stream.identifier else {})
 
+    @property
+    def children(self) -> int:
+        """How many children the shard has."""
+        return self.stream_context.children or self.parts.config.child.per_shard
+
     def current(self) -> HeldLease | None:
         """The lease as held now; None when it is lost, which then becomes the reason to end."""
         held = self.parts.renewer.get(self.lease_key)

@@ -22,6 +22,7 @@ from mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
 
 if TYPE_CHECKING:
     from mld.children.consuming.batch_feed import BatchFeed
+    from mld.children.consuming.child_group import ChildGroup
     from mld.children.consuming.consumer_context import ConsumerContext
     from mld.leases.model.lease import Lease
 
@@ -121,10 +122,8 @@ class ShardClosing:
             return TaskOutcome.AGAIN
         except (BlockedOnParent, AwsError) as error:
             return await self._repeat_end(error)
-        if not context.checkpointer.has_ended:
-            if context.current() is None:
-                return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child gets it
-            await self._end_child_shard()
+        if (outcome := await self._notify_end()) is not None:
+            return outcome
         await self._feed.end_child()
         if not context.checkpointer.has_ended:
             return TaskOutcome.AGAIN  # the lease was lost in between
@@ -161,9 +160,21 @@ class ShardClosing:
         await self._feed.pause(context.parts.config.retrieval.task_backoff_s)
         return TaskOutcome.AGAIN
 
+    async def _notify_end(self) -> TaskOutcome | None:
+        """Send shardEnded; None once the checkpoint is stored, or the lease is lost."""
+        context, children = self._context, self._feed.children
+        if context.checkpointer.has_ended:
+            return None
+        if context.current() is None:
+            return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child gets it
+        if children is not None:
+            return await self._end_children(children)
+        await self._end_child_shard()
+        return None
+
     async def _end_child_shard(self) -> None:
         context = self._context
-        processor = self._feed.processor
+        processor = self._feed.child
         if processor is None:
             raise RuntimeError("a shard cannot end without a child")
         context.checkpointer.end_shard(tuple(child.shard_id for child in self._feed.child_shards))
@@ -178,3 +189,25 @@ class ShardClosing:
                 "shardEnded",
                 "it answered without a successful checkpoint; call checkpoint() in shard_ended",
             )
+
+    async def _end_children(self, children: ChildGroup) -> TaskOutcome | None:
+        """As for one child, which need not checkpoint if it owes nothing; None once it is stored.
+
+        The end is stored with the confirmation of the last of them, or here if that failed or if
+        none had to confirm anything.
+        """
+        context = self._context
+        shared = children.shared
+        shared.child_shard_ids = tuple(child.shard_id for child in self._feed.child_shards)
+        if not await children.shard_ended():
+            return TaskOutcome.RESTART
+        while not context.checkpointer.has_ended:
+            error = await shared.settle()
+            if error is None or context.shutdown.reason is not ShutdownReason.SHARD_END:
+                break
+            if context.shutdown.may_leave_shard_end:
+                context.shutdown.withdraw_shard_end()
+                return TaskOutcome.AGAIN
+            context.last_error = f"the end of the shard is not stored: {error}"
+            await self._feed.pause(context.parts.config.retrieval.task_backoff_s)
+        return None

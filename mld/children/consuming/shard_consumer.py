@@ -42,6 +42,7 @@ from mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 
 if TYPE_CHECKING:
     from mld.children.consuming.consumer_parts import ConsumerParts
+    from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.leases.model.lease import HeldLease
     from mld.leases.model.lease_request import LeaseRequest
 
@@ -124,7 +125,7 @@ class ShardConsumer:
     def _end_waits(self) -> None:
         """End waits for parents or data, because there is a reason to stop."""
         self._parents_wakeup.wake()
-        self._feed.interrupt()
+        self._feed.stopping()
 
     def _note_progress(self) -> None:
         self._restarts = self._restarts.after_progress()
@@ -266,7 +267,13 @@ class ShardConsumer:
             processor.terminate(by_force=True)
 
     async def _end_of_child(self, error: ChildFailed) -> TaskOutcome:
-        """What follows a child's end: it failed, or was ended for an operator's request."""
+        """What follows a child's end: it failed, or was ended for an operator's request.
+
+        Raises:
+            ChildFailed: one of several failed, which replace their own processes, for good.
+        """
+        if self._feed.children is not None:
+            raise error
         if not self._is_child_ended:
             return await self._after_failure(error)
         log.info("%s", error)
@@ -337,8 +344,8 @@ class ShardConsumer:
             self._waits_to_start = False
 
     async def _start_child(self) -> TaskOutcome:
-        context = self._context
-        if self._group is None or not context.may_go_on():
+        context, group = self._context, self._group
+        if group is None or not context.may_go_on():
             return TaskOutcome.AGAIN
         if context.checkpointer.is_unsure and not await self._find_out():
             return TaskOutcome.RESTART
@@ -349,12 +356,21 @@ class ShardConsumer:
         held = context.current()
         if held is None:
             return TaskOutcome.AGAIN
-        processor = await self._feed.start(self._group, position)
+        if context.children > 1:
+            await self._feed.start_children(group, position)
+            return TaskOutcome.DONE
+        return await self._start_only_child(group, position)
+
+    async def _start_only_child(
+        self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+    ) -> TaskOutcome:
+        context = self._context
+        processor = await self._feed.start(group, position)
         is_ended = False
         with context.metrics.timed(INITIALIZE_TIME):
             try:
                 leaving = context.shutdown.leaving
-                await processor.initialize(self._group, position, leaving)
+                await processor.initialize(group, position, leaving)
             except ChildFailed as error:
                 is_ended = processor.was_hung_up or await context.shutdown.explains(error)
                 if not is_ended:
@@ -403,7 +419,7 @@ class ShardConsumer:
         await self._feed.stop_fetching()
         # Logged only here, and now, because ending the child may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})
-        processor = self._feed.processor
+        processor = self._feed.child
         if processor is not None and (isinstance(error, ChildTimedOut) or processor.is_unreachable):
             processor.terminate()  # it will not notice the end of its input either
         await self._feed.end_child()

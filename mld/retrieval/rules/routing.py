@@ -50,6 +50,10 @@ class Route:
     floors: tuple[ExtendedSequenceNumber | None, ...]
     keys_in_data: bool = False
 
+    def behind(self, default: ExtendedSequenceNumber) -> ExtendedSequenceNumber:
+        """No child gets a record up to here; the default if none gets any."""
+        return min((floor for floor in self.floors if floor is not None), default=default)
+
 
 @dataclass(frozen=True, slots=True)
 class Part:

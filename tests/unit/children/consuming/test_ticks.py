@@ -142,9 +142,9 @@ def test_ticks_go_on_while_a_batch_cannot_be_read():
         await asyncio.sleep(2)
         write = world.parts.lines.write
 
-        async def malformed(fetched, checkpoint, hash_range):
+        async def malformed(fetched, *rest):
             if fetched.batch.is_empty:
-                return await write(fetched, checkpoint, hash_range)
+                return await write(fetched, *rest)
             raise MalformedData("a torn record")
 
         world.parts.lines.write = malformed

@@ -1,0 +1,351 @@
+"""Several children of one shard: order by key, the mark, and one that fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from zlib import crc32
+
+import pytest
+
+from mld.children.rules.lifecycle import ShutdownReason
+from mld.config.config import ChildConfirms, ChildFailurePolicy
+from mld.errors import ChildFailed
+from mld.kernel.model.sequence import TRIM_HORIZON
+from tests.fakes.children import ScriptedChildren
+from tests.sim.loop import run
+from tests.unit.children.consumer_world import World
+
+CARRY_CHECKPOINTS = {"processRecords", "shardEnded", "shutdownRequested"}
+KEYS = [f"key-{number}" for number in range(12)]
+
+
+def index_of(key: str, children: int) -> int:
+    return crc32(key.encode()) % children
+
+
+def keys_of(index: int, children: int) -> list[str]:
+    return [key for key in KEYS if index_of(key, children) == index]
+
+
+class Program:
+    """What all children of a world run; by index its manners."""
+
+    def __init__(self, children: int = 3) -> None:
+        self.children = children
+        #: Child index -> the records that it has processed, in order: (key, payload).
+        self.got: dict[int, list[tuple[str, str]]] = {}
+        self.positions: dict[int, list[str]] = {}
+        self.actions: dict[int, list[str]] = {}
+        self.starts: list[int] = []
+        self.living: set[int] = set()
+        #: Child index -> called before a batch is answered.
+        self.manners = {}
+        self.checkpoints = True
+        self.checkpoints_end = True
+        #: Child index -> how often it forgets to checkpoint the end.
+        self.forgets: dict[int, int] = {}
+        self.results: list[tuple[int, str | None]] = []
+
+    async def __call__(self, child) -> int | None:
+        index = int(child.env["KCL_MLD_CHILD"])
+        assert child.env["KCL_MLD_CHILDREN"] == str(self.children)
+        assert index not in self.living, "two children with the same keys"
+        self.living.add(index)
+        self.starts.append(index)
+        try:
+            while (message := await child.receive()) is not None:
+                self.actions.setdefault(index, []).append(message["action"])
+                if message["action"] == "processRecords":
+                    if index in self.manners:
+                        status = await self.manners[index](child, message)
+                        if status is not None:
+                            return status
+                    self.note(index, message)
+                is_end = message["action"] == "shardEnded"
+                wants = self.checkpoints_end if is_end else self.checkpoints
+                if is_end and self.forgets.get(index):
+                    self.forgets[index] -= 1
+                elif wants and message["action"] in CARRY_CHECKPOINTS:
+                    self.results.append((index, await child.checkpoint()))
+                await child.answer(message)
+        finally:
+            self.living.discard(index)
+        return None
+
+    def note(self, index, message) -> None:
+        for record in message["records"]:
+            assert index_of(record["partitionKey"], self.children) == index
+            payload = base64.b64decode(record["data"]).decode()
+            self.got.setdefault(index, []).append((record["partitionKey"], payload))
+            self.positions.setdefault(index, []).append(record["sequenceNumber"])
+
+    def payloads(self) -> list[str]:
+        return sorted((payload for got in self.got.values() for _, payload in got), key=int)
+
+
+def world_of(program: Program, **options) -> World:
+    child = {"per_shard": program.children, **options.pop("child", {})}
+    return World(children=ScriptedChildren(program), child=child, **options)
+
+
+def put(world: World, count: int, start: int = 0, keys=KEYS) -> list[str]:
+    numbers = []
+    for number in range(start, start + count):
+        numbers += world.put(str(number).encode(), key=keys[number % len(keys)])
+    return numbers
+
+
+async def hold_again(world: World):
+    taken = await world.store.take(await world.row(), "w1")
+    return world.renewer.hold(taken, world.clock.monotonic())
+
+
+def in_order(program: Program) -> bool:
+    return all(
+        [int(payload) for key, payload in got if key == one]
+        == sorted(int(payload) for key, payload in got if key == one)
+        for got in program.got.values()
+        for one in KEYS
+    )
+
+
+def test_each_key_has_one_child_and_its_records_are_in_order():
+    async def test():
+        program = Program()
+        world = world_of(program)
+        await world.open()
+        put(world, 24)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(5)
+            last = put(world, 24, 24)[-1]
+            await asyncio.sleep(5)
+            assert (await world.row()).checkpoint.sequence_number == last
+        assert program.payloads() == [str(number) for number in range(48)]
+        assert in_order(program)
+        assert sorted(program.got) == [0, 1, 2]
+        assert sorted(program.starts) == [0, 1, 2]
+        assert {actions[0] for actions in program.actions.values()} == {"initialize"}
+        assert {actions[-1] for actions in program.actions.values()} == {"leaseLost"}
+        assert {actions[-2] for actions in program.actions.values()} == {"shutdownRequested"}
+
+    run(test())
+
+
+def test_a_child_without_records_is_not_started_but_the_first():
+    async def test():
+        program = Program()
+        world = world_of(program)
+        await world.open()
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(5)
+            assert program.starts == [0]
+            put(world, 3, keys=keys_of(2, 3))
+            await asyncio.sleep(5)
+            assert program.starts == [0, 2]
+
+    run(test())
+
+
+def test_the_mark_waits_for_the_slowest_child():
+    async def test():
+        program, gate = Program(), asyncio.Event()
+
+        async def slow(_child, _message):
+            await gate.wait()
+
+        program.manners[1] = slow
+        world = world_of(program)
+        await world.open()
+        numbers = put(world, 24)
+        first = next(n for n, key in enumerate(KEYS) if index_of(key, 3) == 1)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(20)
+            stored = (await world.row()).checkpoint
+            assert stored == TRIM_HORIZON or int(stored.sequence_number) < int(numbers[first])
+            assert len(program.got[0]) == 2 * len(keys_of(0, 3))
+            gate.set()
+            await asyncio.sleep(5)
+            assert (await world.row()).checkpoint.sequence_number == numbers[-1]
+
+    run(test())
+
+
+def test_a_child_that_dies_is_replaced_alone_and_reads_again_what_it_did_not_confirm():
+    async def test():
+        program = Program()
+        deaths = [3, 2, 1]
+
+        async def dies(_child, message):
+            if message["records"] and deaths:
+                deaths.pop()
+                return 1
+            return None
+
+        program.manners[1] = dies
+        world = world_of(program, child={"failure_policy": ChildFailurePolicy.RESTART})
+        await world.open()
+        put(world, 24)
+        async with world.consuming(await world.hold()):
+            for start in range(24, 96, 12):
+                await asyncio.sleep(1)
+                put(world, 12, start)
+            await asyncio.sleep(30)
+            last = put(world, 1, 96)[0]
+            await asyncio.sleep(5)
+            assert (await world.row()).checkpoint.sequence_number == last
+        assert program.payloads() == [str(number) for number in range(97)]
+        assert in_order(program)
+        assert sorted(program.starts) == [0, 1, 1, 1, 1, 2]
+
+    run(test())
+
+
+def test_a_failure_ends_the_daemon_by_the_default_policy():
+    async def test():
+        program = Program()
+
+        async def dies(_child, _message):
+            return 7
+
+        program.manners[2] = dies
+        world = world_of(program)
+        await world.open()
+        put(world, 24)
+        with pytest.raises(ExceptionGroup) as caught:
+            async with world.running(await world.hold()):
+                await asyncio.sleep(30)
+        (failed,) = caught.value.exceptions
+        assert isinstance(failed, ChildFailed)
+        assert failed.child_exit_code == 7
+        assert program.living == set()
+
+    run(test())
+
+
+def test_the_end_of_the_shard_is_stored_by_the_last_child_that_confirms_it():
+    async def test():
+        program = Program()
+        world = world_of(program)
+        await world.open()
+        put(world, 24)
+        world.split()
+        await asyncio.sleep(60)
+        async with world.running(await world.hold()) as (_, running):
+            pass
+        assert running.result() is ShutdownReason.SHARD_END
+        row = await world.row()
+        assert row.is_finished
+        assert len(row.child_shard_ids) == 2
+        assert program.payloads() == [str(number) for number in range(24)]
+        assert {tuple(a[-1:]) for a in program.actions.values()} == {("shardEnded",)}
+
+    run(test())
+
+
+def test_a_child_that_owes_nothing_need_not_confirm_the_end():
+    async def test():
+        program = Program()
+        program.checkpoints_end = False
+        world = world_of(program)
+        await world.open()
+        put(world, 24)
+        world.split()
+        await asyncio.sleep(60)
+        async with world.running(await world.hold()) as (_, running):
+            pass
+        assert running.result() is ShutdownReason.SHARD_END
+        assert (await world.row()).is_finished
+
+    run(test())
+
+
+def test_a_child_that_forgets_the_end_is_replaced_and_the_others_are_not():
+    async def test():
+        program = Program()
+        program.checkpoints = False
+        program.forgets = {1: 1}
+        world = world_of(program, child={"failure_policy": ChildFailurePolicy.RESTART})
+        await world.open()
+        put(world, 24)
+        world.split()
+        await asyncio.sleep(60)
+        async with world.running(await world.hold()) as (_, running):
+            pass
+        assert running.result() is ShutdownReason.SHARD_END
+        assert (await world.row()).is_finished
+        assert sorted(program.starts) == [0, 1, 1, 2]
+        assert [len(program.got[index]) for index in range(3)] == [
+            2 * len(keys_of(0, 3)),
+            4 * len(keys_of(1, 3)),
+            2 * len(keys_of(2, 3)),
+        ]
+
+    run(test())
+
+
+def test_a_child_that_confirms_only_when_called_is_called_without_records():
+    """As kclpy's sample does, which checkpoints once 30 seconds have passed."""
+
+    async def test():
+        program = Program(2)
+        program.checkpoints = False
+        began = {}
+
+        async def sample(child, _message):
+            now = asyncio.get_running_loop().time()
+            index = int(child.env["KCL_MLD_CHILD"])
+            if now - began.setdefault(index, now) >= 30:
+                began[index] = now
+                program.results.append((index, await child.checkpoint()))
+
+        program.manners = {0: sample, 1: sample}
+        world = world_of(program)
+        await world.open()
+        async with world.consuming(await world.hold()):
+            first = put(world, 1, keys=keys_of(1, 2))[0]
+            for start in range(1, 100):
+                put(world, 1, start, keys=keys_of(0, 2))
+                await asyncio.sleep(1)
+            stored = (await world.row()).checkpoint.sequence_number
+            assert int(stored) > int(first)
+
+    run(test())
+
+
+def test_an_answer_confirms_a_batch_where_the_file_says_so():
+    async def test():
+        program = Program()
+        program.checkpoints = False
+        world = world_of(program, child={"confirms": ChildConfirms.STATUS})
+        await world.open()
+        last = put(world, 24)[-1]
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(5)
+            assert (await world.row()).checkpoint.sequence_number == last
+
+    run(test())
+
+
+def test_nothing_is_read_twice_after_an_orderly_stop():
+    async def test():
+        program = Program()
+
+        async def slow(_child, _message):
+            await asyncio.sleep(2)
+
+        program.manners[0] = slow
+        world = world_of(program, retrieval={"max_records": 4})
+        await world.open()
+        put(world, 48)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(3)
+        first = len(program.payloads())
+        assert 0 < first < 48
+        held = await hold_again(world)
+        async with world.consuming(held):
+            await asyncio.sleep(120)
+        assert program.payloads() == [str(number) for number in range(48)]
+        assert in_order(program)
+
+    run(test())
