@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mld.children.consuming.child_slot import ChildSlot
 from mld.children.consuming.shared_checkpoint import SharedCheckpoint
@@ -282,11 +282,12 @@ class ChildGroup:
         """End all processes in order."""
         await self._each(slot.stop() for slot in self.slots)
 
-    async def _each(self, calls: Iterable[Coroutine[object, object, T]]) -> list[T]:
+    async def _each(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """Await all of them, then raise the first failure."""
-        tasks = [asyncio.ensure_future(call) for call in calls]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return [task.result() for task in tasks]
+        loop = asyncio.get_running_loop()
+        running = [loop.create_task(call) for call in calls]
+        await asyncio.gather(*running, return_exceptions=True)
+        return [one.result() for one in running]
 
     def terminate(self, *, by_force: bool = False) -> None:
         """SIGTERM, or SIGKILL, for an operator's request; :meth:`stop` must follow."""
