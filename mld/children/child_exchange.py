@@ -79,7 +79,7 @@ class ChildExchange:
     """The conversation with one running child, one exchange at a time.
 
     Args:
-        connection: its protocol state; its ``shard_id`` names the child in the log.
+        connection: its protocol state; its ``shard_id`` names the child in errors.
         checkpointer: answers its requests; None = none is possible.
         child_log: gets its lines that are no messages.
         on_exception: called with the action and the child's text when its processor raised an
@@ -98,7 +98,7 @@ class ChildExchange:
     ) -> None:
         self._child = child
         self._connection = connection
-        self._shard_id = connection.shard_id
+        self._name = connection.shard_id
         self._config = config
         self._checkpointer = checkpointer
         self._log = child_log
@@ -190,12 +190,12 @@ class ChildExchange:
                 self._has_warned = True
                 log.warning(
                     "%s: the child (pid %d) has not answered %s for %s%s",
-                    self._shard_id,
+                    self._name,
                     self._child.pid,
                     self._awaited,
                     lasted(silent_s),
                     f"; {self._ignored}" if self._ignored else "",
-                    extra={"shard_id": self._shard_id, "pid_of_child": self._child.pid},
+                    extra=self._log.facts,
                 )
             left_s = CHILD_SILENT_S - silent_s
             await asyncio.sleep(left_s if left_s > 0 else CHILD_SILENT_S)
@@ -299,7 +299,7 @@ class ChildExchange:
                 return await reading
         except TimeoutError:
             why = f"it has not read its input for {self._config.answer_timeout_s} s"
-            raise ChildTimedOut(self._shard_id, str(action), why) from None
+            raise ChildTimedOut(self._name, str(action), why) from None
 
     def _notice_exception(self, action: Action) -> None:
         """Report the processor's exception if the child wrote it to stderr before its status."""
@@ -324,7 +324,7 @@ class ChildExchange:
                 if late_s > _FROZEN_S:
                     log.warning(
                         "%s: this process was suspended for %.0f s; the child gets more time",
-                        self._shard_id,
+                        self._name,
                         late_s,
                     )
                     continue  # the answer may be there, but not yet read
@@ -348,7 +348,7 @@ class ChildExchange:
             case _:  # perhaps keep-alives: each has restarted the time-out
                 if action is Action.INITIALIZE and event == _KEEP_ALIVE:
                     self.waits_elsewhere.set()
-                log.debug("%s: ignored a message of the child: %s", self._shard_id, event)
+                log.debug("%s: ignored a message of the child: %s", self._name, event)
 
     async def _next_message(self) -> DaemonEvent:
         """The next line that is a message; other lines go to the log."""
@@ -363,7 +363,7 @@ class ChildExchange:
                 ignored = None
             else:
                 log.warning(
-                    "%s: accepted a status that follows other output on its line", self._shard_id
+                    "%s: accepted a status that follows other output on its line", self._name
                 )
                 return self._connection.take_glued_status()
         self._ignored = ignored
@@ -399,7 +399,7 @@ class ChildExchange:
         else:
             log.error(
                 "%s: the child asked for a checkpoint at %s during %s, where none is possible",
-                self._shard_id,
+                self._name,
                 printable(str(request.sequence_number)),
                 action,
             )
@@ -421,7 +421,7 @@ class ChildExchange:
             self._has_complained = True
             log.error(
                 "%s: the child asked for a tick every %s s, which is ignored: it must be %g to %g",
-                self._shard_id,
+                self._name,
                 seconds,
                 *TICK_RANGE_S,
             )
@@ -443,11 +443,11 @@ class ChildExchange:
 
     def _failure(self, action: Action | None, why: str, advice: str = "") -> ChildFailed:
         name = None if action is None else str(action)
-        return ChildFailed(self._shard_id, name, why, self.exit_status, advice=advice)
+        return ChildFailed(self._name, name, why, self.exit_status, advice=advice)
 
     def _reported(self, action: Action, status: Status) -> ChildReported:
         return ChildReported(
-            self._shard_id,
+            self._name,
             str(action),
             f"it answered with a failure: {printable(status.failure or '')}",
             status.failed_sequence_number,
@@ -459,7 +459,7 @@ class ChildExchange:
 
     def _timed_out(self, action: Action) -> ChildTimedOut:
         why = f"no answer within {self._config.answer_timeout_s} s"
-        return ChildTimedOut(self._shard_id, str(action), why, advice=self._advice(action))
+        return ChildTimedOut(self._name, str(action), why, advice=self._advice(action))
 
     def _advice(self, action: Action) -> str:
         """What may be wrong with a child that did not answer, unless a signal ended it."""

@@ -21,6 +21,7 @@ from protocol import Action
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mld.children.model.child_name import ChildName
     from mld.kernel.ports import Clock
     from protocol import JunkLine
 
@@ -50,10 +51,10 @@ class ChildLog:
     """The log of one child."""
 
     def __init__(
-        self, shard_id: str, clock: Clock, log_format: ChildLogFormat = ChildLogFormat.AUTO
+        self, name: ChildName, clock: Clock, log_format: ChildLogFormat = ChildLogFormat.AUTO
     ) -> None:
         """Log for a shard's child; set ``pid`` once it runs."""
-        self._shard_id = shard_id
+        self.name = name
         self._clock = clock
         self._format = log_format
         self._traces = Traces()
@@ -68,6 +69,11 @@ class ChildLog:
         self.pid = 0
         #: Its last lines of stderr, if requested: see :meth:`keep_lines`.
         self._lines: deque[bytes] | None = None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Which child it is, for ``extra`` of a log record."""
+        return {**self.name.facts, "pid_of_child": self.pid}
 
     @property
     def why_it_failed(self) -> str:
@@ -149,11 +155,11 @@ class ChildLog:
             await asyncio.sleep(period_s)
             log.warning(
                 "%s: the child (pid %s) has been busy with %s for %.1f s",
-                self._shard_id,
+                self.name,
                 self.pid,
                 action,
                 self._clock.monotonic() - began,
-                extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
+                extra=self.facts,
             )
 
     def close(self) -> None:
@@ -180,9 +186,9 @@ class ChildLog:
         _of_child.log(
             level,
             "%s %s",
-            self._shard_id,
+            self.name,
             text,
-            extra={"shard_id": self._shard_id, "pid_of_child": self.pid, "child_fields": fields},
+            extra={**self.facts, "child_fields": fields},
         )
 
     def _is_written(self) -> bool:
@@ -209,12 +215,12 @@ class ChildLog:
         suppressed, self._suppressed = self._suppressed, 0
         log.warning(
             "%s: the child (pid %d) prints more than %.0f lines a second: in %.0f s, %d were left out",
-            self._shard_id,
+            self.name,
             self.pid,
             LINES_PER_S,
             self._clock.monotonic() - self._suppressed_since,
             suppressed,
-            extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
+            extra=self.facts,
         )
 
 

@@ -38,6 +38,7 @@ from protocol import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from mld.children.model.child_name import ChildName
     from mld.children.ports import Checkpointer, Child, ChildLauncher
     from mld.config.config import ChildConfig
     from mld.kernel.model.sequence import ExtendedSequenceNumber
@@ -82,7 +83,7 @@ class RecordProcessor:
     """A shard's child; all its actions raise ChildFailed when it misbehaves.
 
     Args:
-        shard_id: bare shard id, sent to the child.
+        name: its shard id is sent to the child.
         checkpointer: answers its requests; None for a child that gets no records.
         env: added to the child's environment.
         extras: further keys of ``initialize``.
@@ -92,7 +93,7 @@ class RecordProcessor:
 
     def __init__(
         self,
-        shard_id: str,
+        name: ChildName,
         config: ChildConfig,
         launcher: ChildLauncher,
         checkpointer: Checkpointer | None,
@@ -101,7 +102,7 @@ class RecordProcessor:
         extras: Mapping[str, Scalar] | None = None,
         on_exception: Callable[[Action, str], None] = _ignore,
     ) -> None:
-        self._shard_id = shard_id
+        self._name = name
         self._config = config
         self._launcher = launcher
         self._checkpointer = checkpointer
@@ -109,8 +110,8 @@ class RecordProcessor:
         self._env = env
         self._extras = dict(extras or {})
         self._on_exception = on_exception
-        self._connection = DaemonConnection(shard_id, announced=announced_to(config))
-        self._log = ChildLog(shard_id, clock, config.log_format)
+        self._connection = DaemonConnection(str(name), announced=announced_to(config))
+        self._log = ChildLog(name, clock, config.log_format)
         self._child: Child | None = None
         self._exchanges: ChildExchange | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -193,7 +194,7 @@ class RecordProcessor:
         except OSError as error:
             command = " ".join(self._config.argv)
             why = f"cannot start {command!r}: {error}"
-            raise ChildFailed(self._shard_id, str(Action.INITIALIZE), why, None) from error
+            raise ChildFailed(str(self._name), str(Action.INITIALIZE), why, None) from error
         self._log.pid = self._child.pid
         self._exchanges = ChildExchange(
             self._child,
@@ -209,13 +210,13 @@ class RecordProcessor:
         )
         log.info(
             "%s: started child %d at %s",
-            self._shard_id,
+            self._name,
             self._child.pid,
             position,
-            extra={"shard_id": self._shard_id},
+            extra=self._name.facts,
         )
         message = Initialize(
-            self._shard_id,
+            self._name.shard_id,
             str(position.sequence_number),
             position.sub_sequence_number,
             self._extras,
@@ -270,7 +271,7 @@ class RecordProcessor:
         except ChildTimedOut:
             raise
         except ChildFailed as error:
-            log.error("%s; the shutdown continues", error, extra={"shard_id": self._shard_id})  # noqa: TRY400
+            log.error("%s; the shutdown continues", error, extra=self._name.facts)  # noqa: TRY400
             return False
         return True
 
@@ -332,35 +333,35 @@ async def _end_child(
 
     Cancellation: the child may still run; kill it.
     """
-    shard_id = connection.shard_id
+    name = connection.shard_id
     connection.close()
     async with asyncio.TaskGroup() as group:
         draining = group.create_task(_drain(child, connection, child_log))
         await child.close_stdin()
-        status = await _status_of(child, config, shard_id)
-        log.info("%s: child %d exited with status %d", shard_id, child.pid, status)
+        status = await _status_of(child, config, name)
+        log.info("%s: child %d exited with status %d", name, child.pid, status)
         try:
             async with asyncio.timeout(DRAIN_AFTER_EXIT_S):
                 await asyncio.shield(draining)
         except TimeoutError:
             log.warning(
-                "%s: processes that child %d started still run; killing them", shard_id, child.pid
+                "%s: processes that child %d started still run; killing them", name, child.pid
             )
             child.kill()
         draining.cancel()
     return status
 
 
-async def _status_of(child: Child, config: ChildConfig, shard_id: str) -> int:
+async def _status_of(child: Child, config: ChildConfig, name: str) -> int:
     status = await _ended_within(child, config.eof_grace_s)
     if status is None:
         text = "%s: child %d still runs %g s after the end of its input; sending SIGTERM"
-        log.warning(text, shard_id, child.pid, config.eof_grace_s)
+        log.warning(text, name, child.pid, config.eof_grace_s)
         child.terminate()
         status = await _ended_within(child, config.term_grace_s)
     if status is None:
         text = "%s: child %d still runs %g s after SIGTERM; killing it"
-        log.warning(text, shard_id, child.pid, config.term_grace_s)
+        log.warning(text, name, child.pid, config.term_grace_s)
         child.kill()
         status = await child.wait()
     return status

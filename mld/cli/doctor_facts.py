@@ -17,6 +17,7 @@ from mld.aws.dynamodb import BotocoreDynamoDb
 from mld.aws.kinesis_port import open_kinesis
 from mld.children.adapters.child_process import ProcessLauncher
 from mld.children.adapters.guardian import Guardian
+from mld.children.model.child_name import ChildName
 from mld.children.record_processor import RecordProcessor
 from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.cli.fleet_access import find_streams
@@ -310,7 +311,7 @@ async def try_child(config: Config) -> ChildTrial:
     child = replace(config.child, argv=facts.command(config.child.argv), answer_timeout_s=limit_s)
     guardian = Guardian()
     processor = RecordProcessor(
-        _SHARD,
+        ChildName(_SHARD),
         child,
         ProcessLauncher(guardian, child.kclpy),
         None,

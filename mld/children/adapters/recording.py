@@ -33,6 +33,12 @@ _DATA = re.compile(rb'("data":)"[A-Za-z0-9+/=]*"')
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
+def recording_name(env: Mapping[str, str]) -> str:
+    """How the name of a child's file begins: its lease, and its index among several children."""
+    name = _NO_FILE_NAME.sub("_", env.get("KCL_LEASE_KEY", "child"))
+    return f"{name}-child-{env['KCL_MLD_CHILD']}" if "KCL_MLD_CHILD" in env else name
+
+
 class RecordingLauncher:
     """Starts children by another launcher and records what daemon and child write."""
 
@@ -68,7 +74,7 @@ class RecordingLauncher:
             OSError: the program cannot be started.
         """
         self._started += 1
-        shard = _NO_FILE_NAME.sub("_", env.get("KCL_LEASE_KEY", "child"))
+        name = recording_name(env)
         recorded: list[Transcript] = []
 
         def hear(line: bytes) -> None:
@@ -77,7 +83,7 @@ class RecordingLauncher:
                 transcript.add(Direction.CHILD_STDERR, line)
 
         child = await self._launcher.start(argv, env, hear)
-        path = self._folder / f"{shard}-{os.getpid()}-{self._started}.txt"
+        path = self._folder / f"{name}-{os.getpid()}-{self._started}.txt"
         recorded.append(Transcript(path, self._clock, with_payloads=self._with_payloads))
         return RecordedChild(child, recorded[0])
 

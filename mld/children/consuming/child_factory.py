@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from mld.children.model.child_name import ChildName
 from mld.children.record_processor import RecordProcessor
 from mld.children.rules.child_environment import ChildFacts, announced_to
 from mld.config.config import ChildExceptionPolicy
@@ -76,21 +77,22 @@ class ChildFactory:
         )
         argv = context.stream_context.argv or config.child.argv
         tells_stream = config.streams is not None and config.streams.tells_stream
+        name = ChildName(context.shard_id, child)
         processor = RecordProcessor(
-            context.shard_id,
+            name,
             replace(config.child, argv=facts.command(argv)),
             parts.launcher,
             checkpointer,
             parts.runtime.clock,
             facts.variables(),
             facts.extras() if tells_stream else {},
-            lambda action, said: self._caught(action, said, delivering()),
+            lambda action, said: self._caught(name, action, said, delivering()),
         )
         if config.contain is not None and config.contain.with_stderr:
             processor.keep_stderr()
         return processor
 
-    def _caught(self, action: Action, said: str, delivering: Delivering) -> None:
+    def _caught(self, name: ChildName, action: Action, said: str, delivering: Delivering) -> None:
         """Handle a processor's exception after which the child continues.
 
         For Java, the action succeeded.
@@ -107,11 +109,11 @@ class ChildFactory:
         if delivering is not None:
             first, last = delivering
             why += f"; records {first} to {last} may not be processed"
-        context.last_error = f"{context.shard_id}: {action}: {why}"
+        context.last_error = f"{name}: {action}: {why}"
         policy = self._parts.config.child.exception_policy
         is_contained = self._contains and delivering is not None
         if action is not Action.LEASE_LOST and (
             policy is ChildExceptionPolicy.FAIL or is_contained
         ):
-            raise ProcessorRaised(context.shard_id, str(action), why, None)
-        log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
+            raise ProcessorRaised(str(name), str(action), why, None)
+        log.error("%s", context.last_error, extra=name.facts)

@@ -14,6 +14,7 @@ from mld.children.child_log import (
     TRACE_WAIT_S,
     ChildLog,
 )
+from mld.children.model.child_name import ChildName
 from protocol import JunkLine
 
 
@@ -38,7 +39,7 @@ def clock() -> HandClock:
 @pytest.fixture
 def child_log(clock, caplog) -> ChildLog:
     caplog.set_level(logging.INFO, "mld.child")
-    log = ChildLog("shard-1", clock)
+    log = ChildLog(ChildName("shard-1"), clock)
     log.pid = 7
     return log
 

@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from mld.children.child_log import BURST_LINES, MAX_LINE_BYTES
+from mld.children.model.child_name import ChildName
 from mld.children.record_processor import OutgoingLine, RecordProcessor
 from mld.config.config import ChildConfig, ChildFailurePolicy
 from mld.errors import ChildFailed, ChildTimedOut
@@ -35,7 +36,7 @@ class Answers:
 class Talking:
     """A processor whose child runs a script."""
 
-    def __init__(self, script=polite, *names, **config):
+    def __init__(self, script=polite, *names, index=None, **config):
         self.children = ScriptedChildren(script)
         self.checkpointer = Answers(*names)
         self.written = 0
@@ -43,7 +44,7 @@ class Talking:
         self.exception = None
         settings = {"eof_grace_s": 10.0, "term_grace_s": 5.0} | config
         self.processor = RecordProcessor(
-            "shard-1",
+            ChildName("shard-1", index),
             ChildConfig(**{"argv": ("app", "--x")} | settings),
             self.children,
             self.checkpointer,
@@ -218,6 +219,31 @@ def test_what_is_no_message_goes_to_the_log(caplog):
     assert "shard-1 stderr: oops" in text
     pids = [record.pid_of_child for record in caplog.records if hasattr(record, "pid_of_child")]
     assert pids == [1000, 1000]
+
+
+def test_one_of_several_children_is_called_by_its_index(caplog):
+    caplog.set_level(logging.INFO)
+    told = []
+
+    async def dies(child):
+        told.append(await child.receive())
+        child.stderr(b"oops")
+        return 3
+
+    async def test(world):
+        with pytest.raises(ChildFailed, match=r"^shard-1/3: child failed at initialize"):
+            await world.processor.initialize(world.group, TRIM_HORIZON)
+
+    talking(test, dies, index=3)
+    assert [message["shardId"] for message in told] == ["shard-1"]
+    said = {record.getMessage(): record for record in caplog.records}
+    assert {
+        "shard-1/3: started child 1000 at TRIM_HORIZON",
+        "shard-1/3 stderr: oops",
+        "shard-1/3: child 1000 exited with status 3",
+    } <= said.keys()
+    stray = said["shard-1/3 stderr: oops"]
+    assert (stray.shard_id, stray.child_index, stray.pid_of_child) == ("shard-1", 3, 1000)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ FIELDS = {
     "worker_id": "worker",
     "shard": "shard",
     "shard_id": "shard",
+    "child_index": "child_index",
     "lease": "lease",
     "lease_key": "lease",
     "pid": "pid",
