@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mld.children.consuming.child_slot import ChildSlot
+from mld.children.consuming.mark_watch import MarkWatch
 from mld.children.consuming.shared_checkpoint import SharedCheckpoint
 from mld.kernel.concurrency import Wakeup
 from mld.retrieval.rules.routing import Route
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from mld.children.consuming.child_factory import ChildFactory
     from mld.children.consuming.consumer_context import ConsumerContext
+    from mld.children.model.consumer_status import ChildStatus
     from mld.children.record_processor import RecordProcessor
     from mld.errors import ChildFailed
     from mld.kernel.model.sequence import ExtendedSequenceNumber
@@ -81,6 +83,8 @@ class ChildGroup:
         )
         for slot in self.slots:
             self.shared.add(slot.checkpointer)
+        self._watch = MarkWatch(context, self.shared)
+        self._watching: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
         """A child wants records, or there is a reason to stop."""
@@ -223,6 +227,8 @@ class ChildGroup:
 
     def run(self, group: asyncio.TaskGroup) -> None:
         """Serve the children in tasks of the group, except those that are done with the shard."""
+        if self._watching is None:
+            self._watching = group.create_task(self._watch.run(), name="mark watch")
         failed, self._failed = self._failed, {}
         for slot in self.slots:
             if not slot.has_ended:
@@ -259,6 +265,20 @@ class ChildGroup:
         """Why that one may have been silent."""
         return None if (worst := self._worst) is None else worst.silence_cause
 
+    def status(self) -> tuple[ChildStatus, ...]:
+        """A snapshot of each, for pages."""
+        return tuple(slot.status() for slot in self.slots)
+
+    @property
+    def unconfirmed_s(self) -> float | None:
+        """See :attr:`ConsumerStatus.unconfirmed_s`."""
+        return self._watch.unconfirmed_s
+
+    @property
+    def failed_at(self) -> float | None:
+        """Reading of ``Clock.monotonic`` at the last failure of one of them; None without one."""
+        return max((s.failed_at for s in self.slots if s.failed_at is not None), default=None)
+
     async def shutdown_requested(self) -> None:
         """Complete the lines that are begun, and notify each child that the worker stops."""
         begun = max(slot.begun for slot in self.slots)
@@ -280,6 +300,7 @@ class ChildGroup:
 
     async def stop(self) -> None:
         """End all processes in order."""
+        self._stop_watching()
         await self._each(slot.stop() for slot in self.slots)
 
     async def _each(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -296,5 +317,10 @@ class ChildGroup:
 
     def kill(self) -> None:
         """End them now, without a message."""
+        self._stop_watching()
         for slot in self.slots:
             slot.kill()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.children.consuming.shared_checkpoint import ChildCheckpointer
+from mld.children.model.consumer_status import ChildStatus
 from mld.children.record_processor import OutgoingLine
 from mld.children.rules.lifecycle import RestartCount, ShutdownReason, restart_pause_s
 from mld.children.rules.mark import MOST_WAITING
@@ -358,11 +359,6 @@ class ChildSlot:
 
     # -- a process that failed ---------------------------------------------------------------------
 
-    @property
-    def restarts(self) -> RestartCount:
-        """Failures of its processes so far."""
-        return self._restarts
-
     async def _is_replaced(self, error: ChildFailed) -> bool:
         """End a failed process; True when another one is to be started."""
         context, shutdown = self._context, self._context.shutdown
@@ -416,6 +412,22 @@ class ChildSlot:
             processor.terminate()  # it will not notice the end of its input either
         await processor.stop()
         self.processor = None
+
+    def status(self) -> ChildStatus:
+        """A snapshot for pages."""
+        processor, progress = self.processor, self.checkpointer.progress
+        return ChildStatus(
+            child=self.index,
+            pid=None if processor is None else processor.pid,
+            call_age_s=None if processor is None else processor.call_age_s,
+            silent_s=None if processor is None else processor.silent_s,
+            unanswered=self.unanswered[0],
+            confirmed=str(progress.edge),
+            owes=progress.owes,
+            is_left_out=not self.is_following,
+            restarts=self._restarts.total,
+            failures=self._restarts.failures,
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 

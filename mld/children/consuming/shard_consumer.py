@@ -136,6 +136,10 @@ class ShardConsumer:
         now = self._clock.monotonic()
         processor, failure = self._feed.processor, self._feed.failure
 
+        group = self._feed.children
+        children = () if group is None else group.status()
+        failed_at = self._child_failed_at if group is None else group.failed_at
+
         def age_s(at: float | None) -> float | None:
             return None if at is None else now - at
 
@@ -164,15 +168,19 @@ class ShardConsumer:
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
             waits_to_start=self._waits_to_start,
-            restarts=self._restarts.total,
-            child_failures=self._restarts.failures
+            restarts=self._restarts.total + sum(child.restarts for child in children),
+            child_failures=max(
+                (child.failures for child in children), default=self._restarts.failures
+            )
             + (0 if self._containment is None else self._containment.attempts),
-            child_failure_age_s=age_s(self._child_failed_at),
+            child_failure_age_s=age_s(failed_at),
             last_error=context.last_error,
             checkpoint_age_s=self._feed.losses.checkpoint_age_s(),
             loss=None if (loss := self._feed.losses.loss) is None else sentence(loss),
             retention_s=context.stream_context.existence.retention_s,
             held_because=None if self._containment is None else self._containment.held,
+            children=children,
+            unconfirmed_s=None if group is None else group.unconfirmed_s,
         )
 
     # -- the walk ------------------------------------------------------------------------------

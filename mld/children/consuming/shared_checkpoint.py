@@ -31,6 +31,7 @@ class ChildCheckpointer:
     """Checkpoints of one of several children.
 
     Attributes:
+        name: for the log.
         progress: what it was assigned and what of it is confirmed.
         is_done: nothing is to be said to it any more: it confirmed the end of the shard, answered
             ``shardEnded`` without a record left to confirm, or has no process yet.
@@ -48,7 +49,7 @@ class ChildCheckpointer:
         on_confirmed: Callable[[], None],
     ) -> None:
         self._shared = shared
-        self._name = name
+        self.name = name
         self._on_confirmed = on_confirmed
         self.progress = ChildProgress.starting_at(start)
         self.is_done = True
@@ -76,7 +77,7 @@ class ChildCheckpointer:
         try:
             position = position_to_store(self._state, sequence_number, sub_sequence_number)
         except CheckpointRefused as refused:
-            log.info("%s: checkpoint refused: %s", self._name, refused)
+            log.info("%s: checkpoint refused: %s", self.name, refused)
             return refused.error_name
         if position is not None:
             self._state = self._state.stored(position)

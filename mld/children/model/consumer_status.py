@@ -7,6 +7,36 @@ from typing import Any
 
 #: A child that owes an answer and sends no message for so many seconds does not count as reading.
 CHILD_SILENT_S = 60.0
+#: One of several children may leave records unconfirmed for so many seconds without a warning.
+#: kclpy's sample confirms every 30 s.
+UNCONFIRMED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildStatus:
+    """One of several children of a shard.
+
+    Attributes:
+        child: its index.
+        pid: None while it has no process.
+        call_age_s: as in :class:`ConsumerStatus`; likewise ``silent_s``, ``restarts`` and
+            ``failures``.
+        unanswered: records that it was assigned and has not answered.
+        confirmed: position up to which its records are confirmed, as text.
+        owes: True while it has records that it has not confirmed.
+        is_left_out: its records are left out of new lines, and read again when it is ready.
+    """
+
+    child: int
+    pid: int | None
+    call_age_s: float | None
+    silent_s: float | None
+    unanswered: int
+    confirmed: str
+    owes: bool
+    is_left_out: bool
+    restarts: int
+    failures: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +80,10 @@ class ConsumerStatus:
         loss: records that were lost, or may be, within the last day; None = none.
         retention_s: how long the stream keeps records; None = not known.
         held_because: why the shard is on hold although the lease is held; None = it is read.
+        children: of a shard that has several, each; the values of the shard are then those of the
+            worst of them.
+        unconfirmed_s: for how long the checkpoint has waited for one of several children; None
+            while none of them owes a confirmation.
     """
 
     lease_key: str
@@ -84,6 +118,8 @@ class ConsumerStatus:
     loss: str | None = None
     retention_s: float | None = None
     held_because: str | None = None
+    children: tuple[ChildStatus, ...] = ()
+    unconfirmed_s: float | None = None
 
     @property
     def lag_s(self) -> float | None:

@@ -40,6 +40,7 @@ class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
     child_failures: int = 0
     child_failure_age_s: float | None = None
     last_error: str | None = None
+    unconfirmed_s: float | None = None
 
     @property
     def lag_s(self) -> float | None:

@@ -131,6 +131,7 @@ _SHARD_VALUES: tuple[tuple[Family, Callable[[ConsumerStatus], float | None]], ..
     (catalogue.PROCESSING_LAG, lambda one: one.processing_lag_s or 0.0),
     (catalogue.READING_LAG, lambda one: one.reading_lag_s),
     (catalogue.RETENTION_USED, lambda one: one.retention_used),
+    (catalogue.UNCONFIRMED, lambda one: one.unconfirmed_s),
     (catalogue.BATCH_AGE, _batch_age),
     (catalogue.CALLS, lambda one: float(one.call_age_s is not None)),
     (catalogue.CALL_AGE, lambda one: one.call_age_s or 0.0),

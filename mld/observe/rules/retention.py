@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.children.model.consumer_status import UNCONFIRMED_S
 from mld.kernel.model.text import lasted
 from mld.observe.model.verdict import Verdict, VerdictSeverity
 from mld.observe.rules.scraped import shard_on_page
@@ -65,6 +66,25 @@ def retention(watch: Snapshots, lease: Lease, rules: ExplainRules) -> Iterator[R
         yield from _by_tip(tip.behind_s, stream.retention_s)
     else:
         yield from _by_ages(watch, lease, stream.retention_s, rules)
+
+
+def unconfirmed(watch: Snapshots, lease: Lease) -> Iterator[RetentionFinding]:
+    """A checkpoint that waits for one of several children; only the page of its owner says so."""
+    page = shard_on_page(watch.last, lease)
+    waited_s = None if page is None else page.unconfirmed_s
+    if waited_s is None or waited_s < UNCONFIRMED_S:
+        return
+    stream = watch.streams.get(lease.stream_identifier)
+    retention_s = None if stream is None else stream.retention_s
+    is_close = retention_s is not None and waited_s >= RISK * retention_s
+    yield RetentionFinding(
+        Verdict.UNCONFIRMED,
+        VerdictSeverity.CRITICAL if is_close else VerdictSeverity.WARNING,
+        f"one of its children has not confirmed its records for {lasted(waited_s)}, so the checkpoint "
+        "does not move",
+        "look at children in /leases of its owner, and at the log of that child; with "
+        "childConfirms = status an answer confirms a batch",
+    )
 
 
 def _by_tip(behind_s: float, retention_s: float) -> Iterator[RetentionFinding]:

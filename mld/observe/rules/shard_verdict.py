@@ -17,7 +17,7 @@ from mld.leases.rules.pausing import paused_by
 from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
 from mld.observe.rules.letters import with_letter
 from mld.observe.rules.reported_lag import bound_text, reported_lags
-from mld.observe.rules.retention import losses, retention
+from mld.observe.rules.retention import losses, retention, unconfirmed
 from mld.observe.rules.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
 from mld.shards.rules.audit import signs_of_recreation
 from mld.streams.rules.existence import ShardExistence, shard_existence
@@ -65,6 +65,7 @@ class ShardJudge:
             found = [
                 *self._stream(lease),
                 *self._losses(lease),
+                *self._confirmed(lease),
                 *self._retention(lease),
                 *self._rewound(lease),
                 *self._held(lease),
@@ -403,6 +404,10 @@ class ShardJudge:
 
     def _retention(self, lease: Lease) -> Iterator[Conclusion]:
         for one in retention(self._watch, lease, self._rules):
+            yield self._said(lease, *one)
+
+    def _confirmed(self, lease: Lease) -> Iterator[Conclusion]:
+        for one in unconfirmed(self._watch, lease):
             yield self._said(lease, *one)
 
     def _losses(self, lease: Lease) -> Iterator[Conclusion]:

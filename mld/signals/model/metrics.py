@@ -259,6 +259,11 @@ RETENTION_USED = _gauge(
     "Lag in shares of the retention of the stream: at 1 records expire unread.",
     over=Over.MAX,
 )
+UNCONFIRMED = _age(
+    "kcl_unconfirmed_seconds",
+    "Time for which the checkpoint has waited for one of several children of a shard; absent with one"
+    " child a shard, and while none owes a confirmation.",
+)
 BATCH_AGE = _age(
     "kcl_last_batch_age_seconds", "Time since a batch was finished, of shards to be read."
 )

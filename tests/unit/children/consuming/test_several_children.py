@@ -10,12 +10,15 @@ import pytest
 
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildConfirms, ChildFailurePolicy
-from mld.errors import ChildFailed
-from mld.kernel.model.sequence import TRIM_HORIZON
+from mld.errors import ChildFailed, Unreachable
+from mld.kernel.model.sequence import LATEST, TRIM_HORIZON
+from mld.leases.model.lease_request import LeaseRequest
+from mld.shards.stream_existence import StreamExistence
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import World
 
+REQUEST = LeaseRequest(request_id="r", verb="release", holder="w1", expires_s=1e10)
 CARRY_CHECKPOINTS = {"processRecords", "shardEnded", "shutdownRequested"}
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -347,5 +350,187 @@ def test_nothing_is_read_twice_after_an_orderly_stop():
             await asyncio.sleep(120)
         assert program.payloads() == [str(number) for number in range(48)]
         assert in_order(program)
+
+    run(test())
+
+
+def test_a_lost_lease_ends_all_children_after_their_batch():
+    async def test():
+        program = Program()
+
+        async def slow(_child, _message):
+            await asyncio.sleep(3)
+
+        program.manners = dict.fromkeys(range(3), slow)
+        world = world_of(program, retrieval={"max_records": 6})
+        await world.open()
+        put(world, 48)
+        async with world.running(await world.hold()) as (consumer, running):
+            await asyncio.sleep(1)
+            consumer.lease_lost()
+        assert running.result() is ShutdownReason.LEASE_LOST
+        assert {tuple(actions) for actions in program.actions.values()} == {
+            ("initialize", "processRecords", "leaseLost")
+        }
+
+    run(test())
+
+
+def test_a_child_that_hangs_lets_the_others_go_on_and_gets_its_records_later():
+    async def test():
+        program, gate = Program(), asyncio.Event()
+
+        async def hangs(_child, _message):
+            await gate.wait()
+
+        program.manners[1] = hangs
+        world = world_of(program, retrieval={"max_records": 4})
+        await world.open()
+        async with world.consuming(await world.hold()) as consumer:
+            for start in range(0, 240, 12):
+                put(world, 12, start)
+                await asyncio.sleep(10)
+            assert len(program.got[0]) == 20 * len(keys_of(0, 3))
+            status = consumer.status()
+            assert status.child_silent_s > 150
+            assert status.unconfirmed_s > 150
+            (left_out,) = (one for one in status.children if one.is_left_out)
+            assert (left_out.child, left_out.owes) == (1, True)
+            gate.set()
+            program.manners.clear()
+            await asyncio.sleep(120)
+        assert program.payloads() == [str(number) for number in range(240)]
+        assert in_order(program)
+
+    run(test())
+
+
+def test_one_warning_when_the_checkpoint_waits_and_one_error_before_records_expire(
+    caplog, monkeypatch
+):
+    async def test():
+        program, gate = Program(2), asyncio.Event()
+
+        async def hangs(_child, _message):
+            await gate.wait()
+
+        program.manners[1] = hangs
+        world = world_of(program)
+        await world.open()
+        monkeypatch.setattr(StreamExistence, "retention_s", 1000.0)
+        put(world, 24)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(300)
+            warned = [one.levelname for one in caplog.records if "does not move" in one.message]
+            assert warned == ["WARNING"]
+            await asyncio.sleep(600)
+            warned = [one.levelname for one in caplog.records if "does not move" in one.message]
+            assert warned == ["WARNING", "ERROR"]
+            gate.set()
+
+    run(test())
+
+
+def test_a_write_that_fails_is_repeated_by_the_next_checkpoint_of_any_child():
+    async def test():
+        program = Program(2)
+        program.checkpoints = False
+        asks = asyncio.Event()
+
+        async def once(child, _message):
+            await asks.wait()
+            program.results.append((int(child.env["KCL_MLD_CHILD"]), await child.checkpoint()))
+
+        program.manners = {0: once, 1: once}
+        world = world_of(program)
+        await world.open()
+        put(world, 12)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(2)
+            fails = True
+
+            async def refuse(*_call):
+                if fails:
+                    raise Unreachable("UpdateItem", "refused")
+
+            world.dynamodb.before = refuse
+            asks.set()
+            await asyncio.sleep(5)
+            refused = "KinesisClientLibDependencyException"
+            assert {error for _, error in program.results} <= {None, refused}
+            assert refused in {error for _, error in program.results}
+            fails = False
+            last = put(world, 1, 12, keys=keys_of(0, 2))[0]
+            await asyncio.sleep(5)
+            assert program.results[-1] == (0, None)
+            assert (await world.row()).checkpoint.sequence_number == last
+
+    run(test())
+
+
+def test_an_operators_request_ends_children_that_do_not_answer():
+    async def test():
+        program = Program(2)
+
+        async def hangs(_child, _message):
+            await asyncio.Event().wait()
+
+        program.manners[1] = hangs
+        world = world_of(program, leases={"hand_off_timeout_s": 5.0})
+        await world.open()
+        put(world, 24)
+        async with world.running(await world.hold()) as (consumer, running):
+            await asyncio.sleep(2)
+            consumer.request_steer(REQUEST)
+        assert running.result() is ShutdownReason.REQUESTED
+        assert program.living == set()
+
+    run(test())
+
+
+def test_a_hand_off_passes_the_lease_on_after_the_last_answer():
+    async def test():
+        program = Program()
+
+        async def slow(_child, _message):
+            await asyncio.sleep(3)
+
+        program.manners[1] = slow
+        world = world_of(program)
+        await world.open()
+        last = put(world, 24)[-1]
+        async with world.running(await world.hold()) as (consumer, running):
+            await asyncio.sleep(1)
+            consumer.request_hand_over()
+            await asyncio.sleep(1)
+            assert (await world.row()).lease_owner == "w1"
+        assert running.result() is ShutdownReason.REQUESTED
+        row = await world.row()
+        assert (row.lease_owner, row.checkpoint.sequence_number) == (None, last)
+
+    run(test())
+
+
+def test_reading_at_latest_begins_where_it_began_for_a_child_that_is_replaced():
+    async def test():
+        program = Program(2)
+        deaths = [1]
+
+        async def dies(_child, message):
+            if message["records"] and deaths:
+                return deaths.pop()
+            return None
+
+        program.manners[1] = dies
+        program.checkpoints = True
+        world = world_of(program, child={"failure_policy": ChildFailurePolicy.RESTART})
+        await world.open()
+        put(world, 12)
+        await asyncio.sleep(60)
+        async with world.consuming(await world.hold(checkpoint=LATEST)):
+            await asyncio.sleep(5)
+            put(world, 12, 12)
+            await asyncio.sleep(20)
+        assert program.payloads() == [str(number) for number in range(12, 24)]
 
     run(test())
