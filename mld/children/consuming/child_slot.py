@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.children.consuming.shared_checkpoint import ChildCheckpointer
+from mld.children.model.child_name import ChildName
 from mld.children.model.consumer_status import ChildStatus
 from mld.children.record_processor import OutgoingLine
 from mld.children.rules.lifecycle import RestartCount, ShutdownReason, restart_pause_s
@@ -92,7 +93,7 @@ class ChildSlot:
         on_answer: Callable[[], None],
     ) -> None:
         self.index = index
-        self.name = f"{context.shard_id}/{index}"
+        self.name = ChildName(context.shard_id, index)
         self._context = context
         self._parts = context.parts
         self._clock = context.parts.runtime.clock
@@ -100,7 +101,7 @@ class ChildSlot:
         self._share = share(self.leave)
         self._on_change = on_change
         self._on_answer = on_answer
-        self.checkpointer = ChildCheckpointer(shared, self.name, start, self._note_progress)
+        self.checkpointer = ChildCheckpointer(shared, str(self.name), start, self._note_progress)
         self.processor: RecordProcessor | None = None
         self.is_following = True
         self.wants_records = False
@@ -367,7 +368,7 @@ class ChildSlot:
         if not self._is_ended:
             context.last_error = str(error)
             self.failed_at = self._clock.monotonic()
-            log.error("%s", error, extra={"shard_id": context.shard_id})
+            log.error("%s", error, extra=self.name.facts)
         await self._end_process(error)
         self._sent = self._delivering = None
         self.checkpointer.progress.start_over()
@@ -479,14 +480,13 @@ class ChildSlot:
             failure = error
         if not checkpointer.progress.owes:
             if failure is not None:
-                log.error("%s", failure, extra={"shard_id": self._context.shard_id})
+                log.error("%s", failure, extra=self.name.facts)
             self.has_ended = checkpointer.is_done = True
             return None
         return failure or EndNotCheckpointed(
-            self._context.shard_id,
+            str(self.name),
             "shardEnded",
-            f"child {self.index} answered without a checkpoint of its last records; "
-            "call checkpoint() in shard_ended",
+            "it answered without a checkpoint of its last records; call checkpoint() in shard_ended",
         )
 
     async def stop(self) -> None:
