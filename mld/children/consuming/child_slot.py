@@ -322,7 +322,7 @@ class ChildSlot:
             wait_s = None if due_at is None else due_at - self._clock.monotonic()
             async with processor.unless_it_ends():
                 is_called = await self._wakeup.wait(wait_s)
-            if self._wants_empty or not is_called:
+            if (self._wants_empty or not is_called) and self._context.current() is not None:
                 await self._call_empty(processor)
 
     async def _send(self, processor: RecordProcessor) -> None:
@@ -343,6 +343,8 @@ class ChildSlot:
 
     def _due_at(self, processor: RecordProcessor) -> float | None:
         """When it gets a message without records: it wants one, or owes a confirmation."""
+        if self._context.current() is None:
+            return None
         due = [processor.tick_due_at]
         if self.checkpointer.progress.owes and self._others_at > self._answered_at:
             due.append(self._answered_at + self._nudge_s)

@@ -316,6 +316,30 @@ def test_a_child_that_confirms_only_when_called_is_called_without_records():
     run(test())
 
 
+def test_a_child_that_wants_ticks_gets_none_once_the_lease_has_lapsed():
+    async def test():
+        program = Program(2)
+
+        async def wants_ticks(child, _message):
+            await child.say(action="tick", seconds=0.1)
+
+        program.manners = {0: wants_ticks}
+        world = world_of(program)
+        await world.open()
+        put(world, 1, keys=keys_of(0, 2))
+        held = await world.hold()
+        async with world.running(held) as (_consumer, running):
+            await asyncio.sleep(5.45)
+            ticks = program.actions[0].count("processRecords")
+            assert ticks > 20
+            await world.renewer.drop(held.lease.lease_key, held.token)
+            assert await running is ShutdownReason.LEASE_LOST
+        assert program.actions[0].count("processRecords") == ticks
+        assert program.actions[0][-1] == "leaseLost"
+
+    run(test())
+
+
 def test_an_answer_confirms_a_batch_where_the_file_says_so():
     async def test():
         program = Program()
