@@ -19,7 +19,7 @@ from tests.sim.ports import EPOCH_S
 from tests.sim.rows import short, tail, text_of, worker_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.sim.children import SimChild
     from tests.sim.court import Court
@@ -38,11 +38,15 @@ class ChildJudge:
     def __init__(self, court: Court, siblings: SiblingJudge) -> None:
         self._court = court
         self._siblings = siblings
+        #: Told of each message and each answer; tests do something to the worker then.
+        self.on_event: Callable[[], None] = lambda: None
 
     def message(self, child: SimChild, message: Any) -> None:
         """A child has received a message."""
+        self.on_event()
         if child.has_last_word:
             self._court.convict("S6", f"{child.worker} said {message.action} after the last word")
+        child.acknowledged = child.confirmed
         child.busy_since_s = self._court.now()
         if isinstance(message, ProcessRecords) and not message.records:
             is_asked = child.siblings > 1 and child.owes
@@ -149,13 +153,11 @@ class ChildJudge:
 
     def _begin_at(self, child: SimChild, index: int) -> None:
         """A child that starts at LATEST has seen its first record: what came before is past."""
-        child.next_index = index
+        child.next_index = self._siblings.begins_at(child, index)
         log = self._court.log(child.shard_id)
-        keys = self._truth(child).keys
-        for past in range(index):
-            if child.gets(keys[past]):
-                log.mark(past)
-                log.confirm(past)
+        for past in range(child.next_index):
+            log.mark(past)
+            log.confirm(past)
 
     def _told_end(self, child: SimChild) -> None:
         truth = self._truth(child)
@@ -209,6 +211,7 @@ class ChildJudge:
 
     def answered(self, child: SimChild, message: Any) -> None:
         """A child has finished a message."""
+        self.on_event()
         child.busy_since_s = None
         if isinstance(message, ProcessRecords):
             self._siblings.answered_batch(child)
@@ -223,6 +226,8 @@ class ChildJudge:
     def checkpoint_answered(self, child: SimChild, result: CheckpointResult) -> None:
         """A child got the answer to its checkpoint."""
         self._court.counts[f"checkpoint {result.error or 'stored'}"] += 1
+        if result.error is None:
+            child.acknowledged = child.confirmed
         if result.error is not None:
             self._court.trace.add(child.worker, f"refused {_name(child)} {result.error}")
 

@@ -153,12 +153,16 @@ class SimChild:
         #: Indices of the records that it was given, and how many of them it has confirmed.
         self.given: list[int] = []
         self.confirmed = 0
+        #: How many of these its worker knows of.
+        self.acknowledged = 0
         #: It was told that the shard has ended.
         self.knows_end = False
         #: When it was told what it has not answered; None while it waits.
         self.busy_since_s: float | None = None
         #: It has answered leaseLost or shardEnded.
         self.has_last_word = False
+        #: How it behaves, whatever the others do.
+        self.own_manners: Manners | None = None
         self._batches = 0
         self._last_own: Any = None
         self._checkpointed_s = float("-inf")
@@ -198,7 +202,7 @@ class SimChild:
     @property
     def manners(self) -> Manners:
         """How it behaves just now."""
-        return self._manners()
+        return self.own_manners or self._manners()
 
     # -- what the daemon sees ------------------------------------------------------------------
 

@@ -538,9 +538,9 @@ class Fleet:
     def _polite(self) -> Manners:
         """Children that do no wrong, and checkpoint as before if that is often enough."""
         style = self.plan.manners.checkpoints
-        if max(self.plan.children) > 1 and style in {"timed", "own", "record", "never"}:
-            return replace(_POLITE, checkpoints=style)
-        return _POLITE
+        if max(self.plan.children) == 1:
+            return _POLITE
+        return replace(_POLITE, checkpoints=style if style in {"timed", "never"} else "own")
 
     def _ordered_to_wait_s(self) -> float:
         """When the last of the newcomers that a leader keeps waiting has to have its share.

@@ -157,6 +157,9 @@ def children_plan(seed: int, plan: Plan | None = None) -> Plan:
     answers_confirm = 1 not in children and rng.random() < 0.2
     if answers_confirm and rng.random() < 0.5:
         manners = replace(manners, checkpoints="never")
+    faults = plan.faults + (("kill child",) if rng.random() < 0.6 else ())
+    if plan.start is Sentinel.LATEST:
+        faults = tuple(fault for fault in faults if fault != "step clock")
     keys, hot = rng.choice([(1000, 0.0), (1000, 0.3), (12, 0.0), (30, 0.9)])
     return replace(
         plan,
@@ -167,10 +170,10 @@ def children_plan(seed: int, plan: Plan | None = None) -> Plan:
         hot=0.0 if plan.table_stream else hot,
         spreads=True,
         aggregated=0.0 if plan.table_stream else rng.choice([0.0, 0.3, 0.7]),
-        faults=(*plan.faults, *(["kill child"] if rng.random() < 0.6 else [])),
+        faults=faults,
         restart_children=plan.restart_children or rng.random() < 0.7,
-        # Of a child that has had no record nobody sees where it began.
-        start=Sentinel.TRIM_HORIZON if plan.start is Sentinel.LATEST else plan.start,
+        # A child that is replaced at LATEST begins at a time, by a clock.
+        clock_skew=plan.clock_skew and plan.start is not Sentinel.LATEST,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
 from typing import TYPE_CHECKING
@@ -61,6 +62,8 @@ def _plan(plan: int | Plan) -> Plan:
     return draw(plan) if isinstance(plan, int) else plan
 
 
+#: What is told of all seeds together.
+_TOLD = ("child", "sibling", "child failed", "reminder", "begun inside an aggregate")
 #: Seeds from one line to the next where no terminal shows the progress.
 _TOLD_EVERY = 50
 
@@ -78,6 +81,7 @@ def _run_all(seeds: list[int | Plan], jobs: int, *, keep_going: bool) -> int:
     failed: list[int] = []
     ran = records = duplicates = 0
     virtual_s = 0.0
+    counts: Counter[str] = Counter()
     with ProcessPoolExecutor(jobs) as pool:
         bar = tqdm(total=len(seeds), unit="seed", file=sys.stderr, disable=None)
         for verdict in pool.map(judge, seeds):
@@ -85,6 +89,7 @@ def _run_all(seeds: list[int | Plan], jobs: int, *, keep_going: bool) -> int:
             ran += 1
             records += verdict.records
             duplicates += verdict.duplicates
+            counts.update(verdict.counts)
             virtual_s += verdict.virtual_s
             if bar.disable and ran % _TOLD_EVERY == 0:
                 print(f"{ran} of {len(seeds)} seeds, {len(failed)} failed", file=sys.stderr)
@@ -102,6 +107,8 @@ def _run_all(seeds: list[int | Plan], jobs: int, *, keep_going: bool) -> int:
         f"{duplicates} processed more than once, {len(failed)} failed"
         + (f": {failed}" if failed else "")
     )
+    if told := [f"{counts[what]} x {what}" for what in _TOLD if counts[what]]:
+        print(", ".join(told))
     return 1 if failed else 0
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 #: With children that checkpoint by a timer of 30 s, and empty batches that are up to 30 s apart.
 MARK_MOVES_S = 80.0
-#: From the put of a record to a child that waits, while the lease is held.
-WAITS_S = 20.0
+#: From the put of a record to a child that waits, while the lease is held; the answer to a request of
+#: before may be waited for for 30 s.
+WAITS_S = 45.0
 #: Between two looks.
 LOOK_S = 2.0
 
@@ -43,6 +44,10 @@ class SiblingJudge:
         #: Shard -> when each of its records was first seen here.
         self._put_s: dict[str, list[float]] = {}
         self._looked_s = 0.0
+        #: Worker, shard and index -> the last process that ended, and when.
+        self._former: dict[tuple[str, str, int], tuple[SimChild, float]] = {}
+        #: Worker and shard -> the first record that one of several children was given at LATEST.
+        self._latest: dict[tuple[str, str], int] = {}
 
     # -- the life of a child -----------------------------------------------------------------------
 
@@ -50,6 +55,7 @@ class SiblingJudge:
         """A child was told where to begin."""
         court, log = self._court, self._court.log(child.shard_id)
         court.counts["child"] += 1
+        court.counts["sibling"] += child.siblings > 1
         living = self._living.setdefault((child.worker, child.shard_id), [])
         for other in living:
             if not other.has_last_word and _share_keys(child, other):
@@ -59,6 +65,14 @@ class SiblingJudge:
             self._check_begin(child, truth, log, upto, living)
         living.append(child)
         self._began_s[child] = court.now()
+
+    def begins_at(self, child: SimChild, index: int) -> int:
+        """Where the reading for a child began at LATEST, given the first record that it has."""
+        if child.siblings == 1:
+            return index
+        hold = (child.worker, child.shard_id)
+        self._latest[hold] = min(index, self._latest.get(hold, index))
+        return self._latest[hold]
 
     def _check_begin(
         self,
@@ -77,15 +91,24 @@ class SiblingJudge:
             return
         stored = range(upto, truth.covered(position_of(row)))
         again = self._own(child, truth, stored, lambda _: True)
-        if again is None and any(
-            one.index != child.index and not one.has_last_word for one in living
-        ):
-            later = range(upto, len(truth.places))
-            again = self._own(child, truth, later, log.is_confirmed)
+        if again is None and (former := self._replaced(child, living)) is not None:
+            known = former.given[: former.acknowledged]
+            again = next((index for index in known if index >= upto), None)
         if again is not None:
             court.convict(
                 "S23", f"{_name(child)} begins at record {upto}: {again} was confirmed before"
             )
+
+    def _replaced(self, child: SimChild, living: list[SimChild]) -> SimChild | None:
+        """The process that a new one replaces, while a sibling goes on."""
+        former, ended_s = self._former.get((child.worker, child.shard_id, child.index), (None, 0.0))
+        if former is None or former.has_last_word:
+            return None
+        goes_on = any(
+            one.index != child.index and not one.has_last_word and self._began_s[one] < ended_s
+            for one in living
+        )
+        return former if goes_on else None
 
     @staticmethod
     def _own(child: SimChild, truth: ShardTruth, indices: Iterable[int], is_so: Any) -> int | None:
@@ -100,6 +123,8 @@ class SiblingJudge:
         living = self._living.get((child.worker, child.shard_id), [])
         if child in living:
             living.remove(child)
+            which = (child.worker, child.shard_id, child.index)
+            self._former[which] = child, self._court.now()
         self._began_s.pop(child, None)
 
     # -- records and confirmations -----------------------------------------------------------------
@@ -115,7 +140,12 @@ class SiblingJudge:
         if row is not None and worker_of(row) == child.worker and position_of(row).is_shard_end:
             court.convict("S24", f"{_name(child)} got record {index} after SHARD_END")
         child.given.append(index)
-        log.given_s[index] = court.now()
+        if self._holds(child):
+            log.given_s[index] = court.now()
+
+    def _holds(self, child: SimChild) -> bool:
+        """Whether its worker has the lease, and not only believes so."""
+        return worker_of(self._court.rows.get(child.shard_id)) == child.worker
 
     def processed(self, who: str, shard_id: str, truth: ShardTruth, index: int) -> bool:
         """Somebody has done a record's work; False when it had been done before."""
@@ -148,7 +178,8 @@ class SiblingJudge:
         """So many of the records that a child was given are confirmed."""
         log = self._court.log(child.shard_id)
         for index in child.given[child.confirmed : count]:
-            log.confirm(index)
+            if self._holds(child):
+                log.confirm(index)
         child.confirmed = max(child.confirmed, count)
 
     # -- the row -----------------------------------------------------------------------------------
@@ -194,6 +225,7 @@ class SiblingJudge:
         truth = self._court.stream.find(key)
         if truth is not None and worker_of(before) != worker_of(after):
             self._court.log(key).hold_from(truth.covered(position_of(after)))
+            self._latest.pop((str(worker_of(before)), key), None)
 
     def check_stopped(self) -> None:
         """S26: after orderly stops with children that keep the time, nothing comes again."""

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.messages import (
     CheckpointRequest,
+    CheckpointResult,
     Initialize,
     LeaseLost,
     ProcessRecords,
@@ -251,15 +252,19 @@ def test_an_empty_batch_for_a_child_that_owes_nothing_is_noticed():
     assert convicted(play) == {"S8"}
 
 
-def test_a_replaced_child_that_gets_again_what_it_confirmed_is_noticed():
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_replaced_child_that_gets_again_what_it_confirmed_is_noticed(*, is_known):
     def play(life):
         a, _b = life.child(A), life.child(B)
         life.give(a, 100, 102)
         life.confirm(a, 102)
+        if is_known:
+            life.judge.checkpoint_answered(a, CheckpointResult("102", 0))
+        life.now_s += 1
         life.judge.child_ended(a, 1)
         life.child(A)
 
-    assert convicted(play) == {"S23"}
+    assert convicted(play) == ({"S23"} if is_known else set())
 
 
 def test_a_child_that_begins_before_the_mark_is_noticed():
@@ -280,6 +285,25 @@ def test_a_child_that_begins_behind_what_nobody_had_is_noticed():
         life.child(A, "100")
 
     assert convicted(play) == {"S1"}
+
+
+def test_at_latest_all_children_begin_at_the_first_record_of_one():
+    def play(life, *numbers):
+        a, b = (life.child(index, "LATEST") for index in (A, B))
+        life.give(a, 102)
+        if numbers:
+            life.give(b, *numbers)
+
+    assert convicted(lambda life: play(life, 103)) == set()
+    assert convicted(lambda life: play(life, 101, 103)) == set()
+    assert convicted(play) == set()
+
+    def skips(life):
+        a, b = (life.child(index, "LATEST") for index in (A, B))
+        life.give(a, 100)
+        life.give(b, 103)
+
+    assert convicted(skips) == {"S1", "S25"}
 
 
 def test_an_end_before_all_children_know_of_it_and_records_after_it_are_noticed():

@@ -1,0 +1,247 @@
+"""Fleets whose shards have several children each; see ``tests/sim/sibling_judge.py``."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.children import Manners
+from tests.sim.chunks import acquit, portions
+from tests.sim.fleet import Fleet, judge
+from tests.sim.loop import run
+from tests.sim.plan import Plan, children_plan
+from tests.sim.rows import position_of, text_of
+from tests.sim.table_stream import table_plan
+
+pytestmark = pytest.mark.sim
+
+#: The quick part of the tests runs so many of them, and so many of those that read a table's stream.
+QUICK, QUICK_TABLES = 20, 10
+#: Each failed once.
+REGRESSIONS: tuple[int, ...] = ()
+
+
+def _id(seeds):
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+def _portions(quick, count):
+    return [
+        *portions(0, quick),
+        *(pytest.param(each, marks=pytest.mark.proof) for each in portions(quick, count - quick)),
+    ]
+
+
+@pytest.mark.parametrize("seeds", _portions(QUICK, 120), ids=_id)
+def test_nothing_is_lost_whatever_happens(seeds):
+    acquit(map(children_plan, seeds))
+
+
+@pytest.mark.parametrize("seeds", _portions(QUICK_TABLES, 50), ids=_id)
+def test_nothing_of_a_table_is_lost_whatever_happens(seeds):
+    acquit(children_plan(seed, table_plan(seed)) for seed in seeds)
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_what_failed_once(seed):
+    acquit([children_plan(seed)])
+
+
+# -- at every call and every message ---------------------------------------------------------------
+
+PLAN = Plan(
+    seed=2,
+    workers=1,
+    shards=2,
+    failover_s=3.0,
+    put_every_s=0.3,
+    reshard_every_s=6.0,
+    children=(3,),
+    aggregated=0.5,
+    spreads=True,
+    keys=20,
+    manners=Manners((0.0, 0.3), "own"),
+)
+#: Enough for the start, the first batches, a reshard and some renewals.
+CALLS, MESSAGES = 60, 120
+STRIDE = 6
+
+
+async def life(deed, *, at_call=0, at_message=0):
+    """One worker, something done to it at one call or one message; the fleet afterwards."""
+    fleet = Fleet(PLAN)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(fleet.produce()), group.create_task(fleet.reshard())]
+        node = fleet.new_node()
+        struck = asyncio.Event()
+        messages = 0
+
+        def on_call(number):
+            if number == at_call:
+                struck.set()
+
+        def on_event():
+            nonlocal messages
+            messages += 1
+            if messages == at_message:
+                struck.set()
+
+        node.gate.on_call = on_call
+        fleet.judges.children.on_event = on_event
+        await struck.wait()
+        await deed(node)
+        await node.ended.wait()
+        fleet.producing = False
+        for task in tasks:
+            task.cancel()
+    await node.check_clean()
+    return fleet, node
+
+
+async def stop(node):
+    node.stop()
+
+
+async def kill(node):
+    await node.kill()
+
+
+@pytest.mark.parametrize("first", range(1, STRIDE + 1))
+@pytest.mark.parametrize(("what", "last"), [("at_call", CALLS), ("at_message", MESSAGES)])
+def test_after_a_stop_at_any_moment_no_record_comes_again(what, last, first):
+    for moment in range(first, last, STRIDE):
+        fleet, node = run(life(stop, **{what: moment}))
+        fleet.judges.siblings.check_stopped()
+        assert fleet.court.violations == [], f"{what} {moment}"
+        assert node.outcome is not None, f"{what} {moment}: {node.error}"
+        assert node.outcome.complete, f"{what} {moment}"
+        assert {text_of(item, "leaseOwner") for item in fleet.court.rows.values()} <= {None}
+        assert fleet.court.duplicates == 0, f"{what} {moment}"
+
+
+@pytest.mark.parametrize(("what", "last"), [("at_call", CALLS), ("at_message", MESSAGES)])
+def test_a_worker_that_is_killed_at_any_moment_leaves_no_child(what, last):
+    for moment in range(1, last, 3):
+        fleet, node = run(life(kill, **{what: moment}))
+        assert fleet.court.violations == [], f"{what} {moment}"
+        assert not node.running(), f"{what} {moment}"
+        assert not node.children.running(), f"{what} {moment}"
+
+
+# -- without a fault -------------------------------------------------------------------------------
+
+ORDERLY = Plan(
+    seed=1,
+    workers=3,
+    shards=3,
+    chaos_s=150,
+    is_assigned=True,
+    children=(4, 2, 3),
+    aggregated=0.5,
+    spreads=True,
+    keys=40,
+    reshard_every_s=30.0,
+    restart_children=True,
+)
+
+
+@pytest.mark.parametrize("style", ["timed", "each", "own", "batch", "late"])
+@pytest.mark.parametrize("seed", range(2))
+def test_workers_that_come_and_go_in_order_have_no_record_twice(style, seed):
+    plan = replace(
+        ORDERLY,
+        seed=seed,
+        faults=("stop", "join"),
+        fault_every_s=20.0,
+        manners=Manners((0.0, 0.5), style),
+    )
+    verdict = judge(plan)
+    assert verdict.violations == (), verdict.report()
+    assert verdict.duplicates == 0
+    assert verdict.counts["sibling"] > 20
+
+
+def test_a_java_worker_goes_on_behind_the_mark_inside_aggregates_too():
+    inside = 0
+    for seed in range(3):
+        plan = replace(
+            ORDERLY,
+            seed=seed,
+            joins_at_s=40.0,
+            aggregated=0.9,
+            faults=("stop",),
+            fault_every_s=15.0,
+            manners=Manners((0.0, 0.5), "record"),
+        )
+        verdict = judge(plan)
+        assert verdict.violations == (), verdict.report()
+        assert verdict.duplicates == 0
+        inside += verdict.counts["begun inside an aggregate"]
+    assert inside > 0
+
+
+@pytest.mark.parametrize("style", ["timed", "each", "own"])
+def test_a_child_that_dies_is_replaced_alone(style):
+    """The judge follows what its siblings get."""
+    plan = replace(
+        ORDERLY,
+        workers=1,
+        faults=("kill child",),
+        fault_every_s=3.0,
+        manners=Manners((0.0, 0.5), style),
+    )
+    verdict = judge(plan)
+    assert verdict.violations == (), verdict.report()
+    assert verdict.counts["child failed"] > 20
+    assert verdict.counts["sibling"] > verdict.counts["child failed"]
+
+
+@pytest.mark.parametrize("style", ["timed", "never"])
+def test_an_answer_confirms_where_children_make_no_checkpoints(style):
+    plan = replace(
+        ORDERLY,
+        answers_confirm=True,
+        faults=("stop", "kill child"),
+        fault_every_s=10.0,
+        manners=Manners((0.0, 0.5), style),
+    )
+    verdict = judge(plan)
+    assert verdict.violations == (), verdict.report()
+
+
+def test_a_child_that_never_answers_keeps_no_other_waiting():
+    """Nobody ends it: its siblings get what comes, and the mark stays before what it was given."""
+
+    async def main():
+        fleet = Fleet(replace(PLAN, reshard_every_s=None, shards=1, workers=0))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(fleet.produce())]
+            node = fleet.new_node()
+            while len(node.children.children) < 3:  # noqa: ASYNC110 - it does not tell
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(5)
+            stuck = next(child for child in node.children.children if child.index == 1)
+            stuck.own_manners = Manners(mute=1.0)
+            began = {child: len(child.given) for child in node.children.children}
+            await asyncio.sleep(60)
+            given = {
+                child.index: len(child.given) - before
+                for child, before in began.items()
+                if child is not stuck
+            }
+            truth = next(iter(fleet.stream.truth.values()))
+            (row,) = fleet.court.rows.values()
+            mark = truth.covered(position_of(row))
+            fleet.producing = False
+            await node.kill()
+            for task in tasks:
+                task.cancel()
+        assert fleet.court.violations == []
+        return given, mark, stuck.given
+
+    given, mark, stuck = run(main())
+    assert set(given) == {0, 2}
+    assert min(given.values()) > 50
+    assert mark <= stuck[-1]
