@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.children.consuming.part_queue import PartQueue
 from mld.children.consuming.shared_checkpoint import ChildCheckpointer
 from mld.children.model.child_name import ChildName
 from mld.children.model.consumer_status import ChildStatus
-from mld.children.record_processor import OutgoingLine
 from mld.children.rules.lifecycle import RestartCount, ShutdownReason, restart_pause_s
 from mld.children.rules.mark import MOST_WAITING
 from mld.config.config import ChildConfirms
@@ -48,21 +46,6 @@ FIRST_NUDGE_S = 1.0
 LONGEST_NUDGE_S = 30.0
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A part that is not sent yet."""
-
-    outgoing: OutgoingLine
-    release: Callable[[], None]
-    line_number: int
-    records: int
-    size_bytes: int
-    smallest: ExtendedSequenceNumber
-    largest: ExtendedSequenceNumber
-    before: ExtendedSequenceNumber
-    arrived_s: float | None
-
-
 class ChildSlot:
     """The place of one child, which outlives its processes.
 
@@ -78,7 +61,7 @@ class ChildSlot:
         start: where the hold begins.
         share: memory for what waits.
         on_change: called when :attr:`wants_records` or :attr:`failure` is set.
-        on_answer: called after each answer.
+        on_answer: called after each answer, and when less waits for it.
     """
 
     def __init__(
@@ -108,8 +91,7 @@ class ChildSlot:
         self.failure: ChildFailed | None = None
         self.begun = 0
         self.has_ended = False
-        self._queue: deque[_Waiting] = deque()
-        self._sent: _Waiting | None = None
+        self._queue = PartQueue()
         self._delivering: Delivering = None
         self._wakeup = Wakeup()
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +99,7 @@ class ChildSlot:
         self._is_closing = False
         self._is_ended = False
         self._behind_ms: int | None = None
-        self._answered_at = self._others_at = self._clock.monotonic()
+        self._answered_at = self._batch_at = self._others_at = self._clock.monotonic()
         self._nudge_s = FIRST_NUDGE_S
         self._wants_empty = False
         self._restarts = RestartCount()
@@ -152,21 +134,8 @@ class ChildSlot:
         if not self.is_following:  # memory is short: what waits for it was dropped just now
             reservation.release()
             return
-        before = progress.floor
+        self._queue.append(part, line_number, progress.floor, reservation)
         progress.assign(part.largest, edge)
-        self._queue.append(
-            _Waiting(
-                OutgoingLine(part.line, reservation.release),
-                reservation.release,
-                line_number,
-                part.records,
-                len(part.line),
-                part.smallest,
-                part.largest,
-                before,
-                part.arrived_s,
-            )
-        )
         self._wakeup.wake()
 
     def assign_nothing(self, behind_ms: int | None) -> None:
@@ -184,19 +153,12 @@ class ChildSlot:
     @property
     def is_idle(self) -> bool:
         """True while it owes no answer."""
-        return self._sent is None and not self._queue
-
-    @property
-    def unanswered(self) -> tuple[int, int]:
-        """Records and bytes that it was assigned and has not answered."""
-        every = [*self._queue] if self._sent is None else [self._sent, *self._queue]
-        return sum(one.records for one in every), sum(one.size_bytes for one in every)
+        return self._queue.is_empty
 
     @property
     def oldest_s(self) -> float | None:
-        """Epoch seconds at which the oldest of these records arrived; None without any."""
-        oldest = self._sent or (self._queue[0] if self._queue else None)
-        return None if oldest is None else oldest.arrived_s
+        """See :attr:`PartQueue.oldest_s`."""
+        return self._queue.oldest_s
 
     @property
     def is_full(self) -> bool:
@@ -204,11 +166,10 @@ class ChildSlot:
         if not self._queue or not self.is_following:
             return False
         retrieval = self._parts.config.retrieval
-        records, size_bytes = self.unanswered
         return (
             len(self._queue) >= MOST_WAITING
-            or records >= retrieval.max_records
-            or size_bytes >= retrieval.max_pending_bytes
+            or self._queue.records >= retrieval.max_records
+            or self._queue.size_bytes >= retrieval.max_pending_bytes
         )
 
     @property
@@ -221,20 +182,16 @@ class ChildSlot:
         if self._queue:
             self.is_following = False
             self._drop()
+            self._on_answer()
 
     def drop_behind(self, line_number: int) -> None:
         """Nothing more is assigned: drop what waits of lines that no child has begun."""
         self.is_following = False
-        while self._queue and self._queue[-1].line_number > line_number:
-            last = self._queue.pop()
-            last.release()
-            self.checkpointer.progress.take_back(last.before)
+        self._drop(line_number)
 
-    def _drop(self) -> None:
-        if self._queue:
-            self.checkpointer.progress.take_back(self._queue[0].before)
-        while self._queue:
-            self._queue.popleft().release()
+    def _drop(self, behind_line: int = 0) -> None:
+        if (before := self._queue.drop(behind_line)) is not None:
+            self.checkpointer.progress.take_back(before)
 
     def _want_records(self) -> None:
         self.wants_records = True
@@ -243,6 +200,7 @@ class ChildSlot:
     def follow(self) -> None:
         """It is assigned its part of new lines again."""
         self.is_following, self.wants_records = True, False
+        self._queue.begin_again()
 
     # -- its processes -----------------------------------------------------------------------------
 
@@ -326,15 +284,16 @@ class ChildSlot:
                 await self._call_empty(processor)
 
     async def _send(self, processor: RecordProcessor) -> None:
-        self._sent = sent = self._queue.popleft()
+        sent = self._queue.send()
         self.begun = max(self.begun, sent.line_number)
         self.checkpointer.delivered(sent.largest)
         self._delivering = sent.smallest, sent.largest
         self._wants_empty = False
         with self._context.metrics.timed(PROCESS_RECORDS_TIME):
             await processor.process(sent.outgoing)
-        self._sent = self._delivering = None
-        self._answered_at = self._clock.monotonic()
+        self._queue.answered()
+        self._delivering = None
+        self._answered_at = self._batch_at = self._clock.monotonic()
         self._nudge_s = FIRST_NUDGE_S
         self._share.served()
         if self._parts.config.child.confirms is ChildConfirms.STATUS:
@@ -346,7 +305,7 @@ class ChildSlot:
         if self._context.current() is None:
             return None
         due = [processor.tick_due_at]
-        if self.checkpointer.progress.owes and self._others_at > self._answered_at:
+        if self.checkpointer.progress.owes and self._others_at > self._batch_at:
             due.append(self._answered_at + self._nudge_s)
         return min((one for one in due if one is not None), default=None)
 
@@ -372,7 +331,8 @@ class ChildSlot:
             self.failed_at = self._clock.monotonic()
             log.error("%s", error, extra=self.name.facts)
         await self._end_process(error)
-        self._sent = self._delivering = None
+        self._queue.fail()
+        self._delivering = None
         self.checkpointer.progress.start_over()
         if self._is_ended:
             return False
@@ -424,7 +384,7 @@ class ChildSlot:
             pid=None if processor is None else processor.pid,
             call_age_s=None if processor is None else processor.call_age_s,
             silent_s=None if processor is None else processor.silent_s,
-            unanswered=self.unanswered[0],
+            unanswered=self._queue.records,
             confirmed=str(progress.edge),
             owes=progress.owes,
             is_left_out=not self.is_following,
@@ -510,5 +470,4 @@ class ChildSlot:
             self._task.cancel()
         if self.processor is not None:
             self.processor.kill()
-        while self._queue:
-            self._queue.popleft().release()
+        self._queue.drop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from itertools import pairwise
 from zlib import crc32
 
 import pytest
@@ -336,6 +337,37 @@ def test_a_child_that_wants_ticks_gets_none_once_the_lease_has_lapsed():
             assert await running is ShutdownReason.LEASE_LOST
         assert program.actions[0].count("processRecords") == ticks
         assert program.actions[0][-1] == "leaseLost"
+
+    run(test())
+
+
+def test_a_child_that_owes_is_called_until_it_confirms_although_the_stream_is_quiet():
+    async def test():
+        program = Program(2)
+        program.checkpoints = False
+        calls = []
+
+        async def late(child, message):
+            now = asyncio.get_running_loop().time()
+            calls.append(now)
+            if now - calls[0] >= 30:
+                program.results.append((1, await child.checkpoint()))
+
+        async def at_once(child, _message):
+            await child.checkpoint()
+
+        program.manners = {0: at_once, 1: late}
+        world = world_of(program)
+        await world.open()
+        async with world.consuming(await world.hold()):
+            put(world, 1, keys=keys_of(1, 2))
+            await asyncio.sleep(2)
+            last = put(world, 1, 1, keys=keys_of(0, 2))[0]
+            await asyncio.sleep(120)
+            assert (await world.row()).checkpoint.sequence_number == last
+            assert [round(later - call) for call, later in pairwise(calls)][1:] == [2, 4, 8, 16]
+            await asyncio.sleep(600)
+            assert len(calls) == 6, "it owes nothing any more"
 
     run(test())
 
