@@ -163,21 +163,28 @@ def test_workers_that_come_and_go_in_order_have_no_record_twice(style, seed):
     assert verdict.counts["sibling"] > 20
 
 
-def test_a_java_worker_goes_on_behind_the_mark_inside_aggregates_too():
+JAVA_JOINS = replace(
+    ORDERLY,
+    joins_at_s=40.0,
+    aggregated=0.9,
+    fault_every_s=15.0,
+    manners=Manners((0.0, 0.5), "each"),
+)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_java_worker_that_is_handed_a_lease_has_no_record_twice(seed):
+    verdict = judge(replace(JAVA_JOINS, seed=seed, faults=("stop",)))
+    assert verdict.violations == (), verdict.report()
+    assert verdict.duplicates == 0
+    assert verdict.counts["hand-off"] > 5
+
+
+def test_a_java_worker_goes_on_behind_a_mark_inside_an_aggregate():
     inside = 0
-    for seed in range(3):
-        plan = replace(
-            ORDERLY,
-            seed=seed,
-            joins_at_s=40.0,
-            aggregated=0.9,
-            faults=("stop",),
-            fault_every_s=15.0,
-            manners=Manners((0.0, 0.5), "record"),
-        )
-        verdict = judge(plan)
+    for seed in range(4):
+        verdict = judge(replace(JAVA_JOINS, seed=seed, faults=("kill",), workers=2))
         assert verdict.violations == (), verdict.report()
-        assert verdict.duplicates == 0
         inside += verdict.counts["begun inside an aggregate"]
     assert inside > 0
 
