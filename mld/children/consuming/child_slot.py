@@ -433,6 +433,8 @@ class ChildSlot:
         if listener is None:  # it was never started, or failed when it owed nothing
             self.has_ended = checkpointer.is_done = True
             return None
+        if self._context.current() is None:
+            return None  # it lapsed meanwhile: the next owner's child gets it
         checkpointer.end_shard()
         failure: ChildFailed | None = None
         try:

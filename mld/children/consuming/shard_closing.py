@@ -199,7 +199,10 @@ class ShardClosing:
         context = self._context
         shared = children.shared
         shared.child_shard_ids = tuple(child.shard_id for child in self._feed.child_shards)
-        if not await children.shard_ended():
+        is_told = await children.shard_ended()
+        if not context.checkpointer.has_ended and context.current() is None:
+            return TaskOutcome.AGAIN
+        if not is_told:
             return TaskOutcome.RESTART
         while not context.checkpointer.has_ended:
             error = await shared.settle()

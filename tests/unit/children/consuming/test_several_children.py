@@ -247,6 +247,42 @@ def test_the_end_of_the_shard_is_stored_by_the_last_child_that_confirms_it():
     run(test())
 
 
+def test_a_child_that_is_busy_when_the_lease_lapses_is_not_told_the_end():
+    async def test():
+        program = Program(2)
+
+        async def is_busy_with_ticks(child, message):
+            if message["records"]:
+                await child.say(action="tick", seconds=0.1)
+            else:
+                await asyncio.sleep(3)
+
+        program.manners = {0: is_busy_with_ticks}
+        world = world_of(program)
+        await world.open()
+        put(world, 24)
+        world.split()
+        await asyncio.sleep(60)
+        held = await world.hold()
+        create_child_leases = world.parts.shard_end.create_child_leases
+
+        async def slow(*arguments, **traits):
+            await create_child_leases(*arguments, **traits)
+            await asyncio.sleep(1)  # a tick is on its way when the children are told
+
+        world.parts.shard_end.create_child_leases = slow
+        async with world.running(held) as (_, running):
+            while "shardEnded" not in program.actions.get(1, ()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await world.renewer.drop(held.lease.lease_key, held.token)
+        assert running.result() is ShutdownReason.LEASE_LOST
+        assert "shardEnded" not in program.actions[0]
+        assert program.actions[0][-1] == "leaseLost"
+        assert not (await world.row()).is_finished
+
+    run(test())
+
+
 def test_a_child_that_owes_nothing_need_not_confirm_the_end():
     async def test():
         program = Program()
