@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mld import __version__
 from mld.leases.rules.deleted_row import creating_command
 from mld.leases.rules.lease_report import left_free, told_free
-from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
+from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard, total_bytes
 from mld.observe.rules.readiness import (
     TABLE_SILENT_INTERVALS,
     Readiness,
@@ -161,9 +161,10 @@ class Worker:
         ]
 
     def _shown(self, shard: ConsumerStatus) -> dict[str, Any]:
-        pid = shard.child_pid
-        resident = None if pid is None else self.ports.resident_bytes(pid)
-        return {**shard.as_dict(), "child_resident_bytes": resident}
+        return {
+            **shard.as_dict(),
+            "child_resident_bytes": total_bytes(self.ports.resident_bytes, shard.pids),
+        }
 
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""

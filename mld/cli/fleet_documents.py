@@ -108,6 +108,20 @@ def _page_as_json(page: ShardOnPage) -> dict[str, Any]:
         "reading_error": page.reading_error,
         "reading_todo": page.reading_todo,
         "last_error": page.last_error,
+        "unconfirmed_s": rounded(page.unconfirmed_s),
+        "children": [
+            {
+                "child": one.child,
+                "pid": one.pid,
+                "silent_s": rounded(one.silent_s),
+                "unanswered": one.unanswered,
+                "confirmed": one.confirmed,
+                "owes": one.owes,
+                "is_left_out": one.is_left_out,
+                "restarts": one.restarts,
+            }
+            for one in page.children
+        ],
     }
 
 

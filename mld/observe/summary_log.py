@@ -71,5 +71,5 @@ class SummaryLog:
                 self._metrics.add(LOG_MESSAGES_DROPPED, lost)
 
     def _child_sizes(self, worker: WorkerSnapshot) -> list[int]:
-        pids = [shard.child_pid for shard in worker.shards if shard.child_pid is not None]
+        pids = [pid for shard in worker.shards for pid in shard.pids]
         return [size for size in map(self._resident_bytes, pids) if size is not None]

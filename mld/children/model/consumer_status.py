@@ -134,6 +134,20 @@ class ConsumerStatus:
         return None if lag_s is None or not self.retention_s else lag_s / self.retention_s
 
     @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of its child, or of several."""
+        if not self.children:
+            return () if self.child_pid is None else (self.child_pid,)
+        return tuple(child.pid for child in self.children if child.pid is not None)
+
+    @property
+    def calls(self) -> int:
+        """How many of its children owe an answer."""
+        if not self.children:
+            return int(self.call_age_s is not None)
+        return sum(child.call_age_s is not None for child in self.children)
+
+    @property
     def shown_shard(self) -> str:
         """The shard for display; several streams may have shards of the same id."""
         return (

@@ -21,6 +21,19 @@ _CALLS = {
 }
 
 
+class ChildOnPage(msgspec.Struct, gc=False, frozen=True):
+    """One of several children of a shard, likewise."""
+
+    child: int
+    pid: int | None = None
+    silent_s: float | None = None
+    unanswered: int = 0
+    confirmed: str = ""
+    owes: bool = False
+    is_left_out: bool = False
+    restarts: int = 0
+
+
 class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
     """A held shard; attributes as in :class:`~mld.children.model.consumer_status.ConsumerStatus`."""
 
@@ -41,6 +54,7 @@ class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
     child_failure_age_s: float | None = None
     last_error: str | None = None
     unconfirmed_s: float | None = None
+    children: tuple[ChildOnPage, ...] = ()
 
     @property
     def lag_s(self) -> float | None:

@@ -92,9 +92,15 @@ def _known(family: Family, value: float | None) -> FamilyValues:
     return FamilyValues(family, ()) if value is None else _single(family, value)
 
 
+def total_bytes(resident_bytes: Callable[[int], int | None], pids: Iterable[int]) -> int | None:
+    """Memory of some processes; None where that of none is known."""
+    sizes = [size for size in map(resident_bytes, pids) if size is not None]
+    return sum(sizes) if sizes else None
+
+
 def _memory_by(facts: WorkerFacts) -> Callable[[ConsumerStatus], float | None]:
     def memory(shard: ConsumerStatus) -> float | None:
-        return None if shard.child_pid is None else facts.resident_bytes(shard.child_pid)
+        return total_bytes(facts.resident_bytes, shard.pids)
 
     return memory
 
@@ -133,7 +139,7 @@ _SHARD_VALUES: tuple[tuple[Family, Callable[[ConsumerStatus], float | None]], ..
     (catalogue.RETENTION_USED, lambda one: one.retention_used),
     (catalogue.UNCONFIRMED, lambda one: one.unconfirmed_s),
     (catalogue.BATCH_AGE, _batch_age),
-    (catalogue.CALLS, lambda one: float(one.call_age_s is not None)),
+    (catalogue.CALLS, lambda one: float(one.calls)),
     (catalogue.CALL_AGE, lambda one: one.call_age_s or 0.0),
-    (catalogue.CHILDREN, lambda one: float(one.child_pid is not None)),
+    (catalogue.CHILDREN, lambda one: float(len(one.pids))),
 )

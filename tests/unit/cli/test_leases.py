@@ -17,7 +17,7 @@ from mld.leases.model.containment import FailureNote, PositionRange
 from mld.leases.model.lease_item import lease_from_item
 from mld.leases.model.lease_request import LeaseRequest
 from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
-from mld.observe.model.worker_page import ShardOnPage, WorkerPage
+from mld.observe.model.worker_page import ChildOnPage, ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi
 from tests.fakes.lease_world import lease
@@ -246,6 +246,8 @@ def test_what_owners_serve_is_shown_beside_their_rows(opened, printed):
         child_silent_s=42.0,
         restarts=2,
         last_error="it ended",
+        unconfirmed_s=61.04,
+        children=(ChildOnPage(1, pid=7, silent_s=3.04, unanswered=5, confirmed="9", owes=True),),
     )
     page = WorkerPage(
         url=f"{url}/leases", asked_at=0.0, worker="red-1", shards={HANDED.lease_key: shard}
@@ -270,6 +272,19 @@ def test_what_owners_serve_is_shown_beside_their_rows(opened, printed):
         "reading_error": None,
         "reading_todo": None,
         "last_error": "it ended",
+        "unconfirmed_s": 61.0,
+        "children": [
+            {
+                "child": 1,
+                "pid": 7,
+                "silent_s": 3.0,
+                "unanswered": 5,
+                "confirmed": "9",
+                "owes": True,
+                "is_left_out": False,
+                "restarts": 0,
+            }
+        ],
     }
     out = printed("describe", HANDED.shard_id, "--once")
     assert "  call        processRecords 42 s\n  restarts    2\n  last error  it ended\n" in out

@@ -656,7 +656,16 @@ const ofPage = (page) => (page === null ? [] : [["Consumer", page.state],
   ["Call", page.call && `${page.call}, without an answer for ${lasted(page.call_s)}`],
   ["Restarts", page.restarts], ["Exceptions", page.child_exceptions],
   ["Reading fails", page.reading_error && [page.reading_error, page.reading_todo].filter(Boolean).join("; ")],
-  ["Last error", page.last_error]]);
+  ["Last error", page.last_error],
+  ["Unconfirmed", page.unconfirmed_s === null ? null : `for ${lasted(page.unconfirmed_s)}`],
+  ...page.children.map((one) => [`Child ${one.child}`, childOf(one)])]);
+
+const childOf = (one) => [one.pid === null ? "no process" : `pid ${one.pid}`,
+  one.silent_s !== null && `no answer for ${lasted(one.silent_s)}`,
+  one.unanswered > 0 && `${one.unanswered} records unanswered`,
+  one.owes && `confirmed up to ${one.confirmed}`,
+  one.is_left_out && "left out, reads again when it is ready",
+  one.restarts > 0 && `${one.restarts} restarts`].filter(Boolean).join("; ");
 
 function family(kin) {
   const children = state.fleet.lineage.filter((one) => one.parents.includes(kin.subject));

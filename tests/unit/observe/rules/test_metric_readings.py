@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mld.children.model.consumer_status import ConsumerStatus
+from mld.children.model.consumer_status import ChildStatus, ConsumerStatus
 from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
 from mld.observe.rules.readiness import ShardHealth, WorkerSnapshot
 from mld.signals.model.metric_values import Distribution
@@ -158,3 +158,29 @@ def test_a_copy_stays_as_it_is():
     copied = times.copy()
     times.add(2.0)
     assert (copied.count, copied.total, times.count) == (0, 0.0, 1)
+
+
+def child(index: int, pid: int | None, call_age_s: float | None = None) -> ChildStatus:
+    return ChildStatus(
+        child=index,
+        pid=pid,
+        call_age_s=call_age_s,
+        silent_s=call_age_s,
+        unanswered=0,
+        confirmed="1",
+        owes=False,
+        is_left_out=False,
+        restarts=0,
+        failures=0,
+    )
+
+
+def test_several_children_of_a_shard_count_each():
+    children = (child(0, 11, 3.0), child(1, 12, 1.0), child(2, 13), child(3, None))
+    found = read(shard(0, child_pid=11, call_age_s=3.0, children=children, unconfirmed_s=70.0))
+    values = {name: samples[()] for name, samples in found.items() if list(samples) == [()]}
+    assert values["kcl_children"] == 3
+    assert values["kcl_child_memory_bytes"] == 1500
+    assert values["kcl_calls_in_progress"] == 2
+    assert values["kcl_unconfirmed_seconds"] == 70
+    assert read(BUSY)["kcl_unconfirmed_seconds"] == {}

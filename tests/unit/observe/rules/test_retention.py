@@ -127,3 +127,33 @@ def test_streams_that_are_not_known_have_no_retention():
     assert first(*rows).verdict is Verdict.NO_PROGRESS
     alone = [look(0, owned(counter=1, read=note)), look(11, owned(counter=2, read=note))]
     assert first(*alone).verdict is Verdict.NO_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "retention_s", "verdict", "severity"),
+    [
+        (None, 1000.0, Verdict.NO_PROGRESS, INFO),
+        (59.0, 1000.0, Verdict.NO_PROGRESS, INFO),
+        (60.0, 1000.0, Verdict.UNCONFIRMED, WARNING),
+        (800.0, 1000.0, Verdict.UNCONFIRMED, CRITICAL),
+        (800.0, None, Verdict.UNCONFIRMED, WARNING),
+    ],
+)
+def test_a_checkpoint_that_waits_for_one_of_several_children(
+    waited_s, retention_s, verdict, severity
+):
+    shard_page = ShardOnPage(KEY, "PROCESSING", unconfirmed_s=waited_s)
+    worker = WorkerPage(url="http://h/leases", asked_at=11, worker="w1", shards={KEY: shard_page})
+    found = first(*looks(retention_s=retention_s, pages=(worker,)))
+    assert (found.verdict, found.severity) == (verdict, severity)
+
+
+def test_a_checkpoint_that_waits_in_a_stream_that_is_not_known():
+    worker = WorkerPage(
+        url="http://h/leases",
+        asked_at=11,
+        worker="w1",
+        shards={KEY: ShardOnPage(KEY, "PROCESSING", unconfirmed_s=70.0)},
+    )
+    found = first(*(look(at_s, owned(counter=at_s), pages=(worker,)) for at_s in (0, 11)))
+    assert (found.verdict, found.severity) == (Verdict.UNCONFIRMED, WARNING)
