@@ -246,8 +246,8 @@ def test_what_owners_serve_is_shown_beside_their_rows(opened, printed):
         child_silent_s=42.0,
         restarts=2,
         last_error="it ended",
-        unconfirmed_s=61.04,
-        children=(ChildOnPage(1, pid=7, silent_s=3.04, unanswered=5, confirmed="9", owes=True),),
+        unconfirmed_s=61.0,
+        children=(ChildOnPage(1, pid=7, silent_s=3.0, unanswered=5, confirmed="9", owes=True),),
     )
     page = WorkerPage(
         url=f"{url}/leases", asked_at=0.0, worker="red-1", shards={HANDED.lease_key: shard}

@@ -180,7 +180,7 @@ def test_several_children_of_a_shard_count_each():
     found = read(shard(0, child_pid=11, call_age_s=3.0, children=children, unconfirmed_s=70.0))
     values = {name: samples[()] for name, samples in found.items() if list(samples) == [()]}
     assert values["kcl_children"] == 3
-    assert values["kcl_child_memory_bytes"] == 1500
+    assert values["kcl_child_resident_memory_bytes"] == 1500
     assert values["kcl_calls_in_progress"] == 2
     assert values["kcl_unconfirmed_seconds"] == 70
     assert read(BUSY)["kcl_unconfirmed_seconds"] == {}
