@@ -198,6 +198,10 @@ class ChildGroup:
         parts = {part.child: part for part in delivery.pop_parts()}
         edge = delivery.largest
         if edge is None:
+            if (
+                self._read_to is not None
+            ):  # all of it was assigned before, and the reader is past it
+                self._read_to = max(self._read_to, route.behind(self._read_to))
             return 0, 0
         self._line_number += 1
         self._context.checkpointer.delivered(edge)

@@ -205,6 +205,36 @@ def test_a_child_that_dies_is_replaced_alone_and_reads_again_what_it_did_not_con
     run(test())
 
 
+class FailsAsItStarts(Program):
+    """The second process of child 1 fails before it has answered ``initialize``."""
+
+    async def __call__(self, child):
+        if child.env["KCL_MLD_CHILD"] == "1" and self.starts.count(1) == 1:
+            self.starts.append(1)
+            return 1
+        return await super().__call__(child)
+
+
+def test_records_that_are_read_while_a_child_is_away_for_the_second_time_are_read_once_more():
+    async def test():
+        program = FailsAsItStarts(2)
+
+        async def dies(_child, message):
+            return 1 if message["records"] and program.starts.count(1) == 1 else None
+
+        program.manners[1] = dies
+        child = {"failure_policy": ChildFailurePolicy.RESTART, "restart_backoff_s": 5.0}
+        world = world_of(program, child=child)
+        await world.open()
+        put(world, 12)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(60)
+        assert program.starts.count(1) == 3
+        assert program.payloads() == [str(number) for number in range(12)]
+
+    run(test())
+
+
 def test_a_failure_ends_the_daemon_by_the_default_policy():
     async def test():
         program = Program()
