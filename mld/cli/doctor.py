@@ -30,6 +30,7 @@ from mld.ops.rules.doctor import (
     judge_permissions,
     judge_stream,
     judge_table,
+    most_held,
 )
 from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy
 from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
@@ -130,8 +131,13 @@ def _of_facts(config: Config, facts: AwsFacts, region: str) -> Iterator[Check]:
 
 
 def _of_machine(config: Config, facts: AwsFacts, trial: ChildTrial | None) -> Iterator[Check]:
-    shards = sum(int((one.summary or {}).get("OpenShardCount", 0)) for one in facts.streams)
-    most = min(max(1, shards), config.leases.max_leases_for_worker)
+    streams = [
+        (int((one.summary or {}).get("OpenShardCount", 0)), config.children_of(one.name))
+        for one in facts.streams
+    ]
+    if not any(shards for shards, _ in streams):
+        streams = [(1, config.child.per_shard)]
+    most = most_held(streams, config.leases.max_leases_for_worker)
     child_bytes = None if trial is None else trial.resident_bytes
     yield from judge_limits(machine_limits(), most, child_bytes)
 

@@ -311,7 +311,7 @@ async def try_child(config: Config) -> ChildTrial:
     child = replace(config.child, argv=facts.command(config.child.argv), answer_timeout_s=limit_s)
     guardian = Guardian()
     processor = RecordProcessor(
-        ChildName(_SHARD),
+        ChildName(_SHARD, facts.child),
         child,
         ProcessLauncher(guardian, child.kclpy),
         None,
@@ -345,6 +345,7 @@ def _child_facts(config: Config, limit_s: float) -> ChildFacts:
         listed = config.streams.streams[0] if config.streams.streams else ListedStream("stream")
         name, identifier = listed.name, f"{account}:{listed.name}:1"
         arn = str(listed.arn or arn_of(account, name, "us-east-1"))
+    children = config.children_of(name)
     return ChildFacts(
         shard_id=_SHARD,
         lease_key=_SHARD if identifier is None else f"{identifier}:{_SHARD}",
@@ -357,6 +358,8 @@ def _child_facts(config: Config, limit_s: float) -> ChildFacts:
         spark=config.spark,
         stream_identifier=identifier,
         stream_arn=arn,
+        child=0 if children > 1 else None,
+        children=children,
     )
 
 

@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -114,32 +115,46 @@ def _programs_of(
     built: Built, setting: Setting
 ) -> Iterator[tuple[str, int | None, tuple[str, ...]]]:
     """Key, line and command of every program, once for each stream that starts it."""
-    command = split_command(setting.text or "")
-    streams = None if built.config is None else built.config.streams
-    if streams is None:
-        yield setting.key.name, setting.line, command
+    command, config = split_command(setting.text or ""), built.config
+    if config is None or config.streams is None:
+        children = 1 if config is None else config.child.per_shard
+        yield setting.key.name, setting.line, _facts_of(None, children).command(command)
         return
+    streams = config.streams
     # Streams that are found by a rule are not known here; one stands for all without options.
     found = () if streams.selection is None else (ListedStream("stream"),)
     for one in (*streams.streams, *found):
         option = streams.program_of(one.name)
         key, line = (option.key, option.line) if option else (setting.key.name, setting.line)
         own = split_command(option.text) if option else command
-        yield key, line, _facts_of(one).command(own)
+        yield key, line, _facts_of(one, config.children_of(one.name)).command(own)
 
 
-def _facts_of(listed: ListedStream) -> ChildFacts:
-    """The facts that a child of the stream gets, with placeholders for those not in the file."""
-    account, epoch = listed.account or "0" * 12, listed.epoch or 1
-    identifier = f"{account}:{listed.name}:{epoch}"
+def _facts_of(listed: ListedStream | None, children: int) -> ChildFacts:
+    """The facts that the first child of a shard gets, with placeholders for those not in the file.
+
+    Args:
+        listed: one of many streams; None = the only one.
+    """
     shard_id = "shardId-000000000000"
-    return ChildFacts(
+    facts = ChildFacts(
         shard_id=shard_id,
-        lease_key=f"{identifier}:{shard_id}",
-        stream_name=listed.name,
+        lease_key=shard_id,
+        stream_name="",
         application_name="app",
         worker_id="",
         pid=0,
+        child=0,
+        children=children,
+    )
+    if listed is None:
+        return facts
+    account, epoch = listed.account or "0" * 12, listed.epoch or 1
+    identifier = f"{account}:{listed.name}:{epoch}"
+    return replace(
+        facts,
+        lease_key=f"{identifier}:{shard_id}",
+        stream_name=listed.name,
         stream_arn=str(listed.arn or f"arn:aws:kinesis:us-east-1:{account}:stream/{listed.name}"),
         stream_identifier=identifier,
     )

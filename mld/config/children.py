@@ -41,6 +41,13 @@ def check_children(settings: Settings, child: ChildConfig, streams: StreamList |
                 f"write {CHILDREN_KEY} = 2 or more, or remove the line",
             )
         return
+    settings.remark(
+        several[0].key,
+        "a program that has a file, a table row or a lock for each shardId must have one for each"
+        " child: several processes get the records of one shard",
+        "use KCL_MLD_CHILD in its name, too",
+        several[0].line,
+    )
     if child.failure_policy is ChildFailurePolicy.DEADLETTER:
         for key, line in several:
             settings.error(

@@ -138,3 +138,16 @@ def test_a_child_that_is_tried(
     assert (code, severity) == ((0, "ok") if program == GOOD else (1, "error"))
     if program == GOOD:
         assert "1 child takes" in found["memory"][1]
+
+
+def test_each_child_of_a_shard_counts(new_app: Callable[..., Application]) -> None:
+    app = new_app(3)
+    told = (
+        "    import os\n    assert [*sys.argv[1:], os.environ['KCL_MLD_CHILDREN']] == ['0', '8']\n"
+    )
+    (app.folder / "child.py").write_text(GOOD.replace("    print", f"{told}    print"))
+    command = f"{sys.executable} {app.folder / 'child.py'} {{childIndex}}"
+    code, found = checked(app, "--try-child", executableName=command, childrenPerShard="8")
+    assert (code, found["child"][0]) == (0, "ok"), found
+    assert "one worker with 3 shards and 24 children needs about 299" in found["files"][1]
+    assert "24 children take" in found["memory"][1]

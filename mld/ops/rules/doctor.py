@@ -27,8 +27,10 @@ SKEW_ERROR_S = 300.0
 SKEW_WARNING_S = 60.0
 #: Open files of a worker without children: connections, its log, the loop.
 FILES_OF_WORKER = 200
-#: A child has three pipes and a process descriptor; its shard may have a connection of its own.
-FILES_A_SHARD = 5
+#: Its shard may have a connection of its own.
+FILES_A_SHARD = 1
+#: Three pipes and a process descriptor.
+FILES_A_CHILD = 4
 #: Threads of the pools and the guardian, rounded up; see ``mld.aws.clients``.
 THREADS_OF_WORKER = 100
 _GRANT = "grant it: kcl-mld iam FILE --role worker prints the policy"
@@ -361,16 +363,44 @@ def _was_judged(error: MldError) -> bool:
 # -- this machine --------------------------------------------------------------------------------
 
 
-def judge_limits(limits: MachineLimits, shards: int, child_bytes: int | None) -> Iterator[Check]:
+@dataclass(frozen=True, slots=True)
+class MostHeld:
+    """Most that one worker has at a time."""
+
+    shards: int
+    children: int
+
+    def __str__(self) -> str:
+        shards = counted(self.shards, "shard", "shards")
+        if self.children == self.shards:
+            return shards
+        return f"{shards} and {counted(self.children, 'child', 'children')}"
+
+
+def most_held(streams: Iterable[tuple[int, int]], limit: int) -> MostHeld:
+    """What one worker has that holds all shards, or those with most children up to a limit.
+
+    Args:
+        streams: number of shards of each stream, and of children of each of its shards.
+        limit: ``maxLeasesForWorker``.
+    """
+    left, children = limit, 0
+    for shards, each in sorted(streams, key=lambda one: -one[1]):
+        held = min(shards, left)
+        left, children = left - held, children + held * each
+    return MostHeld(limit - left, children)
+
+
+def judge_limits(limits: MachineLimits, most: MostHeld, child_bytes: int | None) -> Iterator[Check]:
     """Whether one worker could have all shards at once here, as after the loss of the others.
 
     Args:
         limits: of this process.
-        shards: most that one worker has at a time.
         child_bytes: memory of one child; None = it was not tried.
     """
-    files, processes = shards * FILES_A_SHARD + FILES_OF_WORKER, shards + THREADS_OF_WORKER
-    need = f"one worker with {counted(shards, 'shard', 'shards')} needs about"
+    files = most.shards * FILES_A_SHARD + most.children * FILES_A_CHILD + FILES_OF_WORKER
+    processes = most.children + THREADS_OF_WORKER
+    need = f"one worker with {most} needs about"
     yield _limit("files", limits.files, files, need, "raise it: ulimit -n, LimitNOFILE of systemd")
     advice = "raise it: ulimit -u, TasksMax of systemd, pids.max of the container"
     more = " and the threads of the children"
@@ -383,8 +413,8 @@ def judge_limits(limits: MachineLimits, shards: int, child_bytes: int | None) ->
     if child_bytes is None:
         yield Check("memory", OK, f"{text}; --try-child tells what a child takes")
         return
-    wanted = shards * child_bytes
-    text += f"; {counted(shards, 'child takes', 'children take')} {wanted // _MIB} MiB"
+    wanted = most.children * child_bytes
+    text += f"; {counted(most.children, 'child takes', 'children take')} {wanted // _MIB} MiB"
     if wanted < memory:
         yield Check("memory", OK, text)
     else:

@@ -321,6 +321,18 @@ def test_the_program_of_each_stream_is_looked_for(validate):
     assert line_of(out, "streams").startswith("orders, clicks")
 
 
+def test_the_index_of_a_child_is_filled_in_where_a_shard_has_several(validate):
+    text = GOOD.replace("./app.py", "./app{childIndex}.py")
+    assert "./app{childIndex}.py does not exist" in validate(text)[1]
+    Path("app.py").rename("app0.py")
+    code, out = validate(text + "childrenPerShard = 2\n")
+    assert (code, out.count("error: ")) == (0, 0)
+    several = MANY.replace("./app.py", "./app{childIndex}.py")
+    assert validate(several + "stream.*.childrenPerShard = 2\n")[0] == 0
+    code, out = validate(several + "stream.orders.childrenPerShard = 2\n")
+    assert (code, out.count("error: ")) == (2, 1)
+
+
 def test_streams_are_compared_with_the_region_of_the_environment(validate, monkeypatch):
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"

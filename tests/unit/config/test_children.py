@@ -64,6 +64,27 @@ def test_a_stream_may_have_its_own_number_of_children():
     assert config("childrenPerShard = 3").children_of("any") == 3
 
 
+@pytest.mark.parametrize(
+    ("lines", "key"),
+    [
+        (("childrenPerShard = 2",), "childrenPerShard"),
+        (
+            ("stream.b.childrenPerShard = 2", "stream.a.childrenPerShard = 3"),
+            "stream.b.childrenPerShard",
+        ),
+    ],
+)
+def test_what_a_program_keeps_for_a_shard_is_remarked_once(lines, key):
+    more = ("streams = a, b",) if key.startswith("stream.") else ()
+    result = built(*more, *lines, **(MANY if more else {}))
+    told = [one for one in result.findings if "KCL_MLD_CHILD" in one.suggestion]
+    assert [(one.severity, one.key) for one in told] == [(Severity.INFO, key)]
+    assert told[0].line is not None
+    assert built("childrenPerShard = 1").require()
+    none = [one for one in built("childrenPerShard = 1").findings if "KCL_MLD" in one.suggestion]
+    assert none == []
+
+
 def test_several_children_exclude_dead_letters():
     ((key, text, has_line),) = found("childrenPerShard = 2", *LETTERS)
     assert (key, has_line) == ("childrenPerShard", True)

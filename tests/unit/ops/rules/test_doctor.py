@@ -27,6 +27,7 @@ from mld.ops.rules.doctor import (
     EndpointFact,
     Identity,
     MachineLimits,
+    MostHeld,
     StreamFacts,
     TableFacts,
     judge_child,
@@ -37,6 +38,7 @@ from mld.ops.rules.doctor import (
     judge_permissions,
     judge_stream,
     judge_table,
+    most_held,
 )
 
 NOT_FOUND = NotFound("X", "ResourceNotFoundException")
@@ -194,18 +196,47 @@ def test_credentials_that_are_refused_say_nothing_of_permissions():
 
 
 def test_limits_are_those_for_all_shards_in_one_worker():
-    checks = list(judge_limits(MachineLimits(), 10, None))
+    most = MostHeld(10, 10)
+    checks = list(judge_limits(MachineLimits(), most, None))
     assert [one.severity for one in checks] == [OK] * 3
     files, processes = 50 + FILES_OF_WORKER, 10 + THREADS_OF_WORKER
     enough = MachineLimits(files=files, processes=processes, memory_bytes=1000 * MIB)
-    assert [one.severity for one in judge_limits(enough, 10, None)] == [OK] * 3
-    assert [one.severity for one in judge_limits(enough, 10, 99 * MIB)] == [OK] * 3
+    assert [one.severity for one in judge_limits(enough, most, None)] == [OK] * 3
+    assert [one.severity for one in judge_limits(enough, most, 99 * MIB)] == [OK] * 3
     few = MachineLimits(files=files - 1, processes=processes - 1, memory_bytes=1000 * MIB)
-    checks = list(judge_limits(few, 10, 100 * MIB))
+    checks = list(judge_limits(few, most, 100 * MIB))
     assert [one.severity for one in checks] == [WARNING] * 3
+    assert "one worker with 10 shards needs about 250" in checks[0].text
     assert "ulimit -n" in checks[0].todo
     assert "threads of the children" in checks[1].text
     assert "10 children take 1000 MiB" in checks[2].text
+
+
+def test_limits_count_each_child_of_a_shard():
+    most = MostHeld(10, 80)
+    files, processes = 10 + 320 + FILES_OF_WORKER, 80 + THREADS_OF_WORKER
+    enough = MachineLimits(files=files, processes=processes, memory_bytes=1000 * MIB)
+    assert [one.severity for one in judge_limits(enough, most, 12 * MIB)] == [OK] * 3
+    few = MachineLimits(files=files - 1, processes=processes - 1, memory_bytes=1000 * MIB)
+    checks = list(judge_limits(few, most, 13 * MIB))
+    assert [one.severity for one in checks] == [WARNING] * 3
+    assert "one worker with 10 shards and 80 children needs about 530" in checks[0].text
+    assert "80 children take 1040 MiB" in checks[2].text
+
+
+@pytest.mark.parametrize(
+    ("streams", "limit", "most"),
+    [
+        ([(4, 1)], 2**31 - 1, MostHeld(4, 4)),
+        ([(4, 1)], 3, MostHeld(3, 3)),
+        ([(4, 8)], 100, MostHeld(4, 32)),
+        ([(4, 1), (3, 8), (2, 2)], 100, MostHeld(9, 32)),
+        ([(4, 1), (3, 8), (2, 2)], 4, MostHeld(4, 26)),
+        ([], 4, MostHeld(0, 0)),
+    ],
+)
+def test_of_a_bound_of_leases_those_with_most_children_count(streams, limit, most):
+    assert most_held(streams, limit) == most
 
 
 def test_a_child_is_judged_by_its_answers():
