@@ -3,6 +3,7 @@
 import argparse
 
 from benchmarks.calm_minute import calm_rows
+from benchmarks.children_per_shard import children_rows
 from benchmarks.events import event_rows
 from benchmarks.failover import failover_beside_java, failover_rows
 from benchmarks.fan_out import fan_out_rows
@@ -25,6 +26,7 @@ PARTS = {
     "scale": scale_rows,
     "throughput": throughput_rows,
     "python-child": python_child_rows,
+    "children-per-shard": children_rows,
     "renewals": renewal_rows,
     "metrics": metrics_rows,
     "events": event_rows,

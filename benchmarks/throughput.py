@@ -13,7 +13,12 @@ IDLE_S = 0.2
 PUT = 500
 
 
-def fill(client, stream, shards, records, size):
+def key_of(number):
+    """Of a record: each has its own."""
+    return f"key-{number}"
+
+
+def fill(client, stream, shards, records, size, key=key_of):
     """Create a stream and put ``records`` of ``size`` bytes, spread evenly over its shards."""
     client.create_stream(StreamName=stream, ShardCount=shards)
     while (
@@ -30,7 +35,7 @@ def fill(client, stream, shards, records, size):
             Records=[
                 {
                     "Data": os.urandom(size),
-                    "PartitionKey": f"key-{start + i}",
+                    "PartitionKey": key(start + i),
                     "ExplicitHashKey": str(((start + i) % shards) * step),
                 }
                 for i in range(min(PUT, records - start))

@@ -20,6 +20,8 @@ import msgspec
 from mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mld.kernel.model.sequence import ExtendedSequenceNumber
     from mld.retrieval.model.record import LineRecord
 
@@ -34,6 +36,7 @@ class _KeyedData(msgspec.Struct, gc=False):
 
 _KEYED_DATA = msgspec.json.Decoder(_KeyedData)
 _SORTED = msgspec.json.Encoder(order="sorted")
+_data_of = attrgetter("data")
 _key_of = attrgetter("partition_key")
 
 
@@ -146,14 +149,12 @@ def _part(child: int, lines: list[LineRecord], millis_behind_latest: int | None)
     )
 
 
-def _keys(lines: list[LineRecord], route: Route) -> list[str | None]:
-    if route.keys_in_data:
-        return [item_key(line.data) for line in lines]
-    return list(map(_key_of, lines))
+def _keys(lines: list[LineRecord], route: Route) -> Iterable[str | None]:
+    return map(item_key, map(_data_of, lines)) if route.keys_in_data else map(_key_of, lines)
 
 
 def _by_child(
-    lines: list[LineRecord], keys: list[str | None], children: int
+    lines: list[LineRecord], keys: Iterable[str | None], children: int
 ) -> list[list[LineRecord]]:
     """The records of each child, as :func:`child_of` says without a call each."""
     groups: list[list[LineRecord]] = [[] for _ in range(children)]
