@@ -244,6 +244,29 @@ def test_the_rest_of_a_large_batch_is_split_likewise(monkeypatch):
     assert (second.largest, second.line, second.rest) == (At("3", 2), None, None)
 
 
+def test_a_child_that_is_replaced_between_two_lines_gets_nothing_of_the_second(monkeypatch):
+    monkeypatch.setattr(delivery_module, "ENOUGH_BYTES", 1000)
+    three = aggregate((ZERO, b"a"), (ONE, b"b"), (ZERO, b"c"))
+    first = routed(*[record(number, "k", three) for number in (1, 2, 3)], floors=ALL)
+    first.rest.route = Route((None, first.largest))
+    second = deliver_rest(first.rest)
+    assert told(second) == {1: [("3", 1)]}
+    assert (second.largest, second.kept) == (At("3", 2), 3)
+
+
+@pytest.mark.parametrize(
+    ("floors", "expected"),
+    [
+        ((At("9"), At("10")), At("9")),
+        ((None, At("10"), TRIM_HORIZON), TRIM_HORIZON),
+        ((None, At("5", 1), At("5", 2)), At("5", 1)),
+        ((None, None), At("7")),
+    ],
+)
+def test_nobody_gets_what_lies_at_or_before_the_lowest_floor(floors, expected):
+    assert Route(floors).behind(At("7")) == expected
+
+
 def test_a_line_that_waits_for_a_schema_has_no_part():
     framed = record(1, ZERO, frame(ORDER_ID, b"x"))
     delivery = routed(framed, floors=ALL, schemas={})
