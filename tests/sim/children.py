@@ -58,6 +58,7 @@ class Manners:
         forgets_end: it answers shardEnded without a checkpoint.
         deaf_to_term: only SIGKILL ends it.
         tick_s: it asks for ticks of that period; 0 = it does not.
+        stalls: it takes :data:`STALL_S` for a message with records.
         poison: it crashes at one of so many records, always the same ones; 0 = at none.
     """
 
@@ -72,10 +73,13 @@ class Manners:
     deaf_to_term: bool = False
     tick_s: float = 0.0
     poison: int = 0
+    stalls: float = 0.0
 
 
 #: Between two checkpoints of kclpy's sample.
 TIMER_S = 30.0
+#: How long a child that stalls takes, in s.
+STALL_S = (10.0, 90.0)
 #: Records between two checkpoints of a child that counts them.
 EACH = 7
 
@@ -314,6 +318,8 @@ class SimChild:
         self._batches += 1
         if records:
             self._last_own = records[-1]
+            if self._lucky(self.manners.stalls):
+                await asyncio.sleep(self._rng.uniform(*STALL_S))
         style, poison = self.manners.checkpoints, self.manners.poison
         if poison and any(zlib.crc32(record.binary_data) % poison == 0 for record in records):
             raise _Crashed

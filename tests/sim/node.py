@@ -86,6 +86,9 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
             completed_cleanup_s=10.0,
             garbage_cleanup_s=30.0,
         )
+    retrieval = RetrievalConfig(mode=mode, idle_s=1.5, max_records=plan.max_records)
+    if plan.budget_bytes is not None:
+        retrieval = replace(retrieval, memory_budget_bytes=plan.budget_bytes)
     stream = stream_of(plan)
     return Config(
         application_name=TABLE,
@@ -110,7 +113,7 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
         ),
         contain=ContainConfig(destination="file:x", limit=1000) if plan.sets_aside else None,
         shards=shards,
-        retrieval=RetrievalConfig(mode=mode, idle_s=1.5, max_records=plan.max_records),
+        retrieval=retrieval,
         metrics=MetricsConfig(level="NONE"),
         shutdown_grace_s=plan.grace_s,
         streams=StreamList(

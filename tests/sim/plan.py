@@ -79,6 +79,7 @@ class Plan:
         keys: of records; None = each change of a table has its own.
         hot: how often a record has the first key, whatever else is drawn.
         spreads: the user records of an aggregate have keys of their own.
+        budget_bytes: memory for records of a worker; None = as much as is configured.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
@@ -121,6 +122,7 @@ class Plan:
     keys: int | None = None
     hot: float = 0.0
     spreads: bool = False
+    budget_bytes: int | None = None
     weather: Mapping[str, Any] = field(default_factory=dict)
     loses: str | None = None
     loses_at_s: float = 0.0
@@ -154,6 +156,9 @@ def children_plan(seed: int, plan: Plan | None = None) -> Plan:
     children = rng.choice(_CHILDREN)
     styles = ["timed", "timed", "each", "own", "own", "batch", "record", "rarely", "cheeky", "late"]
     manners = replace(plan.manners, checkpoints=rng.choice(styles))
+    narrow = random.Random(f"narrow {seed}")
+    if plan.answer_timeout_s is None and narrow.random() < 0.4:
+        manners = replace(manners, stalls=0.03)
     answers_confirm = 1 not in children and rng.random() < 0.2
     if answers_confirm and rng.random() < 0.5:
         manners = replace(manners, checkpoints="never")
@@ -169,6 +174,7 @@ def children_plan(seed: int, plan: Plan | None = None) -> Plan:
         keys=keys,
         hot=0.0 if plan.table_stream else hot,
         spreads=True,
+        budget_bytes=narrow.choice([None, None, 3_000, 50_000]),
         aggregated=0.0 if plan.table_stream else rng.choice([0.0, 0.3, 0.7]),
         faults=faults,
         restart_children=plan.restart_children or rng.random() < 0.7,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: With children that checkpoint by a timer of 30 s, and empty batches that are up to 30 s apart.
 MARK_MOVES_S = 80.0
 #: From the put of a record to a child that waits, while the lease is held; the answer to a request of
-#: before may be waited for for 30 s.
-WAITS_S = 45.0
+#: before may be waited for for 30 s, an event of a subscription for 60 s.
+WAITS_S = 66.0
 #: Between two looks.
 LOOK_S = 2.0
 
@@ -48,6 +48,10 @@ class SiblingJudge:
         self._former: dict[tuple[str, str, int], tuple[SimChild, float]] = {}
         #: Worker and shard -> the first record that one of several children was given at LATEST.
         self._latest: dict[tuple[str, str], int] = {}
+
+    def started(self, worker: str) -> None:
+        """A process began under that id: it does not know where another one began at LATEST."""
+        self._latest = {hold: index for hold, index in self._latest.items() if hold[0] != worker}
 
     # -- the life of a child -----------------------------------------------------------------------
 
@@ -83,10 +87,16 @@ class SiblingJudge:
         living: list[SimChild],
     ) -> None:
         court = self._court
+        row = court.rows.get(child.shard_id)
+        if row is not None and position_of(row).sentinel is Sentinel.LATEST:
+            # What came before the first line is past; a sibling that has had records tells where.
+            for index in range(upto):
+                if child.gets(truth.keys[index]) and index not in log.given_s:
+                    log.mark(index)
+                    log.confirm(index)
         skipped = self._own(child, truth, range(upto), lambda index: not log.is_done(index))
         if skipped is not None:
             court.convict("S1", f"{_name(child)} begins behind record {skipped}, which nobody had")
-        row = court.rows.get(child.shard_id)
         if worker_of(row) != child.worker or child.siblings == 1 or row is None:
             return
         stored = range(upto, truth.covered(position_of(row)))
@@ -261,15 +271,19 @@ class SiblingJudge:
                 continue
             upto = truth.covered(position_of(row))
             since_s = max(court.polite_s, min(self._began_s[child] for child in several))
-            self._check_moves(shard_id, upto, since_s)
+            self._check_moves(shard_id, several, upto, since_s)
             self._check_waits(truth, several, upto, since_s)
 
-    def _check_moves(self, shard_id: str, upto: int, since_s: float) -> None:
+    def _check_moves(
+        self, shard_id: str, several: list[SimChild], upto: int, since_s: float
+    ) -> None:
         """L9: what holds the mark was given long ago, and others had more since."""
         court, log = self._court, self._court.log(shard_id)
         if upto not in log.given_s:
             return
         given_s = max(log.given_s[upto], since_s)
+        if any(child.busy_since_s is not None for child in several):
+            return
         is_busy = any(
             at_s > given_s + MARK_MOVES_S / 2 for index, at_s in log.given_s.items() if index > upto
         )
@@ -284,11 +298,16 @@ class SiblingJudge:
         put_s = self._put_s.setdefault(truth.shard_id, [])
         put_s += [court.now()] * (len(truth.places) - len(put_s))
         by_index = {child.index: child for child in several}
+        last_s = max(log.given_s.values(), default=0.0)
+        passed_s = court.now() - WAITS_S
+        passed = max((one for one, at_s in log.given_s.items() if at_s < passed_s), default=-1)
         if len({child.siblings for child in several}) > 1:
             return
         for index in range(upto, len(truth.places)):
-            if index in log.given_s or court.now() - max(put_s[index], since_s) <= WAITS_S:
+            if index in log.given_s or max(put_s[index], since_s) >= passed_s:
                 continue
+            if index > passed and last_s >= passed_s:
+                continue  # there is a backlog, and the reader works on it
             mine = (one for one in by_index.values() if one.gets(truth.keys[index]))
             child = next(mine, None)
             if child is None or child.busy_since_s is None:

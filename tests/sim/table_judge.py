@@ -203,6 +203,7 @@ class TableJudge:
     def started(self, worker: str) -> None:
         """A process began under that id, and knows nothing of what another one has stolen."""
         self._stole_s.pop(worker, None)
+        self._siblings.started(worker)
 
     def _check_pause(self, worker: str | None, now: float) -> None:
         since_s = now - self._stole_s.get(worker, float("-inf"))
