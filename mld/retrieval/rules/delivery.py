@@ -70,7 +70,8 @@ class RemainingRecords:
     Attributes:
         lines: expanded, still framed.
         packed: behind these, records of Kinesis that may be aggregates.
-        checkpoint: as :func:`deliver` got it; likewise the next four.
+        checkpoint: as :func:`deliver` got it; likewise the next four. Another route may be set for
+            the next line.
     """
 
     lines: list[LineRecord]
