@@ -38,12 +38,12 @@ class ChildJudge:
     def __init__(self, court: Court, siblings: SiblingJudge) -> None:
         self._court = court
         self._siblings = siblings
-        #: Told of each message and each answer; tests do something to the worker then.
-        self.on_event: Callable[[], None] = lambda: None
+        #: Told whose each message and each answer is; tests do something then.
+        self.on_event: Callable[[SimChild], None] = lambda _child: None
 
     def message(self, child: SimChild, message: Any) -> None:
         """A child has received a message."""
-        self.on_event()
+        self.on_event(child)
         if child.has_last_word:
             self._court.convict("S6", f"{child.worker} said {message.action} after the last word")
         child.acknowledged = child.confirmed
@@ -211,7 +211,7 @@ class ChildJudge:
 
     def answered(self, child: SimChild, message: Any) -> None:
         """A child has finished a message."""
-        self.on_event()
+        self.on_event(child)
         child.busy_since_s = None
         if isinstance(message, ProcessRecords):
             self._siblings.answered_batch(child)

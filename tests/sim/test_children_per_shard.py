@@ -67,6 +67,8 @@ PLAN = Plan(
 #: Enough for the start, the first batches, a reshard and some renewals.
 CALLS, MESSAGES = 60, 120
 STRIDE = 6
+#: The quick part of the tests begins at one of them.
+FIRSTS = [1, *(pytest.param(first, marks=pytest.mark.proof) for first in range(2, STRIDE + 1))]
 
 
 async def life(deed, *, at_call=0, at_message=0):
@@ -82,7 +84,7 @@ async def life(deed, *, at_call=0, at_message=0):
             if number == at_call:
                 struck.set()
 
-        def on_event():
+        def on_event(_child):
             nonlocal messages
             messages += 1
             if messages == at_message:
@@ -128,6 +130,84 @@ def test_a_worker_that_is_killed_at_any_moment_leaves_no_child(what, last):
         assert fleet.court.violations == [], f"{what} {moment}"
         assert not node.running(), f"{what} {moment}"
         assert not node.children.running(), f"{what} {moment}"
+
+
+async def life_of_one(at_message):
+    """One worker; the child whose message or answer it is dies in that moment."""
+    fleet = Fleet(replace(PLAN, restart_children=True, reshard_every_s=8.0))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(fleet.produce()), group.create_task(fleet.reshard())]
+        node = fleet.new_node()
+        messages = 0
+
+        def on_event(child):
+            nonlocal messages
+            messages += 1
+            if messages in {at_message, at_message + 7}:
+                asyncio.get_running_loop().call_soon(child.kill)
+
+        fleet.judges.children.on_event = on_event
+        await asyncio.sleep(25)
+        fleet.producing = False
+        await asyncio.sleep(10)
+        node.stop()
+        await node.ended.wait()
+        for task in tasks:
+            task.cancel()
+    fleet.judges.siblings.check_stopped()
+    return fleet
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_a_child_that_dies_at_any_message_is_replaced_and_nothing_is_lost(first):
+    for at_message in range(first, MESSAGES, STRIDE):
+        fleet = run(life_of_one(at_message))
+        assert fleet.court.violations == [], f"at message {at_message}"
+        assert fleet.court.counts["child failed"] >= 1, f"at message {at_message}"
+        for shard_id, truth in fleet.stream.truth.items():
+            assert fleet.court.log(shard_id).prefix == len(truth.places), f"at message {at_message}"
+
+
+async def frozen_life(at_message):
+    """Two workers; one stands still from a message on until the other has its leases."""
+    fleet = Fleet(PLAN)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(fleet.produce()),
+            group.create_task(fleet.reshard()),
+            group.create_task(fleet.watch()),
+        ]
+        struck = asyncio.Event()
+        node = fleet.new_node()
+        messages = 0
+
+        def on_event(_child):
+            nonlocal messages
+            messages += 1
+            if messages == at_message:
+                struck.set()
+
+        fleet.judges.children.on_event = on_event
+        await struck.wait()
+        node.freeze()
+        other = fleet.new_node()
+        await asyncio.sleep(4 * PLAN.failover_s)
+        node.thaw()
+        await asyncio.sleep(2 * PLAN.failover_s)
+        for each in (node, other):
+            each.stop()
+            await each.ended.wait()
+        fleet.producing = False
+        for task in tasks:
+            task.cancel()
+    return fleet
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_a_freeze_at_any_message_is_noticed_before_anything_is_said(first):
+    for at_message in range(first, MESSAGES, STRIDE):
+        fleet = run(frozen_life(at_message))
+        assert fleet.court.violations == [], f"at message {at_message}"
 
 
 # -- without a fault -------------------------------------------------------------------------------
