@@ -163,8 +163,13 @@ def children_plan(seed: int, plan: Plan | None = None) -> Plan:
     if answers_confirm and rng.random() < 0.5:
         manners = replace(manners, checkpoints="never")
     faults = plan.faults + (("kill child",) if rng.random() < 0.6 else ())
+    budget_bytes = narrow.choice([None, None, 3_000, 50_000])
     if plan.start is Sentinel.LATEST:
-        faults = tuple(fault for fault in faults if fault != "step clock")
+        # Before the first mark what a child did not confirm is read again from a time on, and nobody
+        # sees where its siblings began.
+        faults = tuple(fault for fault in faults if fault not in ("step clock", "kill child"))
+        manners = Manners(manners.work_s, manners.checkpoints, tick_s=manners.tick_s)
+        budget_bytes = None
     keys, hot = rng.choice([(1000, 0.0), (1000, 0.3), (12, 0.0), (30, 0.9)])
     return replace(
         plan,
@@ -174,11 +179,10 @@ def children_plan(seed: int, plan: Plan | None = None) -> Plan:
         keys=keys,
         hot=0.0 if plan.table_stream else hot,
         spreads=True,
-        budget_bytes=narrow.choice([None, None, 3_000, 50_000]),
+        budget_bytes=budget_bytes,
         aggregated=0.0 if plan.table_stream else rng.choice([0.0, 0.3, 0.7]),
         faults=faults,
         restart_children=plan.restart_children or rng.random() < 0.7,
-        # A child that is replaced at LATEST begins at a time, by a clock.
         clock_skew=plan.clock_skew and plan.start is not Sentinel.LATEST,
     )
 

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.sim
 
 #: The quick part of the tests runs so many of them, and so many of those that read a table's stream.
 QUICK, QUICK_TABLES = 20, 10
-#: Each failed once.
-REGRESSIONS: tuple[int, ...] = ()
+#: Each failed once; the others read a table's stream.
+REGRESSIONS = (4, 13)
+REGRESSIONS_OF_TABLES = (2049,)
 
 
 def _id(seeds):
@@ -47,6 +48,11 @@ def test_nothing_of_a_table_is_lost_whatever_happens(seeds):
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_what_failed_once(seed):
     acquit([children_plan(seed)])
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS_OF_TABLES)
+def test_what_failed_once_of_a_table(seed):
+    acquit([children_plan(seed, table_plan(seed))])
 
 
 # -- at every call and every message ---------------------------------------------------------------
