@@ -152,7 +152,8 @@ class ChildGroup:
                 return False
             now = self._clock.monotonic()
             full = [slot for slot in self.slots if slot.is_full]
-            if not full and any(slot.is_following for slot in self.slots):
+            # The rest of a batch is passed over if nobody follows: it is read again for them.
+            if not full and (mid_batch or any(slot.is_following for slot in self.slots)):
                 return True
             due_at = min((slot.silent_since for slot in full), default=now) + LEAVE_S
             if due_at <= now:
@@ -289,6 +290,7 @@ class ChildGroup:
         for slot in self.slots:
             slot.drop_behind(begun)
         await self._each(slot.shutdown_requested() for slot in self.slots)
+        await self.shared.settle()
         self._raise_failure()
 
     async def lease_lost(self) -> None:
@@ -297,8 +299,13 @@ class ChildGroup:
         self._raise_failure()
 
     async def shard_ended(self) -> bool:
-        """Notify each child of the end; False when one must read again what it owes."""
+        """Notify each child of the end; False when one must read again what it owes.
+
+        Raises:
+            ChildFailed: as :meth:`room`.
+        """
         found = await self._each(slot.shard_ended() for slot in self.slots)
+        self._raise_failure()
         self._failed = {index: error for index, error in enumerate(found) if error is not None}
         return not self._failed and not any(slot.wants_records for slot in self.slots)
 

@@ -99,7 +99,8 @@ class ChildSlot:
         self._is_closing = False
         self._is_ended = False
         self._behind_ms: int | None = None
-        self._answered_at = self._batch_at = self._others_at = self._clock.monotonic()
+        self._busy_since = self._answered_at = self._clock.monotonic()
+        self._is_passed_over = False
         self._nudge_s = FIRST_NUDGE_S
         self._wants_empty = False
         self._restarts = RestartCount()
@@ -124,18 +125,20 @@ class ChildSlot:
         progress = self.checkpointer.progress
         if part is None:
             progress.assign(None, edge)
-            self._others_at = self._clock.monotonic()
+            self._is_passed_over = True
             if progress.owes and self.is_idle:
                 self._wakeup.wake()
             return
         if self.is_idle:
             self._share.served()
+            self._busy_since = self._clock.monotonic()
         reservation = self._share.spend(len(part.line))
         if not self.is_following:  # memory is short: what waits for it was dropped just now
             reservation.release()
             return
         self._queue.append(part, line_number, progress.floor, reservation)
         progress.assign(part.largest, edge)
+        self._is_passed_over = False
         self._wakeup.wake()
 
     def assign_nothing(self, behind_ms: int | None) -> None:
@@ -174,8 +177,8 @@ class ChildSlot:
 
     @property
     def silent_since(self) -> float:
-        """Reading of ``Clock.monotonic`` at its last answer."""
-        return self._answered_at
+        """Reading of ``Clock.monotonic`` since which it owes an answer; means nothing if idle."""
+        return self._busy_since
 
     def leave(self) -> None:
         """Go on without it: what waits for it is dropped, and read again once it has answered."""
@@ -228,7 +231,7 @@ class ChildSlot:
         """Wait for a reason to start a process, and start it."""
         if self.processor is not None:
             return True
-        while not (self._queue or self._must_start):
+        while not (self._queue or self._must_start) and self.is_following:
             if self._is_closing:
                 return False
             await self._wakeup.wait()
@@ -285,6 +288,7 @@ class ChildSlot:
 
     async def _send(self, processor: RecordProcessor) -> None:
         sent = self._queue.send()
+        self._on_answer()
         self.begun = max(self.begun, sent.line_number)
         self.checkpointer.delivered(sent.largest)
         self._delivering = sent.smallest, sent.largest
@@ -293,7 +297,7 @@ class ChildSlot:
             await processor.process(sent.outgoing)
         self._queue.answered()
         self._delivering = None
-        self._answered_at = self._batch_at = self._clock.monotonic()
+        self._busy_since = self._answered_at = self._clock.monotonic()
         self._nudge_s = FIRST_NUDGE_S
         self._share.served()
         if self._parts.config.child.confirms is ChildConfirms.STATUS:
@@ -305,7 +309,7 @@ class ChildSlot:
         if self._context.current() is None:
             return None
         due = [processor.tick_due_at]
-        if self.checkpointer.progress.owes and self._others_at > self._batch_at:
+        if self.checkpointer.progress.owes and self._is_passed_over:
             due.append(self._answered_at + self._nudge_s)
         return min((one for one in due if one is not None), default=None)
 
@@ -408,10 +412,14 @@ class ChildSlot:
         return processor if processor is not None and processor.may_talk else None
 
     async def shutdown_requested(self) -> None:
-        """Send what waits, then notify it that the worker stops."""
+        """Send what waits, then notify it that the worker stops; it is not replaced any more."""
         await self.finish()
-        if (listener := self.listener) is not None:
+        if (listener := self.listener) is None:
+            return
+        try:
             await listener.shutdown_requested()
+        except ChildFailed as error:
+            await self._is_replaced(error)
 
     async def lease_lost(self) -> None:
         """Drop what waits, then notify it that the shard belongs to another worker."""
@@ -428,7 +436,7 @@ class ChildSlot:
         """
         await self.finish()
         checkpointer, listener = self.checkpointer, self.listener
-        if self.has_ended or self.wants_records:
+        if self.has_ended or self.wants_records or self.failure is not None:
             return None
         if listener is None:  # it was never started, or failed when it owed nothing
             self.has_ended = checkpointer.is_done = True

@@ -41,10 +41,16 @@ class MarkWatch:
         return self._clock.monotonic() - self._since if self._shared.owes else None
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Look until cancelled, and store a mark that moved without a confirmation.
+
+        It does where a child without a record of its own reads again, and it stays ahead of the row
+        where a write failed.
+        """
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()
+            if self._context.shutdown.reason is None:
+                await self._shared.settle()
 
     def look(self) -> None:
         """Note whether the mark moved, and log if it stands for too long."""

@@ -121,6 +121,8 @@ class PartQueue:
     def fail(self) -> None:
         """The process is gone: the part that was sent is to be read again, too."""
         self._dropped_s = self.oldest_s
+        if self.sent is not None:
+            self.sent.reservation.release()  # its write may not have begun
         self.answered()
 
     def begin_again(self) -> None:
