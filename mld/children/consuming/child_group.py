@@ -198,6 +198,8 @@ class ChildGroup:
         """
         parts = {part.child: part for part in delivery.pop_parts()}
         edge = delivery.largest
+        if self._is_stopping:  # since before the line was made
+            return 0, 0
         if edge is None:
             if (
                 self._read_to is not None

@@ -5,7 +5,9 @@ Source: ShutdownTask, ShutdownNotificationTask (KCL 3.5.1).
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,17 @@ class ShardClosing:
         if self._context.shutdown.is_handing_over:
             await self.pass_lease_on()
         return TaskOutcome.DONE
+
+    async def dismiss_siblings(self, children: ChildGroup) -> None:
+        """One of several children failed, which ends the daemon: the others end as at its stop."""
+        context = self._context
+        context.shutdown.stop()
+        await self._feed.stop_fetching()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(context.parts.config.shutdown_grace_s):
+                with suppress(ChildFailed):
+                    await children.shutdown_requested()
+                await self._feed.end_child()
 
     async def hand_back_lease(self) -> TaskOutcome:
         """Lease lost or stop: send leaseLost, end the child, then release the lease."""

@@ -280,7 +280,9 @@ class ShardConsumer:
         Raises:
             ChildFailed: one of several failed, which replace their own processes, for good.
         """
-        if self._feed.children is not None:
+        if (children := self._feed.children) is not None:
+            if self._context.shutdown.reason is None:
+                await self._closing.dismiss_siblings(children)
             raise error
         if not self._is_child_ended:
             return await self._after_failure(error)

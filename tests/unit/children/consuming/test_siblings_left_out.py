@@ -10,7 +10,7 @@ from mld.children.consuming.part_queue import PartQueue
 from mld.children.rules.lifecycle import ShutdownReason
 from mld.config.config import ChildConfirms, ChildFailurePolicy
 from mld.errors import ChildFailed, Unreachable
-from mld.kernel.model.sequence import ExtendedSequenceNumber
+from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.retrieval.byte_budget import ByteBudget
 from mld.retrieval.rules import delivery
 from mld.retrieval.rules.routing import Part
@@ -171,6 +171,58 @@ def test_a_child_that_does_not_answer_a_stop_does_not_end_the_daemon_where_it_is
         row = await world.row()
         assert (row.lease_owner, row.checkpoint.sequence_number) == (None, last)
         assert all(one.status is not None for one in world.children.children)
+
+    run(test())
+
+
+@pytest.mark.parametrize("busy_s", [3, 10_000])
+def test_siblings_of_a_child_that_ends_the_daemon_end_as_at_a_stop(busy_s):
+    async def test():
+        program = Program(3)
+
+        async def fails(child, _message):
+            await asyncio.sleep(1)
+            child.end(7)
+
+        async def is_busy(_child, _message):
+            await asyncio.sleep(busy_s)
+
+        program.manners = {1: is_busy, 2: fails}
+        world = world_of(program)
+        await world.open()
+        put(world, 24, keys=[*keys_of(0, 3)[:1], *keys_of(1, 3)[:1]])
+        put(world, 1, 24, keys=keys_of(2, 3))
+        began = world.clock.monotonic()
+        with pytest.raises(ExceptionGroup) as caught:
+            async with world.running(await world.hold()):
+                pass
+        assert caught.value.exceptions[0].child_exit_code == 7
+        assert program.living == set()
+        assert program.actions[0][-1] == "shutdownRequested"
+        assert ("shutdownRequested" in program.actions[1]) is (busy_s == 3)
+        assert world.clock.monotonic() - began < world.config.shutdown_grace_s + 5
+
+    run(test())
+
+
+def test_a_line_that_is_made_when_the_worker_stops_is_assigned_to_nobody():
+    async def test():
+        program = Program(2)
+        world = world_of(program)
+        await world.open()
+        convert = world.offload.run
+
+        async def slow(*work, **options):
+            await asyncio.sleep(5)
+            return await convert(*work, **options)
+
+        world.offload.run = slow
+        for key in KEYS:
+            world.put(b"x" * 40_000, key=key)
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(2)
+        assert program.got == {}
+        assert (await world.row()).checkpoint == TRIM_HORIZON
 
     run(test())
 
