@@ -151,19 +151,36 @@ def _refuse(error: str) -> Callable[[CheckpointRequest], CheckpointResult]:
 
 
 def end_of_a_shard(kit: Peers) -> Iterator[Finding]:
-    """The end of a shard wants a checkpoint."""
+    """The end of a shard wants a checkpoint, of a shard without records too."""
+    for item_id, batches in (("CHILD-10", (BATCH,)), ("CHILD-22", ())):
+        with kit.peer() as peer:
+            if not _started(peer):
+                return
+            for batch in batches:
+                peer.send(batch)
+            exchange = peer.send(ShardEnded())
+            asked = [request.sequence_number for request in exchange.checkpoints]
+            ended = any(number in {None, "SHARD_END"} for number in asked)
+            yield judged(item_id, exchange.answered and ended, _asked_at(exchange))
+            yield from _manners(exchange)
+
+
+def _asked_at(exchange: Exchange) -> str:
+    asked = ", ".join(str(request.sequence_number) for request in exchange.checkpoints)
+    return f"{exchange.evidence()} at {asked or 'nothing'}"
+
+
+def a_batch_without_records_after_others(kit: Peers) -> Iterator[Finding]:
+    """One of several children of a shard gets such a batch while it owes a checkpoint."""
+    known = {None, *(record.sequence_number for record in BATCH.records)}
     with kit.peer() as peer:
-        if not _started(peer):
+        if not (_started(peer) and peer.send(BATCH).answered):
             return
-        peer.send(BATCH)
-        exchange = peer.send(ShardEnded())
-        ended = any(
-            request.sequence_number in {None, "SHARD_END"} for request in exchange.checkpoints
-        )
-        asked = ", ".join(str(request.sequence_number) for request in exchange.checkpoints)
-        evidence = f"{exchange.evidence()} at {asked or 'nothing'}"
-        yield judged("CHILD-10", exchange.answered and ended, evidence)
-        yield from _manners(exchange)
+        for _ in range(2):
+            exchange = peer.send(ProcessRecords((), None))
+            asked = {request.sequence_number for request in exchange.checkpoints}
+            yield judged("CHILD-21", exchange.answered and asked <= known, _asked_at(exchange))
+            yield from _manners(exchange)
 
 
 def shapes_of_batches(kit: Peers) -> Iterator[Finding]:
@@ -252,6 +269,7 @@ CHILD_CASES: Final[tuple[Callable[[Peers], Iterator[Finding]], ...]] = (
     life_of_a_lease,
     end_of_a_shard,
     shapes_of_batches,
+    a_batch_without_records_after_others,
     positions_at_the_start,
     refused_checkpoints,
     ends_of_stdin,

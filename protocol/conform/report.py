@@ -85,6 +85,16 @@ CHILD_RULES = (
     _child(18, "initialize with further flat keys", "answered: unknown keys are ignored"),
     _child(19, "end of stdin before initialize", "the process ends within 5 s"),
     _child(20, "leaseLost, and if it is not answered, shutdown", "only leaseLost is answered"),
+    _child(
+        21,
+        "processRecords with no records after one with records",
+        "answered; a checkpoint is at null or at a record that was delivered",
+    ),
+    _child(
+        22,
+        "shardEnded without any record before",
+        "asks for a checkpoint at null or SHARD_END, then answers",
+    ),
 )
 
 

@@ -75,7 +75,7 @@ def test_a_child_on_our_runner_passes_every_rule(tmp_path):
     by_item = {finding.item_id: finding for finding in report.findings()}
     rules = [finding for item, finding in by_item.items() if item.startswith("CHILD-")]
     assert [finding for finding in rules if finding.verdict is not Verdict.PASS] == []
-    assert len(rules) == 20
+    assert len(rules) == 22
     assert by_item["PY-01"].verdict is Verdict.NOT_TESTABLE
     assert report.exit_status == 0
     assert "life of a lease" in seen
@@ -117,6 +117,44 @@ def test_a_child_with_bad_manners_fails_its_rule(tmp_path, program, item):
 def test_a_child_that_forgets_the_end_of_the_shard_fails(tmp_path):
     found = verdicts(child.end_of_a_shard(kit_for(tmp_path, by_hand("status(action)"))))
     assert found["CHILD-10"] is Verdict.FAIL
+    assert found["CHILD-22"] is Verdict.FAIL
+
+
+def test_a_child_that_needs_a_record_at_the_end_of_the_shard_fails(tmp_path):
+    answer = (
+        "if action == 'processRecords': number = None\n"
+        "    if action == 'shardEnded':\n"
+        "        ask = {'action': 'checkpoint', 'sequenceNumber': number, 'subSequenceNumber': None}\n"
+        "        say(json.dumps(ask) + '\\n'); sys.stdin.readline()\n"
+        "    status(action)"
+    )
+    found = verdicts(child.end_of_a_shard(kit_for(tmp_path, by_hand(answer))))
+    assert found["CHILD-10"] is Verdict.PASS
+    assert found["CHILD-22"] is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"),
+    [
+        ("records[-1]['sequenceNumber']", Verdict.FAIL),
+        ("(records or [{'sequenceNumber': '1'}])[-1]['sequenceNumber']", Verdict.FAIL),
+        ("last", Verdict.PASS),
+        ("None", Verdict.PASS),
+    ],
+)
+def test_a_batch_without_records_is_no_reason_to_ask_at_another_number(tmp_path, number, verdict):
+    answer = (
+        "if action == 'processRecords':\n"
+        "        records = message['records']\n"
+        "        last = records[-1]['sequenceNumber'] if records else last\n"
+        f"        ask = {{'action': 'checkpoint', 'sequenceNumber': {number},"
+        " 'subSequenceNumber': None}\n"
+        "        say(json.dumps(ask) + '\\n'); sys.stdin.readline()\n"
+        "    status(action)"
+    )
+    kit = kit_for(tmp_path, by_hand(answer))
+    found = verdicts(child.a_batch_without_records_after_others(kit))
+    assert found["CHILD-21"] is verdict
 
 
 @pytest.mark.parametrize(
