@@ -40,9 +40,11 @@ from mld.config.findings import nearest
 from mld.errors import Denied, MldError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from click.shell_completion import CompletionItem
+
+    from mld.ops.rules.java_command import JavaLaunch
 
 USAGE_EXIT = 2
 #: Of a command whose output could not be written.
@@ -165,18 +167,27 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     Args:
         argv: arguments without the program's name; None = those of the process.
     """
+    run_program(lambda: dispatch(sys.argv[1:] if argv is None else list(argv)))
+
+
+def run_program(program: Callable[[], int]) -> NoReturn:
+    """Prepare the process for a program, run it, and end with the exit code that it returns."""
     open_standard_streams()
     if not faulthandler.is_enabled():
         with contextlib.suppress(AttributeError, OSError, ValueError, RuntimeError):
             faulthandler.enable()  # a crash in native code shows where each thread was
-    end_process(dispatch(sys.argv[1:] if argv is None else list(argv)))
+    end_process(program())
 
 
-def dispatch(args: list[str]) -> int:
-    """Run one command line and return its exit code."""
+def dispatch(args: list[str], launch: JavaLaunch | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        launch: the command line of ``java`` that ``args`` were behind.
+    """
     receive_signals()
     try:
-        result = cli.main(args, prog_name=_PROGRAM, standalone_mode=False)
+        result = cli.main(args, prog_name=_PROGRAM, standalone_mode=False, obj=launch)
     except click.UsageError as error:
         return _fail_usage(error, args)
     except click.Abort:

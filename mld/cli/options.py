@@ -20,7 +20,9 @@ from mld.errors import ConfigError
 from mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from mld.ops.rules.java_command import JavaLaunch
 
 #: Names of the option for the properties file; Java's daemon knows the first and the third.
 _FILE_OPTIONS = ("-p", "--properties", "--properties-file")
@@ -116,6 +118,25 @@ def choose_properties_file(
     if options and positional:
         return chosen, ("Overriding the properties file with the --properties-file option",)
     return chosen, ()
+
+
+def on_class_path(name: str, class_path: Iterable[str]) -> str:
+    """The path of a file that Java looks for in the folders of its class path first.
+
+    Jars are not looked into. As in Java an absolute path is in no folder, and one with ``..`` is in
+    those alone that it does not leave.
+
+    Returns:
+        The name itself where no folder has it.
+    """
+    if not Path(name).is_absolute():
+        for folder in class_path:
+            path = Path(folder or ".", name)
+            if path.is_file() and (
+                ".." not in name or path.resolve().is_relative_to(Path(folder or ".").resolve())
+            ):
+                return str(path)
+    return name
 
 
 def takes_properties_file(
@@ -223,6 +244,12 @@ def _run(
     shown_as: str | None,
 ) -> int:
     file, warnings = choose_properties_file(properties, files)
+    launch: JavaLaunch | None = click.get_current_context().obj
+    replaces_1x = None
+    if launch is not None:
+        file = on_class_path(file, launch.class_path)
+        warnings += launch.notes
+        replaces_1x = launch.main_class if launch.is_1x else None
     options = RunOptions(
         properties_file=file,
         log_configuration=(log_configuration or "").removeprefix("=") or None,
@@ -231,6 +258,7 @@ def _run(
         http=http,
         shown_as=shown_as,
         warnings=warnings,
+        replaces_1x=replaces_1x,
     )
     check_protocol_package()
     from mld.cli.run import run

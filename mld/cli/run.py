@@ -139,6 +139,8 @@ async def _main(
     from mld.app import build
     from mld.config.stream import DYNAMODB_STREAMS
 
+    if options.replaces_1x is not None:
+        await _refuse_beside_1x(config, world, options.replaces_1x)
     stream = await _stream(config, world)
     worker = build(
         world.effective(config), world.ports, stream, keeps_metrics=options.http is not None
@@ -162,6 +164,33 @@ async def _main(
             finally:
                 notifying.cancel()
                 systemd.send("STOPPING=1")
+
+
+async def _refuse_beside_1x(config: Config, world: RealWorld, main_class: str) -> None:
+    """Start in place of a daemon of KCL 1.x only where none of its workers may be alive.
+
+    Raises:
+        UnservableFleet: the table is there, is not that of a 3.x fleet, and the file does not say
+            that they are stopped.
+        AwsError: the table can't be read.
+    """
+    from mld.config.reserved_keys import MIGRATION_KEY
+    from mld.errors import NotFound, UnservableFleet
+    from mld.leases.lease_rows import LeaseRows
+
+    if config.leases.is_1x_stopped:
+        return
+    table = config.leases.table_name
+    try:
+        item = await LeaseRows(world.ports.dynamodb, table).item(MIGRATION_KEY, consistent=True)
+    except NotFound:
+        return
+    if item is None:
+        raise UnservableFleet(
+            f"{main_class} is of KCL 1.x, and workers of 1.x may still use the lease table {table}:"
+            " stop all of them, then write kcl1xWorkersStopped = true;"
+            " docs/migrating.md#in-place-of-kcl-1x"
+        )
 
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:

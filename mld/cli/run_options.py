@@ -18,6 +18,7 @@ class RunOptions:
         http: host and port to serve health on, or None.
         shown_as: what findings call the file: ``kcl-mld local`` runs a copy; None = its path.
         warnings: to be logged once logging is set up.
+        replaces_1x: it is started in place of this main class of KCL 1.x, or None.
     """
 
     properties_file: str
@@ -27,3 +28,4 @@ class RunOptions:
     http: tuple[str, int] | None = None
     shown_as: str | None = None
     warnings: tuple[str, ...] = ()
+    replaces_1x: str | None = None

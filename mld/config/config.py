@@ -200,6 +200,7 @@ class LeaseConfig:
         request_timeout_s: of one call on the table; below a third of ``failover_s``.
         connect_timeout_s: the part of it that a new connection may take.
         read_timeout_s: seconds that an open connection may be silent.
+        is_1x_stopped: no worker of KCL 1.x runs on the table, and none will.
     """
 
     table_name: str = field(metadata=named("tableName", "lease table; applicationName when absent"))
@@ -222,6 +223,9 @@ class LeaseConfig:
         "point-in-time recovery of the lease table")
     hand_off_timeout_s: float = millis("gracefulLeaseHandoffTimeoutMillis", 30_000,
         "longest wait for the old owner of a lease", kind=Kind.N1_LONG)
+    is_1x_stopped: bool = flag("kcl1xWorkersStopped",
+        "no worker of KCL 1.x runs any more on the lease table, so kcl-mld-java may run in place"
+        " of one", own=True)
 
     @property
     def renewal_interval_s(self) -> float:

@@ -221,6 +221,7 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "metricsShardLabels",
         "otlpMetrics",
         "readyMaxAgeMillis",
+        "kcl1xWorkersStopped",
     }
 
 
