@@ -22,6 +22,7 @@ PROOF = (
     "spark/test_chaos.py",
     "spark/test_cluster.py",
     "spark/test_end_to_end.py",
+    "spark/test_java_stand_in.py",
     "spark/test_launcher.py",
     "spark/test_s3_spark.py",
     "spark/test_sample_apps.py",
