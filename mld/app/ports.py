@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mld.config.properties import Entry
     from mld.fleet.worker_metrics import FindLoad
     from mld.kernel.ports import Clock, IdSource, Offload
+    from mld.ops.rules.doctor import MachineLimits
     from mld.retrieval.ports import DecoderFactory, DefinitionFiles
     from mld.signals.ports import MetricSender
 
@@ -46,6 +47,7 @@ class Ports:
         dropped_messages: log messages dropped since the start.
         find_load: finds the source of CPU figures; None = there is none.
         resident_bytes: memory of a process by its id; None if unknown.
+        limits: finds what this process may have; None = they are not checked.
         metric_sender: None without ``otlpMetrics``.
         patient_dynamodb: creates another ``dynamodb`` that waits longer for an answer than a
             renewal may; None = there is none.
@@ -68,5 +70,6 @@ class Ports:
     dropped_messages: Callable[[], int]
     find_load: FindLoad | None
     resident_bytes: Callable[[int], int | None]
+    limits: Callable[[], MachineLimits] | None
     metric_sender: MetricSender | None
     patient_dynamodb: Callable[[], DynamoDb] | None

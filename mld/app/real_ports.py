@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mld.config.credentials import CredentialChain
     from mld.config.properties import Entry
     from mld.kernel.ports import LoadSource
+    from mld.ops.rules.doctor import MachineLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ class RealWorld:
 
 
 _KEY = "AwsCredentialsProvider"
+
+
+def _limits() -> MachineLimits:
+    from mld.ops.adapters.machine_limits import machine_limits  # noqa: PLC0415 - few ask for it
+
+    return machine_limits()
 
 
 class _Opened:
@@ -215,6 +222,7 @@ def real_ports(
             dropped_messages=dropped_messages,
             find_load=find_load,
             resident_bytes=resident_bytes,
+            limits=_limits,
             metric_sender=opened.metric_sender(),
             patient_dynamodb=lambda: opened.dynamodb(clients.patient_dynamodb_settings(config)),
         )

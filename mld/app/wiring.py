@@ -334,7 +334,25 @@ class WorkerWiring:
             ("memory-return", MemoryReturn(self._budget, self._ports.release_memory).run),
             *self._stream_loops,
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
+            *self._child_limits(),
         )
+
+    def _child_limits(self) -> tuple[Loop, ...]:
+        config, find = self._config, self._ports.limits
+        if find is None or not config.has_several_children:
+            return ()
+        from mld.app.child_limits import ChildLimits  # noqa: PLC0415 - most have one for a shard
+
+        watch = ChildLimits(config, self._store, self._registry, find(), self._largest_child)
+        return (("child-limits", watch.run),)
+
+    def _largest_child(self) -> int | None:
+        """Its memory; None where children share pages with their template, or none runs."""
+        if self._config.child.prefork:
+            return None
+        found = (one.status().child_pid for one in self._scheduler.consumers())
+        sizes = [self._ports.resident_bytes(pid) for pid in found if pid is not None]
+        return max((size for size in sizes if size is not None), default=None)
 
 
 def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:

@@ -543,6 +543,13 @@ class Config:
         own = None if self.streams is None else self.streams.options_of(stream_name).children
         return self.child.per_shard if own is None else own
 
+    @property
+    def has_several_children(self) -> bool:
+        """Whether the shards of any stream have several children."""
+        options = () if self.streams is None else self.streams.options
+        own = (int(one.text) for one in options if one.option == CHILDREN_KEY)
+        return max(self.child.per_shard, *own, 1) > 1
+
     def retrieval_of(self, stream_name: str) -> RetrievalConfig:
         """``retrieval`` for one stream; a consumer ARN in it is of the only stream."""
         if self.streams is None:

@@ -18,6 +18,7 @@ def ports_with(**given: Any) -> Ports:
         "dropped_messages": lambda: 0,
         "find_load": None,
         "resident_bytes": lambda _pid: None,
+        "limits": None,
         "metric_sender": None,
         "patient_dynamodb": None,
     }

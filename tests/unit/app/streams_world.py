@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from mld.config.properties import Entry
+    from mld.ops.rules.doctor import MachineLimits
 
 ACCOUNT = "123456789012"
 FIRST = "shardId-000000000000"
@@ -61,6 +62,8 @@ class StreamsWorld:
         self.dynamodb = FakeDynamoDb(self.model)
         self.children = Recording()
         self.read_entries: Callable[[], tuple[Entry, ...]] | None = None
+        self.limits: Callable[[], MachineLimits] | None = None
+        self.resident_bytes: int | None = None
         self.properties = properties
         self.names = names
         for name in names:
@@ -97,6 +100,8 @@ class StreamsWorld:
                 offload=Inline(),
                 pid=4711,
                 read_entries=self.read_entries,
+                limits=self.limits,
+                resident_bytes=lambda _pid: self.resident_bytes,
             ),
         )
 

@@ -62,6 +62,13 @@ def test_a_stream_may_have_its_own_number_of_children():
     names = ("orders", "clicks", "views")
     assert [several.children_of(name) for name in names] == [8, 1, 4]
     assert config("childrenPerShard = 3").children_of("any") == 3
+    assert several.has_several_children
+    assert config("childrenPerShard = 3").has_several_children
+    own = config("streams = orders", "stream.orders.childrenPerShard = 2", **MANY)
+    assert own.has_several_children
+    none = config("streams = orders", "stream.orders.executableName = x", **MANY)
+    assert not none.has_several_children
+    assert not config().has_several_children
 
 
 @pytest.mark.parametrize(
