@@ -83,9 +83,8 @@ def _forget_home() -> None:
 
 def _is_ours(program: Path) -> bool:
     """Whether a program is this one, perhaps of another environment."""
-    if not program.exists():
-        return False
-    return program.resolve().name == PROGRAM or program.samefile(sys.argv[0])
+    real = program.resolve()
+    return real.name == PROGRAM or real == Path(sys.argv[0]).resolve()
 
 
 def make_home(words: list[str], program: Path) -> Path:

@@ -44,7 +44,11 @@ VARIABLES = {
     "aws.endpointUrlSts": "AWS_ENDPOINT_URL_STS",
     "aws.endpointUrlGlue": "AWS_ENDPOINT_URL_GLUE",
 }
-_FOLDED = {name.lower(): variable for name, variable in VARIABLES.items()}
+_ENDPOINTS = "aws.endpointUrl"
+#: The capitals of a service's name differ between versions of the SDK.
+_FOLDED = {
+    name.lower(): variable for name, variable in VARIABLES.items() if name.startswith(_ENDPOINTS)
+}
 _LOGBACK_FILE = "logback.configurationFile"
 _NO_SECRETS = (
     "every user of this machine can read command lines: set AWS_ACCESS_KEY_ID,"
@@ -62,7 +66,7 @@ _REFUSED = (
     ),
     (re.compile(r"javax\.net\.ssl\..*"), "name a file of certificates in AWS_CA_BUNDLE"),
     (
-        re.compile(r"(?:logback|log4j2?|java\.util\.logging\.config)\..*"),
+        re.compile(r"logback\..*|log4j2?\.configuration(?:File)?|java\.util\.logging\.config\..*"),
         "take it out, and give -l FILE or -Dlogback.configurationFile=FILE for levels",
     ),
     (
@@ -106,7 +110,9 @@ def translate(properties: Mapping[str, str], environ: Mapping[str, str]) -> Tran
     ignored: list[str] = []
     logback = None
     for name, value in properties.items():
-        variable = _FOLDED.get(name.lower())
+        variable = VARIABLES.get(name)
+        if name.startswith(_ENDPOINTS):
+            variable = _FOLDED.get(name.lower())
         if variable is not None:
             if (why := _fault(variable, value, environ)) is None:
                 variables[variable] = value

@@ -44,6 +44,7 @@ def test_a_variable_that_is_empty_or_says_the_same_may_be_there(there):
         ("java.util.logging.config.file", "give -l FILE"),
         ("aws.containerAuthorizationToken", "the environment"),
         ("aws.partitionsFile", "the environment"),
+        ("AWS.region", "the environment"),
         ("aws.endpointUrlS3", "the environment"),
         ("com.amazonaws.sdk.disableCertChecking", "the environment"),
         ("com.amazonaws.regions.RegionUtils.fileOverride", "the environment"),
@@ -92,6 +93,6 @@ def test_another_place_of_logback_is_refused(value):
 
 
 def test_other_properties_have_no_effect():
-    given = {"user.timezone": "UTC", "aws.cborEnabled": "false", "file.encoding": "UTF-8"}
-    ignored = ("aws.cborEnabled", "file.encoding", "user.timezone")
-    assert translate(given, {}) == Translated({}, None, ignored)
+    names = ("aws.cborEnabled", "aws.retryMode", "file.encoding", "log4j2.formatMsgNoLookups")
+    given = dict.fromkeys(reversed(names), "true")
+    assert translate(given, {}) == Translated({}, None, names)
