@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
 import sys
 from itertools import chain
+from zlib import crc32
 
 import pytest
 
 from mld.config.stream import TableStreamArn
 from tests.kclpy_cache import kclpy
-from tests.process.daemon import JOURNALING, wait_until
+from tests.process.daemon import JOURNALING, journals, wait_until
 from tests.process.table_streams import entries, keys_of, records_of, wait_for_records
 
 
@@ -194,3 +198,55 @@ def test_on_the_embedded_aws_records_come_in_order_and_a_restart_goes_on(aws, ta
     wait_for_records(again, 1)
     assert (keys_of(run), keys_of(again)) == ([0, 1, 2], [3])
     assert again.stop() == 0
+
+
+def test_changes_of_an_item_go_to_one_of_several_children_in_order(new_table):
+    """One is killed, then the shard is replaced."""
+    table = new_table("Shared")
+    names = [f"item-{number}" for number in range(12)]
+
+    def write(*numbers):
+        for number, name in itertools.product(numbers, names):
+            item = {"pk": {"S": name}, "number": {"N": str(number)}}
+            table.dynamodb.put_item(TableName=table.name, Item=item)
+
+    def seen(journal):
+        """Name and number of each change that a process got."""
+        changes = [
+            json.loads(data)["dynamodb"]["NewImage"]
+            for entry in journal
+            if entry["saw"] == "records"
+            for *_, data in entry["records"]
+        ]
+        return [(change["pk"]["S"], int(change["number"]["N"])) for change in changes]
+
+    def wait_for(*numbers):
+        wanted = set(itertools.product(names, numbers))
+        wait_until(lambda: wanted <= set(chain(*map(seen, journals(run).values()))), "all are seen")
+
+    write(0, 1)
+    run = table.app.start(
+        executable=(sys.executable, str(JOURNALING), "3", "each", "{childIndex}"),
+        childrenPerShard="3",
+        childFailurePolicy="restart",
+        childRestartBackoffMillis="50",
+    )
+    wait_for(0, 1)
+    victim = next(pid for pid, journal in journals(run).items() if seen(journal))
+    os.kill(victim, signal.SIGKILL)
+    write(2, 3)
+    wait_for(2, 3)
+    table.control(ACTION="ROLLOVER")
+    write(4)
+    wait_for(4)
+    assert run.stop() == 0
+    for journal in journals(run).values():
+        (child,) = {entry["program"][1] for entry in journal}
+        for name in names:
+            numbers = [number for found, number in seen(journal) if found == name]
+            is_own = crc32(f'{{"pk":{{"S":"{name}"}}}}'.encode()) % 3 == int(child)
+            assert bool(numbers) <= is_own
+            begins = min(numbers, default=0)
+            assert numbers == [*range(begins, begins + len(numbers))]
+    old, new = table.shards()
+    assert table.checkpoints() == {old: "SHARD_END", new: table.numbers()[-1][-1]}
