@@ -61,6 +61,20 @@ async def test_limits_that_suffice_are_not_spoken_of(caplog):
     assert said(caplog) == []
 
 
+@simulated
+async def test_shards_that_are_finished_or_not_read_here_do_not_count(caplog):
+    limits = MachineLimits(files=2 + 8 + FILES_OF_WORKER)
+    world = world_with(limits, childrenPerShard="1", **{"stream.x.childrenPerShard": "32"})
+    await world.make_table()
+    for number in range(9):
+        done = {"checkpoint": {"S": "SHARD_END"}}
+        world.add_row(world.identifier("orders"), f"shardId-99999999999{number}", **done)
+        world.add_row("123456789012:gone:1", f"shardId-99999999999{number}")
+    async with world.running():
+        await asyncio.sleep(2 * PERIOD_S)
+    assert said(caplog) == []
+
+
 @pytest.mark.parametrize(
     "properties", [{}, {"childrenPerShard": "1"}, {"childrenPerShard": "2", "childPrefork": "true"}]
 )
