@@ -325,10 +325,10 @@ class BatchFeed:
 
     async def _is_to_read(self, pipeline: _Pipeline, children: ChildGroup) -> bool:
         """Before a batch for several children: go back for one, end the shard, or wait for room."""
-        if (back := children.goes_back_to()) is not None:
-            log.info("%s: reading again from %s on", self._context.shard_id, back)
-            pipeline.publisher.rewind(ReadPosition(back))
-            self.losses.begin(back)
+        if (to := children.moves_to()) is not None:
+            log.info("%s: reading from %s on", self._context.shard_id, to)
+            pipeline.publisher.rewind(ReadPosition(to))
+            self.losses.begin(to)
             self._is_at_end = False
         if not self._is_at_end:
             return await children.room()

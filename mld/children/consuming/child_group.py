@@ -64,7 +64,7 @@ class ChildGroup:
         self._interrupt = interrupt
         self._wakeup = Wakeup()
         self._line_number = 0
-        #: The edge of the last line since the reader began or went back; None before the first.
+        #: The edge of the last line since the reader began anew; None = it must begin anew.
         self._read_to: ExtendedSequenceNumber | None = None
         self._failed: dict[int, ChildFailed] = {}
         self.shared = SharedCheckpoint(context)
@@ -104,21 +104,21 @@ class ChildGroup:
         for slot in self.slots:
             slot.follow()
 
-    def goes_back_to(self) -> ExtendedSequenceNumber | None:
+    def moves_to(self) -> ExtendedSequenceNumber | None:
         """Let children follow that are ready to; call it between two batches.
 
         Returns:
-            Where the reader must begin again for them; None = it goes on.
+            Where the reader must begin anew: back for them, or on to where the others are, once the
+            child for which it went back does not follow any more. None = it goes on.
         """
-        floors = [slot.floor for slot in self.slots if slot.wants_records]
         for slot in self.slots:
             if slot.wants_records:
                 slot.follow()
-        back = min(floors, default=None)
-        if back is None or self._read_to is None or back >= self._read_to:
+        to = min((slot.floor for slot in self.slots if slot.is_following), default=None)
+        if to is None or (self._read_to is not None and to.key == self._read_to.key):
             return None
-        self._read_to = back
-        return back
+        self._read_to = to
+        return to
 
     @property
     def _is_stopping(self) -> bool:
@@ -201,10 +201,8 @@ class ChildGroup:
         if self._is_stopping:  # since before the line was made
             return 0, 0
         if edge is None:
-            if (
-                self._read_to is not None
-            ):  # all of it was assigned before, and the reader is past it
-                self._read_to = max(self._read_to, route.behind(self._read_to))
+            if self._read_to is not None and route.behind(self._read_to) > self._read_to:
+                self._read_to = None  # past it, by records that all who follow have
             return 0, 0
         self._line_number += 1
         self._context.checkpointer.delivered(edge)

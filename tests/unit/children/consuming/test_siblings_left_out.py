@@ -175,6 +175,33 @@ def test_a_child_that_does_not_answer_a_stop_does_not_end_the_daemon_where_it_is
     run(test())
 
 
+def test_a_child_that_fails_again_and_again_does_not_hold_its_siblings_at_what_it_is_to_read():
+    async def test():
+        program = Program(2)
+        put_at, waited_s = {}, []
+
+        async def always(_child, _message):
+            return 1
+
+        async def measures(_child, message):
+            now = world.clock.monotonic()
+            waited_s.extend(now - put_at[one["sequenceNumber"]] for one in message["records"])
+
+        program.manners = {0: measures, 1: always}
+        child = {**RESTART, "restart_attempts": 1000}
+        world = world_of(program, child=child, retrieval={"max_records": 8})
+        await world.open()
+        async with world.consuming(await world.hold()):
+            for start in range(0, 1200, 12):
+                put_at |= dict.fromkeys(put(world, 12, start), world.clock.monotonic())
+                await asyncio.sleep(6)
+            await asyncio.sleep(10)
+        assert len(waited_s) == 100 * len(keys_of(0, 2))
+        assert max(waited_s) < 10
+
+    run(test())
+
+
 @pytest.mark.parametrize("busy_s", [3, 10_000])
 def test_siblings_of_a_child_that_ends_the_daemon_end_as_at_a_stop(busy_s):
     async def test():
