@@ -231,10 +231,10 @@ class ChildSlot:
         """Wait for a reason to start a process, and start it."""
         if self.processor is not None:
             return True
-        while not (self._queue or self._must_start) and self.is_following:
-            if self._is_closing:
-                return False
+        while not (self._queue or self._must_start) and self.is_following and not self._is_closing:
             await self._wakeup.wait()
+        if self._is_closing and not self._queue:
+            return False
         async with self._parts.starts.place(self.checkpointer.progress.edge):
             if self._may_start():
                 return await self._start(group)

@@ -254,6 +254,22 @@ def test_a_line_that_is_made_when_the_worker_stops_is_assigned_to_nobody():
     run(test())
 
 
+def test_a_child_that_was_never_started_does_not_hold_a_stop_while_renewals_are_late():
+    async def test():
+        program = Program(2)
+        world = world_of(program)
+        await world.open()
+        async with world.running(await world.hold()) as (consumer, running):
+            await asyncio.sleep(5)
+            world.renewer.in_time.clear()
+            consumer.request_shutdown()
+            await asyncio.sleep(5)
+            assert running.done()
+        assert program.starts == [0]
+
+    run(test())
+
+
 def test_a_write_that_failed_is_repeated_although_no_child_confirms_anything_more():
     async def test():
         program = Program(2)
