@@ -13,6 +13,7 @@ from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import Plan, children_plan
 from tests.sim.rows import position_of, text_of
+from tests.sim.run import main
 from tests.sim.table_stream import table_plan
 
 pytestmark = pytest.mark.sim
@@ -53,6 +54,18 @@ def test_what_failed_once(seed):
 @pytest.mark.parametrize("seed", REGRESSIONS_OF_TABLES)
 def test_what_failed_once_of_a_table(seed):
     acquit([children_plan(seed, table_plan(seed))])
+
+
+def test_the_command_tells_how_many_children_there_were(capsys):
+    assert main(["--children", "--seeds", "1", "--first-seed", "6", "--jobs", "1"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("1 seeds, ")
+    assert " x sibling" in said[1]
+
+
+def test_a_seed_that_fails_says_how_to_see_it_again():
+    verdict = judge(children_plan(6, table_plan(6)))
+    assert verdict.report().endswith("--first-seed 6 --trace --tables --children")
 
 
 # -- at every call and every message ---------------------------------------------------------------
