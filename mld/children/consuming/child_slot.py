@@ -301,7 +301,7 @@ class ChildSlot:
         self._nudge_s = FIRST_NUDGE_S
         self._share.served()
         if self._parts.config.child.confirms is ChildConfirms.STATUS:
-            await self.checkpointer.confirm(sent.largest)
+            self.checkpointer.confirm(sent.largest)
         self._on_answer()
 
     def _due_at(self, processor: RecordProcessor) -> float | None:
@@ -469,9 +469,12 @@ class ChildSlot:
             await self.processor.stop()
 
     def terminate(self, *, by_force: bool) -> None:
-        """SIGTERM, or SIGKILL, for an operator's request; no other process follows."""
+        """SIGTERM, or SIGKILL, for an operator's request, unless it waits for a message.
+
+        No other process follows.
+        """
         self._is_ended = True
-        if self.processor is not None:
+        if self.processor is not None and not self.processor.may_talk:
             self.processor.terminate(by_force=by_force)
 
     def kill(self) -> None:

@@ -6,7 +6,6 @@ once the records of the one that waits expire they are lost.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mld.children")
 
-#: Seconds between two looks.
+#: Longest time between two looks, in seconds.
 LOOK_S = 5.0
 
 
@@ -43,11 +42,11 @@ class MarkWatch:
     async def run(self) -> None:
         """Look until cancelled, and store a mark that moved without a confirmation.
 
-        It does where a child without a record of its own reads again, and it stays ahead of the row
-        where a write failed.
+        It does where an answer confirms a batch, and where a child without a record of its own reads
+        again. It stays ahead of the row where a write failed.
         """
         while True:
-            await asyncio.sleep(LOOK_S)
+            await self._shared.moved.wait(LOOK_S)
             self.look()
             if self._context.shutdown.reason is None:
                 await self._shared.settle()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mld.children.rules.checkpointing import CheckpointState, position_to_store
 from mld.children.rules.mark import ChildProgress, mark
 from mld.errors import CheckpointRefused
+from mld.kernel.concurrency import Wakeup
 from mld.kernel.model.sequence import SHARD_END
 from protocol.errors import SHUTDOWN
 
@@ -84,15 +85,15 @@ class ChildCheckpointer:
             self._confirm(position)
         return await self._shared.settle()
 
-    async def confirm(self, last: ExtendedSequenceNumber) -> None:
+    def confirm(self, last: ExtendedSequenceNumber) -> None:
         """A part is answered, which confirms it (``childConfirms = status``).
 
-        A failed write is only logged: the next one covers the position.
+        Nobody waits for the write; a failed one is only logged.
         """
         if last > self._state.last:
             self._state = self._state.stored(last)
         self._confirm(last)
-        await self._shared.settle()
+        self._shared.moved.wake()
 
     def _confirm(self, position: ExtendedSequenceNumber) -> None:
         if position.is_shard_end:
@@ -112,7 +113,10 @@ class SharedCheckpoint:
         self._writer = context.checkpointer
         self._children: list[ChildCheckpointer] = []
         self._lock = asyncio.Lock()
-        self._writing: ExtendedSequenceNumber | None = None
+        #: The newest position that is being written, or waits for a write to end.
+        self._pending: ExtendedSequenceNumber | None = None
+        #: The mark may have moved without a checkpoint that waits for the write.
+        self.moved = Wakeup()
         #: Of the shard, once it is read to its end; None before.
         self.child_shard_ids: tuple[str, ...] | None = None
 
@@ -145,21 +149,23 @@ class SharedCheckpoint:
         """
         if self._context.current() is None:
             return SHUTDOWN
-        if not self._is_ahead(self._writing):
+        wanted = self.position
+        if wanted <= self._writer.last:
             return None
-        async with self._lock:
-            if not self._is_ahead():
-                return None
-            self._writing = self.position
-            try:
-                if self._writing.is_shard_end:
-                    self._writer.end_shard(self.child_shard_ids or ())
-                return await self._writer.pass_over(self._writing)
-            finally:
-                self._writing = None
+        if self._pending is not None and wanted <= self._pending:
+            return None  # it did not move the mark, and another one waits for that write
+        self._pending = wanted
+        try:
+            async with self._lock:
+                return await self._store()
+        finally:
+            if self._pending is wanted:
+                self._pending = None
 
-    def _is_ahead(self, writing: ExtendedSequenceNumber | None = None) -> bool:
-        """Whether the position is ahead of the stored one, or of the one that is being written."""
-        stored = self._writer.last
-        known = stored if writing is None else max(stored, writing)
-        return self.position > known
+    async def _store(self) -> str | None:
+        newest = self.position
+        if newest <= self._writer.last:
+            return None
+        if newest.is_shard_end:
+            self._writer.end_shard(self.child_shard_ids or ())
+        return await self._writer.pass_over(newest)

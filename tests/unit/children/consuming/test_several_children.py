@@ -606,6 +606,7 @@ def test_an_operators_request_ends_children_that_do_not_answer():
             consumer.request_steer(REQUEST)
         assert running.result() is ShutdownReason.REQUESTED
         assert program.living == set()
+        assert [child.signals for child in world.children.children] == [[], ["TERM"]]
 
     run(test())
 
