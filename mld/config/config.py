@@ -406,10 +406,10 @@ class ChildConfig:
         Key("logWarningForTaskAfterMillis", Kind.N1_LONG, None,
         "warn when a call of the child takes longer", least=0, below=PASSED_ON))
     per_shard: int = own_count(CHILDREN_KEY, 1,
-        "preview: children of one shard; each has the records of some keys, in order by key",
+        "children of one shard; each has the records of some keys, in order by key",
         most=MOST_CHILDREN)
     confirms: ChildConfirms = own_member("childConfirms", ChildConfirms.CHECKPOINT,
-        "preview: what confirms records of one of several children of a shard: its checkpoint, or its"
+        "what confirms records of one of several children of a shard: its checkpoint, or its"
         " answer to the batch too (status)")
     failure_policy: ChildFailurePolicy = own_member("childFailurePolicy", ChildFailurePolicy.EXIT,
         "what a failed child does: end the daemon, restart for its shard, or restart until the record"
