@@ -164,7 +164,7 @@ def test_what_does_not_run_as_it_stands_is_seen(block, why, tmp_path):
 
 
 def test_ctrl_c_is_for_the_command_in_the_foreground(tmp_path):
-    command = "trap 'echo stopped; exit 0' INT; echo {0}; sleep 60 & wait"
+    command = "trap 'echo stopped; exit 0' INT; echo {0}; while :; do sleep 0.1; done"
     blocks = [
         Block(
             "p",
