@@ -213,6 +213,8 @@ class ChildJudge:
         """A child has finished a message."""
         self.on_event(child)
         child.busy_since_s = None
+        if not (isinstance(message, ProcessRecords) and not message.records):
+            child.idle_since_s = self._court.now()
         if isinstance(message, ProcessRecords):
             self._siblings.answered_batch(child)
         if isinstance(message, LeaseLost | ShardEnded):

@@ -163,6 +163,8 @@ class SimChild:
         self.knows_end = False
         #: When it was told what it has not answered; None while it waits.
         self.busy_since_s: float | None = None
+        #: When it gave its last answer, but for those to batches without records.
+        self.idle_since_s = 0.0
         #: It has answered leaseLost or shardEnded.
         self.has_last_word = False
         #: How it behaves, whatever the others do.

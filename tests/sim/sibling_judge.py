@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: With children that checkpoint by a timer of 30 s, and empty batches that are up to 30 s apart.
 MARK_MOVES_S = 80.0
-#: From the put of a record to a child that waits, while the lease is held; the answer to a request of
+#: From the put of a record, or its last answer, to a child that waits, while the lease is held; the answer to a request of
 #: before may be waited for for 30 s, an event of a subscription for 60 s.
 WAITS_S = 66.0
 #: Between two looks.
@@ -310,7 +310,7 @@ class SiblingJudge:
                 continue  # there is a backlog, and the reader works on it
             mine = (one for one in by_index.values() if one.gets(truth.keys[index]))
             child = next(mine, None)
-            if child is None or child.busy_since_s is None:
+            if child is None or (child.busy_since_s is None and child.idle_since_s < passed_s):
                 court.convict(
                     "L10",
                     f"record {index} of {truth.shard_id} waits, and so does its child of"
