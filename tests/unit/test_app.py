@@ -142,6 +142,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "child_failure_age_s",
         "child_silent_s",
         "processing_lag_s",
+        "unconfirmed_s",
     )
     assert {ages[name] for name in idle} == {None}
     assert lease == {
@@ -166,6 +167,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "child_exceptions": 0,
         "last_error": None,
         "held_because": None,
+        "children": (),
     }
     worker.scheduler.stop()
     assert (await running).complete
