@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.process.daemon import Application, Running
 
 pytestmark = pytest.mark.process
-POM = "{http://maven.apache.org/POM/4.0.0}"
 #: Fleets of 2.x, whose tables have no item of their generation.
 STAYS_2X = {"clientVersionConfig": "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"}
 
@@ -79,10 +78,10 @@ def put_jars(package: Path, folder: Path) -> None:
     """Empty files for the jars that the bootstrap would download; it looks at their names only."""
     pom = ET.parse(package / "pom.xml").getroot()
     values = {
-        f"${{{one.tag.removeprefix(POM)}}}": str(one.text) for one in pom.find(f"{POM}properties")
+        f"${{{one.tag.rpartition('}')[2]}}}": str(one.text) for one in pom.find("{*}properties")
     }
-    for one in pom.find(f"{POM}dependencies"):
-        name, version = (str(one.find(f"{POM}{tag}").text) for tag in ("artifactId", "version"))
+    for one in pom.find("{*}dependencies"):
+        name, version = (str(one.find(f"{{*}}{tag}").text) for tag in ("artifactId", "version"))
         (folder / f"{name}-{values.get(version, version)}.jar").touch()
 
 

@@ -289,7 +289,7 @@ class BatchFeed:
         context, pipeline = self._context, self._pipeline
         if pipeline is None or not context.may_go_on():
             return TaskOutcome.AGAIN
-        if self.children is not None and not await self._is_to_read(pipeline, self.children):
+        if self.children is not None and not await self._prepare_reading(pipeline, self.children):
             return TaskOutcome.AGAIN
         before = pipeline.publisher.delivered
         try:
@@ -323,7 +323,7 @@ class BatchFeed:
         self.last_processed_at = self._clock.monotonic()
         return TaskOutcome.DONE
 
-    async def _is_to_read(self, pipeline: _Pipeline, children: ChildGroup) -> bool:
+    async def _prepare_reading(self, pipeline: _Pipeline, children: ChildGroup) -> bool:
         """Before a batch for several children: go back for one, end the shard, or wait for room."""
         if (to := children.moves_to()) is not None:
             log.info("%s: reading from %s on", self._context.shard_id, to)

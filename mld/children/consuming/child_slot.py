@@ -217,18 +217,18 @@ class ChildSlot:
         self._task = group.create_task(self._run(group, failed), name=f"child {self.name}")
 
     async def _run(self, group: asyncio.TaskGroup, failed: ChildFailed | None) -> None:
-        while failed is None or await self._is_replaced(failed):
+        while failed is None or await self._replace(failed):
             failed = None
             try:
-                if await self._has_process(group):
+                if await self._ensure_process(group):
                     await self._serve()
             except ChildFailed as error:
                 failed = error
             else:
                 return
 
-    async def _has_process(self, group: asyncio.TaskGroup) -> bool:
-        """Wait for a reason to start a process, and start it."""
+    async def _ensure_process(self, group: asyncio.TaskGroup) -> bool:
+        """Start a process once there is a reason to; False when there will be none."""
         if self.processor is not None:
             return True
         while not (self._queue or self._must_start) and self.is_following and not self._is_closing:
@@ -325,8 +325,8 @@ class ChildSlot:
 
     # -- a process that failed ---------------------------------------------------------------------
 
-    async def _is_replaced(self, error: ChildFailed) -> bool:
-        """End a failed process; True when another one is to be started."""
+    async def _replace(self, error: ChildFailed) -> bool:
+        """End a failed process, and wait until another one may start; False when none may."""
         context, shutdown = self._context, self._context.shutdown
         self.is_following = self.wants_records = False
         self._drop()
@@ -419,7 +419,7 @@ class ChildSlot:
         try:
             await listener.shutdown_requested()
         except ChildFailed as error:
-            await self._is_replaced(error)
+            await self._replace(error)
 
     async def lease_lost(self) -> None:
         """Drop what waits, then notify it that the shard belongs to another worker."""

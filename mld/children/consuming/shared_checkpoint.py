@@ -34,7 +34,7 @@ class ChildCheckpointer:
     Attributes:
         name: for the log.
         progress: what it was assigned and what of it is confirmed.
-        is_done: nothing is to be said to it any more: it confirmed the end of the shard, answered
+        is_done: it gets no further message: it confirmed the end of the shard, answered
             ``shardEnded`` without a record left to confirm, or has no process yet.
 
     Args:
@@ -68,7 +68,7 @@ class ChildCheckpointer:
         self._state = self._state.delivered(last)
 
     def end_shard(self) -> None:
-        """The shard ended, and the child is told so: its last number now means the end."""
+        """The shard ended: the last number of the child now means the end."""
         self._state = self._state.ended()
 
     async def checkpoint(
