@@ -11,7 +11,7 @@ SINKS ?= delta outputs merge iceberg jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
 .PHONY: all test proof test-pythons test-lowest test-iceberg-spark check prepared sim chaos-spark bench \
-	bench-spark demo conform contract peer wheel clean
+	bench-spark demo conform contract peer wheel lock clean
 
 all: check test
 
@@ -77,6 +77,21 @@ $(BIN)/python:
 wheel: | $(BIN)/python  ## dist/*.whl and dist/*.tar.gz; the wheel is built from the other
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --outdir dist .
+
+# What the image installs: Debian 12 has this Python and this glibc. Both platforms must agree.
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --python-version 3.11 \
+	--custom-compile-command 'make lock' setup.cfg
+EXTRAS_core := console prometheus schemas
+EXTRAS_spark := $(EXTRAS_core) spark iceberg
+
+# not run: it changes files, and what it finds differs from day to day
+lock: $(STAMP) lock-core lock-spark  ## packaging/image/requirements-*.txt: the newest of everything, with hashes
+
+lock-%:
+	$(LOCK) $(EXTRAS_$*:%=--extra %) --python-platform x86_64-manylinux_2_36 \
+		--output-file packaging/image/requirements-$*.txt
+	$(LOCK) $(EXTRAS_$*:%=--extra %) --python-platform aarch64-manylinux_2_36 \
+		| diff packaging/image/requirements-$*.txt -
 
 # not run: .ci/run has its tests in make test where Node and a JRE are
 contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, where Node and a JRE are
