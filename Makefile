@@ -11,7 +11,7 @@ SINKS ?= delta outputs merge iceberg jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
 .PHONY: all test proof test-pythons test-lowest test-iceberg-spark check prepared sim chaos-spark bench \
-	bench-spark demo conform contract peer wheel lock clean
+	bench-spark demo conform contract peer wheel release lock clean
 
 all: check test
 
@@ -77,6 +77,10 @@ $(BIN)/python:
 wheel: | $(BIN)/python  ## dist/*.whl and dist/*.tar.gz; the wheel is built from the other
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --outdir dist .
+
+# not run: make proof runs it without the variant spark, whose packages are a gigabyte
+release: $(STAMP)  ## dist/: wheel, sdist, bills of materials, hashes; builds are compared (PUBLISH=1: refuses what must not be uploaded)
+	$(BIN)/python packaging/release.py $(if $(PUBLISH),--publish)
 
 # What the image installs: Debian 12 has this Python and this glibc. Both platforms must agree.
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --python-version 3.11 \
