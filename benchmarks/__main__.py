@@ -17,7 +17,7 @@ from benchmarks.requests import request_rows
 from benchmarks.scale import scale_beside_java, scale_rows
 from benchmarks.startup import startup_rows
 from benchmarks.throughput import rows as throughput_rows
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 
 PARTS = {
     "startup": startup_rows,

@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from mld import app
-from mld.config.config import ShardConfig
+from kcl_mld import app
+from kcl_mld.config.config import ShardConfig
 from tests.fakes.items import item_size
 from tests.sim.fleet import Fleet
 from tests.sim.loop import run

@@ -16,9 +16,9 @@ import zlib
 
 import botocore.session
 
-from mld.aws.clients import ClientSettings, make_client
-from mld.aws.kinesis import ShardSubscription, watch_subscriptions
-from mld.retrieval.model.wire import decode_records, read_event
+from kcl_mld.aws.clients import ClientSettings, make_client
+from kcl_mld.aws.kinesis import ShardSubscription, watch_subscriptions
+from kcl_mld.retrieval.model.wire import decode_records, read_event
 
 #: Payload of one event.
 EVENT_BYTES = 1_000_000

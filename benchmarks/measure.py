@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import mld
+import kcl_mld
 from tests.peer import fetched
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -104,7 +104,7 @@ retrievalMode = {mode}
 def worker_command(java: str | None = None, jvm: Sequence[str] = fetched.JVM) -> list[str]:
     """Of ``kcl-mld`` or of a version of the Java MultiLangDaemon; the name of a file follows."""
     if java is None:
-        return [sys.executable, "-m", "mld", "--properties"]
+        return [sys.executable, "-m", "kcl_mld", "--properties"]
     return fetched.multilang_command(java, jvm)
 
 
@@ -195,4 +195,4 @@ def peer(aws, folder, *, stream, child, limit, idle_s):
 def shim_path():
     """Folder that gives the peer's children the same kclpy as the daemon's."""
 
-    return str(pathlib.Path(mld.__file__).parent / "shim")
+    return str(pathlib.Path(kcl_mld.__file__).parent / "shim")

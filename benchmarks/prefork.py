@@ -13,10 +13,10 @@ import sys
 import time
 
 from benchmarks.measure import compiled, shim_path
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.prefork import PreforkLauncher
-from mld.children.consuming.consumer_parts import ChildStarts
-from mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.prefork import PreforkLauncher
+from kcl_mld.children.consuming.consumer_parts import ChildStarts
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
 
 PROGRAM = """\
 import sys

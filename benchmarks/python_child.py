@@ -18,7 +18,7 @@ import sys
 
 from benchmarks.measure import cpu_s, daemon, wait_until
 from benchmarks.throughput import CHILDREN, IDLE_S, fill
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.kclpy_path import SHIM
 from tests.kclpy_cache import kclpy
 from tests.peer import fetched
 

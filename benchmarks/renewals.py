@@ -11,30 +11,30 @@ import itertools
 import os
 import random
 
-from mld.aws.clients import (
+from kcl_mld.aws.clients import (
     CONTROL_THREADS,
     RETRIEVAL_THREADS,
     ClientSettings,
     make_client,
 )
-from mld.aws.credentials import make_session
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis import BotocoreKinesis
-from mld.config.config import LeaseConfig
-from mld.config.credentials import CredentialChain, CredentialSource, CredentialStep
-from mld.errors import AwsError
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import RandomIds, SystemClock
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.lease import Lease
-from mld.leases.rules.renewal import calm_periods_s
-from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.reasons import Reason
-from mld.signals.ports import AllMetrics
-from mld.signals.runtime import Runtime
-from mld.streams.model.shard import HashRange
+from kcl_mld.aws.credentials import make_session
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.aws.kinesis import BotocoreKinesis
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.config.credentials import CredentialChain, CredentialSource, CredentialStep
+from kcl_mld.errors import AwsError
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import RandomIds, SystemClock
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.leases.lease_renewer import LeaseRenewer
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.rules.renewal import calm_periods_s
+from kcl_mld.signals.conditions import Conditions, FailingCondition
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.ports import AllMetrics
+from kcl_mld.signals.runtime import Runtime
+from kcl_mld.streams.model.shard import HashRange
 
 LEASES = 300
 STALL_S = 12.0

@@ -7,14 +7,14 @@ import os
 import sys
 import time
 
-from mld.children.adapters.child_process import resident_bytes
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.kernel.adapters.system import SystemClock
-from mld.observe.adapters.prometheus import exposition
-from mld.observe.metric_store import MetricStore
-from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
-from mld.observe.rules.readiness import WorkerSnapshot
-from mld.signals.model.metrics import METRICS
+from kcl_mld.children.adapters.child_process import resident_bytes
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.kernel.adapters.system import SystemClock
+from kcl_mld.observe.adapters.prometheus import exposition
+from kcl_mld.observe.metric_store import MetricStore
+from kcl_mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
+from kcl_mld.observe.rules.readiness import WorkerSnapshot
+from kcl_mld.signals.model.metrics import METRICS
 
 ROUNDS = 20
 

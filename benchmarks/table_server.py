@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.request
 
-from mld.errors import ServiceError
+from kcl_mld.errors import ServiceError
 from tests.fakes.dynamodb_model import DynamoDbModel
 
 TARGET = b"dynamodb_20120810."

@@ -15,8 +15,8 @@ import threading
 import time
 
 from benchmarks.measure import cpu_s, rss_mib
-from mld.local.embedded import EmbeddedAws
-from protocol.conform.daemon import properties_text
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld_protocol.conform.daemon import properties_text
 
 NAME = "watched"
 #: Items of one BatchWriteItem.
@@ -67,7 +67,7 @@ def watched(aws, file, seconds, *words):
     reader = threading.Thread(target=drain, args=(screen,), daemon=True)
     reader.start()
     process = subprocess.Popen(
-        [sys.executable, "-m", "mld", "leases", "watch", file, *words],
+        [sys.executable, "-m", "kcl_mld", "leases", "watch", file, *words],
         env=aws.environment_for_child(),
         stdout=terminal,
     )

@@ -1,6 +1,6 @@
-"""Run the daemon with ``python -m mld``."""
+"""Run the daemon with ``python -m kcl_mld``."""
 
-from mld.cli import main
+from kcl_mld.cli import main
 
 if __name__ == "__main__":
     main()

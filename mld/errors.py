@@ -1,7 +1,7 @@
 """Every error that kcl-mld raises on purpose, and what the receiver should do about it.
 
 The tree is shallow: one root, one branch per kind of reaction. botocore's errors become these in
-``mld.aws`` and nowhere else.
+``kcl_mld.aws`` and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,24 +1,29 @@
 """The multilang protocol of the Kinesis Client Library without I/O: bytes in, events out.
 
-``DaemonConnection`` and ``ChildConnection`` are the two ends; ``protocol.state`` has the one table
-that says what may follow what; ``protocol.codec`` turns messages into lines and back.
-``protocol.child`` runs a record processor over stdin and stdout, and is the only module here
-besides the conformance kit (``protocol.conform``) that does I/O.
+``DaemonConnection`` and ``ChildConnection`` are the two ends; ``kcl_mld_protocol.state`` has the one table
+that says what may follow what; ``kcl_mld_protocol.codec`` turns messages into lines and back.
+``kcl_mld_protocol.child`` runs a record processor over stdin and stdout, and is the only module here
+besides the conformance kit (``kcl_mld_protocol.conform``) that does I/O.
 
 Nothing here imports the daemon, and nothing but the standard library is needed.
 """
 
 from __future__ import annotations
 
-from protocol.additions import (
+from kcl_mld_protocol.additions import (
     CAPABILITIES,
     CAPABILITIES_VARIABLE,
     capabilities,
 )
-from protocol.codec import decode_from_daemon, encode
-from protocol.connection import ChildConnection, DaemonConnection
-from protocol.errors import LineTooLong, LocalProtocolError, ProtocolError, RemoteProtocolError
-from protocol.events import (
+from kcl_mld_protocol.codec import decode_from_daemon, encode
+from kcl_mld_protocol.connection import ChildConnection, DaemonConnection
+from kcl_mld_protocol.errors import (
+    LineTooLong,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+)
+from kcl_mld_protocol.events import (
     NEED_DATA,
     CheckpointRequested,
     ChildEvent,
@@ -30,9 +35,9 @@ from protocol.events import (
     StatusReceived,
     TickRequested,
 )
-from protocol.jackson import Foreign, Junk, decode_from_child
-from protocol.linebuffer import LineBuffer
-from protocol.messages import (
+from kcl_mld_protocol.jackson import Foreign, Junk, decode_from_child
+from kcl_mld_protocol.linebuffer import LineBuffer
+from kcl_mld_protocol.messages import (
     Action,
     CheckpointRequest,
     CheckpointResult,
@@ -49,7 +54,7 @@ from protocol.messages import (
     Status,
     Tick,
 )
-from protocol.state import Role, Signal, State, markdown
+from kcl_mld_protocol.state import Role, Signal, State, markdown
 
 __all__ = [
     "CAPABILITIES",

@@ -25,10 +25,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-from protocol.additions import FAILURE, SCHEMAS_VARIABLE, capabilities
-from protocol.child_connection import ChildConnection
-from protocol.events import NEED_DATA, ChildEvent, EndOfStream
-from protocol.messages import (
+from kcl_mld_protocol.additions import FAILURE, SCHEMAS_VARIABLE, capabilities
+from kcl_mld_protocol.child_connection import ChildConnection
+from kcl_mld_protocol.events import NEED_DATA, ChildEvent, EndOfStream
+from kcl_mld_protocol.messages import (
     Action,
     CheckpointRequest,
     CheckpointResult,
@@ -46,7 +46,7 @@ from protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from protocol.messages import Scalar
+    from kcl_mld_protocol.messages import Scalar
 
 __all__ = [
     "CheckpointError",
@@ -71,7 +71,7 @@ class CheckpointError(Exception):
     """The daemon refused or failed to store a checkpoint.
 
     Attributes:
-        value: name of the error, see ``protocol.errors``. ``ThrottlingException``: wait and retry.
+        value: name of the error, see ``kcl_mld_protocol.errors``. ``ThrottlingException``: wait and retry.
             ``ShutdownException``: the lease is gone, stop trying. ``IllegalArgumentException``:
             the position is wrong, do not retry it.
     """

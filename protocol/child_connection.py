@@ -1,13 +1,13 @@
-"""The child's end of the conversation, without I/O; see ``protocol.connection``."""
+"""The child's end of the conversation, without I/O; see ``kcl_mld_protocol.connection``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.additions import FAILURE
-from protocol.codec import decode_from_daemon, encode
-from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
-from protocol.events import (
+from kcl_mld_protocol.additions import FAILURE
+from kcl_mld_protocol.codec import decode_from_daemon, encode
+from kcl_mld_protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
+from kcl_mld_protocol.events import (
     NEED_DATA,
     SENT_BY_CHILD,
     SENT_BY_DAEMON,
@@ -15,9 +15,9 @@ from protocol.events import (
     EndOfStream,
     NeedData,
 )
-from protocol.jackson import Junk
-from protocol.linebuffer import LineBuffer
-from protocol.messages import (
+from kcl_mld_protocol.jackson import Junk
+from kcl_mld_protocol.linebuffer import LineBuffer
+from kcl_mld_protocol.messages import (
     Action,
     ChildMessage,
     DaemonMessage,
@@ -26,7 +26,7 @@ from protocol.messages import (
     Status,
     Tick,
 )
-from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
+from kcl_mld_protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,7 +38,7 @@ class ChildConnection:
     Args:
         max_line_bytes: longest line of the daemon that is accepted, > 0; None = no limit (a batch
             of 10 MB is a line of some 14 MB).
-        announced: additions that the daemon has announced; see ``protocol.additions``.
+        announced: additions that the daemon has announced; see ``kcl_mld_protocol.additions``.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Encoding is byte-identical to the Java daemon's (Jackson): compact, ``action`` f
 record), nulls always written, UTF-8 raw, escapes only for ``"``, ``\`` and characters below
 U+0020, with the short forms of JSON and upper-case hex for the rest. Decoding a daemon's line is
 tolerant about unknown fields, strict about known ones; decoding a child's line is a matter of its
-own, see ``protocol.jackson``.
+own, see ``kcl_mld_protocol.jackson``.
 
 Source: KCL 3.5.1 ``multilang.messages``; kclpy 3.2.0 ``messages.py``.
 """
@@ -15,9 +15,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
-from protocol.errors import LocalProtocolError
-from protocol.jackson import Junk, decode_from_child
-from protocol.messages import (
+from kcl_mld_protocol.errors import LocalProtocolError
+from kcl_mld_protocol.jackson import Junk, decode_from_child
+from kcl_mld_protocol.messages import (
     Action,
     CheckpointRequest,
     CheckpointResult,
@@ -36,7 +36,7 @@ from protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.messages import ChildMessage
+    from kcl_mld_protocol.messages import ChildMessage
 
 __all__ = ["Junk", "decode_from_child", "decode_from_daemon", "encode", "json_string"]
 
@@ -147,7 +147,7 @@ def encode(message: Message) -> bytes:
     """One line of UTF-8, newline included.
 
     Args:
-        message: any message but :class:`~protocol.messages.Shutdown`.
+        message: any message but :class:`~kcl_mld_protocol.messages.Shutdown`.
 
     Raises:
         LocalProtocolError: the message is never sent, or an extra value is not a JSON scalar.

@@ -5,18 +5,18 @@ A connection holds a line buffer and a state. The caller owns the pipes: it hand
 :meth:`send` returns. Bytes are only stored on arrival and only read while somebody waits for them,
 as in Java: a surplus status that a child printed while idle answers the *next* action.
 
-Which order is legal is decided by ``protocol.state`` alone. The child's end has a module of its own,
-``protocol.child_connection``.
+Which order is legal is decided by ``kcl_mld_protocol.state`` alone. The child's end has a module of its own,
+``kcl_mld_protocol.child_connection``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from protocol.child_connection import ChildConnection
-from protocol.codec import encode
-from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
-from protocol.events import (
+from kcl_mld_protocol.child_connection import ChildConnection
+from kcl_mld_protocol.codec import encode
+from kcl_mld_protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
+from kcl_mld_protocol.events import (
     NEED_DATA,
     SENT_BY_DAEMON,
     CheckpointRequested,
@@ -28,9 +28,9 @@ from protocol.events import (
     StatusReceived,
     TickRequested,
 )
-from protocol.jackson import Decoded, Foreign, Junk, decode_line
-from protocol.linebuffer import LineBuffer
-from protocol.messages import (
+from kcl_mld_protocol.jackson import Decoded, Foreign, Junk, decode_line
+from kcl_mld_protocol.linebuffer import LineBuffer
+from kcl_mld_protocol.messages import (
     REQUESTS,
     Action,
     CheckpointRequest,
@@ -38,7 +38,7 @@ from protocol.messages import (
     Status,
     Tick,
 )
-from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
+from kcl_mld_protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -62,7 +62,7 @@ class DaemonConnection:
     Args:
         shard_id: the Kinesis shard that the child serves; only used in messages.
         max_line_bytes: longest line of the child that is decoded, > 0; None = no limit.
-        announced: additions that were announced to the child, see ``protocol.additions``; the
+        announced: additions that were announced to the child, see ``kcl_mld_protocol.additions``; the
             messages of others are junk.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from protocol.messages import (
+from kcl_mld_protocol.messages import (
     Action,
     CheckpointRequest,
     CheckpointResult,
@@ -19,7 +19,7 @@ from protocol.messages import (
     Status,
     Tick,
 )
-from protocol.state import Signal
+from kcl_mld_protocol.state import Signal
 
 
 class NeedData(Enum):
@@ -64,7 +64,7 @@ class TickRequested:
     """The child asks for ticks from now on; no answer.
 
     Attributes:
-        seconds: as asked; see ``protocol.additions.is_tick``.
+        seconds: as asked; see ``kcl_mld_protocol.additions.is_tick``.
     """
 
     seconds: float | None

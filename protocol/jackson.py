@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from protocol.additions import FAILURE
-from protocol.messages import Action, CheckpointRequest, Status, Tick
+from kcl_mld_protocol.additions import FAILURE
+from kcl_mld_protocol.messages import Action, CheckpointRequest, Status, Tick
 
 _LONG_MIN: Final = -(2**63)
 _LONG_MAX: Final = 2**63 - 1
@@ -293,7 +293,7 @@ def decode_from_child(line: bytes, announced: Collection[str] = ()) -> Decoded:
 
     Args:
         line: without its line end; not empty (empty lines are nobody's business).
-        announced: additions that the child may use, see ``protocol.additions``.
+        announced: additions that the child may use, see ``kcl_mld_protocol.additions``.
 
     Returns:
         the message; :class:`Foreign` for a valid message of the other direction; :class:`Junk`

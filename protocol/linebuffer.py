@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from protocol.errors import LineTooLong, LocalProtocolError
+from kcl_mld_protocol.errors import LineTooLong, LocalProtocolError
 
 _LINE_END = re.compile(rb"[\r\n]")
 _LF = 0x0A

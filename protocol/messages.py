@@ -4,7 +4,7 @@ One class per JSON object; field order is the order on the wire. The values are 
 ``data`` stays base64 text and sequence numbers stay strings.
 
 Source: ``software.amazon.kinesis.multilang.messages`` of KCL 3.5.1. :class:`Tick`
-is an addition of kcl-mld, see ``protocol.additions``.
+is an addition of kcl-mld, see ``kcl_mld_protocol.additions``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from protocol.errors import RemoteProtocolError
+from kcl_mld_protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,7 +168,7 @@ class CheckpointResult:
     Attributes:
         sequence_number: echo of the request.
         sub_sequence_number: echo of the request.
-        error: simple name of the exception (``protocol.errors``), None = stored.
+        error: simple name of the exception (``kcl_mld_protocol.errors``), None = stored.
     """
 
     action: ClassVar[Action] = Action.CHECKPOINT

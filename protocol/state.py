@@ -54,8 +54,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from protocol.errors import LocalProtocolError
-from protocol.messages import REQUESTS, Action
+from kcl_mld_protocol.errors import LocalProtocolError
+from kcl_mld_protocol.messages import REQUESTS, Action
 
 
 class Role(StrEnum):

@@ -19,7 +19,7 @@ import demo_kclpy
 import demo_report
 import demo_spark
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 
 ROWS = int(os.environ.get("DEMO_ROWS", "50000"))
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / ".demo"

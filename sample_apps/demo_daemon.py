@@ -60,7 +60,7 @@ class Daemon:
     def __init__(self, properties, log, environment):
         port = free_port()
         self._url = f"http://127.0.0.1:{port}/leases"
-        command = [sys.executable, "-m", "mld", "--properties", str(properties)]
+        command = [sys.executable, "-m", "kcl_mld", "--properties", str(properties)]
         with log.open("w", encoding="utf-8") as out:
             self.process = subprocess.Popen(
                 [*command, "--http", f"127.0.0.1:{port}"],

@@ -14,9 +14,9 @@ import demo_plot
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.config import read_properties
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.sessions import ConnectSessions
 
 #: Hours of the table: outside of them nothing is scheduled.
 HOURS = range(5, 24)

@@ -18,7 +18,7 @@ import functools
 import flights_data
 from pyspark.sql import functions as F
 
-from mld.spark import run
+from kcl_mld.spark import run
 
 #: The JSON of a record as columns. What cannot be read as this fails the batch, by default.
 SCHEMA = """

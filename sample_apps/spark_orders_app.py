@@ -15,7 +15,7 @@ What differs from ``spark_flights_app.py``:
 
 from pyspark.sql import functions as F
 
-from mld.spark import run
+from kcl_mld.spark import run
 
 
 def process(df, ctx):

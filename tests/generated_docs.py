@@ -7,17 +7,17 @@ import shlex
 
 from click.testing import CliRunner
 
-from mld.children.rules import lifecycle
-from mld.cli.simulate import simulate
-from mld.config.config import KEYS
-from mld.config.spark import keys
-from mld.fleet.rules import client_version, leader_lock, table_migration
-from mld.leases.rules import lease_life
-from mld.observe.model.verdict import Verdict
-from mld.simulate.profile import ProfileName, make_profile
-from mld.simulate.scenario import Scenario
-from mld.spark import errors
-from protocol import state
+from kcl_mld.children.rules import lifecycle
+from kcl_mld.cli.simulate import simulate
+from kcl_mld.config.config import KEYS
+from kcl_mld.config.spark import keys
+from kcl_mld.fleet.rules import client_version, leader_lock, table_migration
+from kcl_mld.leases.rules import lease_life
+from kcl_mld.observe.model.verdict import Verdict
+from kcl_mld.simulate.profile import ProfileName, make_profile
+from kcl_mld.simulate.scenario import Scenario
+from kcl_mld.spark import errors
+from kcl_mld_protocol import state
 from tests import generated_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

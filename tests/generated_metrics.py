@@ -2,7 +2,7 @@
 
 import json
 
-from mld.signals.model.metrics import FAMILIES, METRICS, FamilyKind, Level, Over, Unit
+from kcl_mld.signals.model.metrics import FAMILIES, METRICS, FamilyKind, Level, Over, Unit
 
 
 def family_table():

@@ -8,7 +8,7 @@ import ast
 import collections
 import pathlib
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+SOURCE = pathlib.Path(__file__).resolve().parents[1] / "src"
 
 #: From low to high: a room may import those before it.
 ORDER = (
@@ -33,7 +33,7 @@ APART = ("cli", "spark", "local", "simulate", "shim", "__main__")
 
 
 def room_of(module):
-    """The room of ``mld.…``; None for what stays apart.
+    """The room of ``kcl_mld.…``; None for what stays apart.
 
     Raises:
         KeyError: no room of that name.
@@ -52,10 +52,10 @@ def imports_anything(path):
 
 
 def modules():
-    """Name -> file of each module of ``mld`` that has a room; packages only if they hold code."""
+    """Name -> file of each module of ``kcl_mld`` that has a room; packages only if they hold code."""
     found = {}
-    for path in (ROOT / "mld").rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
+    for path in (SOURCE / "kcl_mld").rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if parts[-1] == "__init__" and not imports_anything(path):
             continue

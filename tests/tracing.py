@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import mld
-import protocol
+import kcl_mld
+import kcl_mld_protocol
 
 #: What coverage tells the processes that a test starts.
 _CONFIG = "COVERAGE_PROCESS_CONFIG"
@@ -118,7 +118,7 @@ def tracing_where_it_counts(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _import_all() -> None:
     """Run the lines that an import runs."""
-    for package in (mld, protocol):
+    for package in (kcl_mld, kcl_mld_protocol):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__") and ".shim." not in module.name:
                 with contextlib.suppress(ImportError):  # of an extra that is not there

@@ -67,9 +67,9 @@ def extra(code):
 
 def yardstick(folder, count, per_file, files_per_batch):
     """Structured Streaming in a server that is launched as the host launches its own."""
-    from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
-    from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
-    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
+    from kcl_mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
+    from kcl_mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
+    from kcl_mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
 
     config = read_properties({"spark.driver.memory": "1g"})
     structured.write_files(folder / "structured" / "source", count, per_file)
@@ -167,8 +167,8 @@ def start(aws, folder, options):
 
 def keep_classes(aws, folder):
     """Have the classes of a server kept in a cache."""
-    from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
-    from mld.spark.server.warm import warm  # noqa: PLC0415
+    from kcl_mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
+    from kcl_mld.spark.server.warm import warm  # noqa: PLC0415
 
     environ = aws.environment_for_child() | {"XDG_CACHE_HOME": str(folder / "cache")}
     print(warm(read_properties({"spark.driver.memory": "1g"}), environ), file=sys.stderr)
@@ -221,7 +221,7 @@ def main():
     parser.add_argument("--before", type=pathlib.Path, metavar="CHECKOUT")
     parser.add_argument("cases", nargs="*", default=list(CASES))
     options = parser.parse_args()
-    from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
+    from kcl_mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
 
     runs = {
         "throughput": throughput,

@@ -5,7 +5,7 @@ import os
 from pyspark.sql import functions as F
 
 from benchmarks.spark.data import SCHEMA, wanted
-from mld.spark import run
+from kcl_mld.spark import run
 
 
 def keep(df, ctx):

@@ -6,8 +6,8 @@ import json
 import pathlib
 import re
 
-from mld.spark.model import ShardKey
-from mld.spark.table.marks import read_mark
+from kcl_mld.spark.model import ShardKey
+from kcl_mld.spark.table.marks import read_mark
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -29,7 +29,7 @@ LOOK_S = 0.5
 
 #: Defaults for all that is not named.
 LIVE = """\
-executableName = {python} -m mld.spark.stub {app}
+executableName = {python} -m kcl_mld.spark.stub {app}
 applicationName = {name}
 streamName = {stream}
 AwsCredentialsProvider = DefaultCredentialsProvider
@@ -249,9 +249,9 @@ def family(marker):
             command = (path / "cmdline").read_bytes().decode()
             if "SparkConnectServer" in command:
                 parts["jvm"].append(int(path.name))
-            elif "mld.spark.host" in command:
+            elif "kcl_mld.spark.host" in command:
                 parts["host"].append(int(path.name))
-            elif "mld.spark.stub" in command and "--properties" not in command:
+            elif "kcl_mld.spark.stub" in command and "--properties" not in command:
                 parts["stubs"].append(int(path.name))
             elif command:
                 parts["daemon"].append(int(path.name))
@@ -291,7 +291,7 @@ def start(aws, properties, log, name, *, function="keep", code=HERE):
     began, began_at = time.monotonic(), time.time()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mld", "--properties", str(properties)],
+            [sys.executable, "-m", "kcl_mld", "--properties", str(properties)],
             env=env,
             stderr=out,
             stdout=out,

@@ -4,9 +4,9 @@
 :func:`real_ports` creates the real ports.
 """
 
-from mld.app.ports import Ports, SchemaPorts
-from mld.app.real_ports import RealWorld, real_ports
-from mld.app.wiring import build
-from mld.app.worker import Worker
+from kcl_mld.app.ports import Ports, SchemaPorts
+from kcl_mld.app.real_ports import RealWorld, real_ports
+from kcl_mld.app.wiring import build
+from kcl_mld.app.worker import Worker
 
 __all__ = ["Ports", "RealWorld", "SchemaPorts", "Worker", "build", "real_ports"]

@@ -7,17 +7,17 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mld.errors import LeaseLost
-from mld.ops.rules.doctor import CheckSeverity, judge_limits, most_held
+from kcl_mld.errors import LeaseLost
+from kcl_mld.ops.rules.doctor import CheckSeverity, judge_limits, most_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.children.consuming.stream_context import StreamRegistry
-    from mld.config.config import Config
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.ops.rules.doctor import MachineLimits
+    from kcl_mld.children.consuming.stream_context import StreamRegistry
+    from kcl_mld.config.config import Config
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.ops.rules.doctor import MachineLimits
 
 log = logging.getLogger("mld.app")
 

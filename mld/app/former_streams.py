@@ -12,27 +12,27 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.config.stream import Stream
-from mld.config.stream_list import FormerStrategy, may_be
-from mld.errors import MalformedData, MldError, NotFound
-from mld.kernel.model.text import counted
-from mld.signals.model.metrics import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.config.stream_list import FormerStrategy, may_be
+from kcl_mld.errors import MalformedData, MldError, NotFound
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.signals.model.metrics import (
     ACTIVE_STREAMS,
     DELETED_STREAMS,
     NON_EXISTING_STREAMS,
     STREAMS_PENDING_DELETION,
 )
-from mld.streams.rules.stream_identity import arn_of
-from mld.streams.rules.stream_list import LOOK_S, Pending, SeenStreams, judge_former
+from kcl_mld.streams.rules.stream_identity import arn_of
+from kcl_mld.streams.rules.stream_list import LOOK_S, Pending, SeenStreams, judge_former
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.app.stream_tracker import StreamTracker
-    from mld.app.worker_streams import TrackerParts
-    from mld.config.stream_list import ListedStream
-    from mld.kernel.ports import Clock
-    from mld.signals.ports import Metrics
+    from kcl_mld.app.stream_tracker import StreamTracker
+    from kcl_mld.app.worker_streams import TrackerParts
+    from kcl_mld.config.stream_list import ListedStream
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.streams")
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.app.former_streams import FormerStreams
-from mld.app.stream_tracker import StreamTracker
-from mld.app.worker_streams import TrackerParts
-from mld.config.streams import named_in
-from mld.streams.stream_names import StreamResolver, configured_names
+from kcl_mld.app.former_streams import FormerStreams
+from kcl_mld.app.stream_tracker import StreamTracker
+from kcl_mld.app.worker_streams import TrackerParts
+from kcl_mld.config.streams import named_in
+from kcl_mld.streams.stream_names import StreamResolver, configured_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from mld.app.ports import Ports
-    from mld.app.worker_streams import ContextFactory, Loop
-    from mld.children.consuming.stream_context import StreamRegistry
-    from mld.config.config import Config
-    from mld.config.stream_list import FormerPolicy, ListedStream
-    from mld.fleet.lease_coordinator import LeaseCoordinator
-    from mld.signals.conditions import Conditions
-    from mld.signals.ports import Metrics
+    from kcl_mld.app.ports import Ports
+    from kcl_mld.app.worker_streams import ContextFactory, Loop
+    from kcl_mld.children.consuming.stream_context import StreamRegistry
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream_list import FormerPolicy, ListedStream
+    from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.ports import Metrics
 
 
 def follow_streams(

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from mld.aws.ports import CloudWatch, DynamoDb, Glue, Kinesis
-    from mld.children.ports import ChildLauncher, LetterStore
-    from mld.config.properties import Entry
-    from mld.fleet.worker_metrics import FindLoad
-    from mld.kernel.ports import Clock, IdSource, Offload
-    from mld.ops.rules.doctor import MachineLimits
-    from mld.retrieval.ports import DecoderFactory, DefinitionFiles
-    from mld.signals.ports import MetricSender
+    from kcl_mld.aws.ports import CloudWatch, DynamoDb, Glue, Kinesis
+    from kcl_mld.children.ports import ChildLauncher, LetterStore
+    from kcl_mld.config.properties import Entry
+    from kcl_mld.fleet.worker_metrics import FindLoad
+    from kcl_mld.kernel.ports import Clock, IdSource, Offload
+    from kcl_mld.ops.rules.doctor import MachineLimits
+    from kcl_mld.retrieval.ports import DecoderFactory, DefinitionFiles
+    from kcl_mld.signals.ports import MetricSender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

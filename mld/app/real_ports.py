@@ -8,32 +8,32 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.app.ports import Ports, SchemaPorts
-from mld.aws import clients
-from mld.aws.clients import BotocoreCloudWatch, BotocoreGlue
-from mld.aws.credentials import AwsSessions, require_credentials
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis_port import open_kinesis
-from mld.aws.regions import resolve_region
-from mld.children.adapters.child_process import ProcessLauncher, resident_bytes
-from mld.children.adapters.guardian import Guardian
-from mld.children.adapters.kclpy_report import KclpyReport
-from mld.errors import ConfigError
-from mld.kernel.adapters.allocator import return_free_memory
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import RandomIds, SystemClock
-from mld.signals.adapters.output.background_output import dropped_messages
-from mld.signals.ports import MetricSender
+from kcl_mld.app.ports import Ports, SchemaPorts
+from kcl_mld.aws import clients
+from kcl_mld.aws.clients import BotocoreCloudWatch, BotocoreGlue
+from kcl_mld.aws.credentials import AwsSessions, require_credentials
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.aws.kinesis_port import open_kinesis
+from kcl_mld.aws.regions import resolve_region
+from kcl_mld.children.adapters.child_process import ProcessLauncher, resident_bytes
+from kcl_mld.children.adapters.guardian import Guardian
+from kcl_mld.children.adapters.kclpy_report import KclpyReport
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.adapters.allocator import return_free_memory
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import RandomIds, SystemClock
+from kcl_mld.signals.adapters.output.background_output import dropped_messages
+from kcl_mld.signals.ports import MetricSender
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from mld.children.ports import ChildLauncher, LetterStore
-    from mld.config.config import Config
-    from mld.config.credentials import CredentialChain
-    from mld.config.properties import Entry
-    from mld.kernel.ports import LoadSource
-    from mld.ops.rules.doctor import MachineLimits
+    from kcl_mld.children.ports import ChildLauncher, LetterStore
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.credentials import CredentialChain
+    from kcl_mld.config.properties import Entry
+    from kcl_mld.kernel.ports import LoadSource
+    from kcl_mld.ops.rules.doctor import MachineLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ _KEY = "AwsCredentialsProvider"
 
 
 def _limits() -> MachineLimits:
-    from mld.ops.adapters.machine_limits import machine_limits  # noqa: PLC0415 - few ask for it
+    from kcl_mld.ops.adapters.machine_limits import machine_limits  # noqa: PLC0415 - few ask for it
 
     return machine_limits()
 
@@ -99,7 +99,7 @@ class _Opened:
         launcher, child = self._launcher(), self._config.child
         if child.record_to is None:
             return launcher
-        from mld.children.adapters import recording  # noqa: PLC0415 - few ask for it
+        from kcl_mld.children.adapters import recording  # noqa: PLC0415 - few ask for it
 
         return recording.RecordingLauncher(
             launcher, child.record_to, SystemClock(), with_payloads=child.record_payloads
@@ -112,7 +112,7 @@ class _Opened:
         ordinary = ProcessLauncher(guardian, child.kclpy)
         if not child.prefork:
             return KclpyReport(ordinary, ordinary)
-        from mld.children.adapters.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
+        from kcl_mld.children.adapters.prefork import PreforkLauncher  # noqa: PLC0415 - few ask for it
 
         prefork = PreforkLauncher(guardian, child.preload, child.kclpy)
         self._closing.callback(prefork.close)
@@ -122,7 +122,7 @@ class _Opened:
         contain = self._config.contain
         if contain is None:
             return None
-        from mld.children.adapters.letters import open_letters  # noqa: PLC0415 - few ask for it
+        from kcl_mld.children.adapters.letters import open_letters  # noqa: PLC0415 - few ask for it
 
         return open_letters(contain.destination, self.pool("letters", 2), self.client, region)
 
@@ -144,7 +144,7 @@ class _Opened:
         if not config.metrics.otlp:
             return None
         try:
-            from mld.observe.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
+            from kcl_mld.observe.adapters.otlp import OtlpSender  # noqa: PLC0415 - few ask for it
         except ImportError as error:
             why = f"needs the OpenTelemetry SDK ({error}): pip install 'kcl-mld[otel]'"
             raise ConfigError(why, key="otlpMetrics") from error
@@ -160,8 +160,8 @@ class _Opened:
         if not config.schemas.enabled:
             return None
         # Loaded only if configured, so that other workers start faster.
-        from mld.retrieval.adapters.schema_decoders import Decoders  # noqa: PLC0415
-        from mld.retrieval.adapters.schema_folder import SchemaFolder  # noqa: PLC0415
+        from kcl_mld.retrieval.adapters.schema_decoders import Decoders  # noqa: PLC0415
+        from kcl_mld.retrieval.adapters.schema_folder import SchemaFolder  # noqa: PLC0415
 
         decoders = Decoders() if config.schemas.decode else None
         pool = self.pool("schemas", clients.GLUE_THREADS)
@@ -200,7 +200,7 @@ def real_ports(
             return str((await clients.caller_identity(sts, opened.control))["Account"])
 
         async def find_load() -> LoadSource | None:
-            from mld.fleet.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
+            from kcl_mld.fleet.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
 
             return await find_load_source(os.environ, clock, opened.control)
 

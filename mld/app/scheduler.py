@@ -16,26 +16,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mld.app.worker_start import WorkerStart
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.errors import ChildFailed, LeaseLost, MldError
-from mld.fleet.rules.assignment.leaving import notice_s
-from mld.kernel.model.text import counted
-from mld.leases.rules.pausing import is_paused
-from mld.leases.rules.requests import due_request
+from kcl_mld.app.worker_start import WorkerStart
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.errors import ChildFailed, LeaseLost, MldError
+from kcl_mld.fleet.rules.assignment.leaving import notice_s
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.rules.pausing import is_paused
+from kcl_mld.leases.rules.requests import due_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.app.worker_streams import Loop, WorkerStreams
-    from mld.children.consuming.shard_consumer import ShardConsumer
-    from mld.config.config import Config
-    from mld.fleet.lease_coordinator import LeaseCoordinator
-    from mld.kernel.ports import Clock
-    from mld.leases.model.lease import HeldLease
-    from mld.shards.lease_cleanup import LeaseCleanup
-    from mld.signals.conditions import Conditions
-    from mld.signals.ports import Metrics
+    from kcl_mld.app.worker_streams import Loop, WorkerStreams
+    from kcl_mld.children.consuming.shard_consumer import ShardConsumer
+    from kcl_mld.config.config import Config
+    from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.model.lease import HeldLease
+    from kcl_mld.shards.lease_cleanup import LeaseCleanup
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.app")
 
@@ -66,7 +66,7 @@ class StopOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerParts:
-    """What a Scheduler runs; built by ``mld.app``.
+    """What a Scheduler runs; built by ``kcl_mld.app``.
 
     Attributes:
         loops: name and coroutine function of every further service loop.

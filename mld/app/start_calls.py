@@ -12,7 +12,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     CredentialsRefused,
     LimitExceeded,
@@ -22,16 +22,16 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.kernel.rules.backoff import backoff_s
-from mld.signals.model.reasons import Reason
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.config.config import Config
-    from mld.kernel.ports import Clock
-    from mld.signals.conditions import Conditions
+    from kcl_mld.config.config import Config
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.conditions import Conditions
 
 log = logging.getLogger("mld.app")
 

@@ -18,21 +18,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.app.worker_streams import ContextLoops
-from mld.config.stream import Stream
-from mld.config.stream_list import may_be
-from mld.errors import MalformedData, MissingStreams, MldError, NotFound
-from mld.kernel.concurrency import Wakeup, for_each
-from mld.signals.model.reasons import Reason
-from mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
+from kcl_mld.app.worker_streams import ContextLoops
+from kcl_mld.config.stream import Stream
+from kcl_mld.config.stream_list import may_be
+from kcl_mld.errors import MalformedData, MissingStreams, MldError, NotFound
+from kcl_mld.kernel.concurrency import Wakeup, for_each
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.app.worker_streams import Loop, TrackerParts
-    from mld.children.consuming.stream_context import StreamContext
-    from mld.config.stream_list import ListedStream
-    from mld.leases.model.lease import Lease
+    from kcl_mld.app.worker_streams import Loop, TrackerParts
+    from kcl_mld.children.consuming.stream_context import StreamContext
+    from kcl_mld.config.stream_list import ListedStream
+    from kcl_mld.leases.model.lease import Lease
 
 log = logging.getLogger("mld.streams")
 

@@ -6,50 +6,50 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.app.scheduler import Scheduler, SchedulerParts
-from mld.app.start_calls import StartCalls
-from mld.app.worker import Worker
-from mld.app.worker_streams import SingleStream, WorkerStreams
-from mld.aws.ports import DynamoDb, Kinesis
-from mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
-from mld.children.consuming.shard_consumer import ShardConsumer
-from mld.children.consuming.stream_context import StreamContext, StreamRegistry
-from mld.config.config import RetrievalMode
-from mld.config.stream_list import StreamOptions
-from mld.fleet.lease_wiring import LeaseWiring
-from mld.fleet.model.worker_metrics import WorstLag
-from mld.observe.cloudwatch_metrics import CloudWatchMetrics
-from mld.observe.metric_store import MetricPush, MetricStore
-from mld.observe.summary_log import SummaryLog
-from mld.retrieval.byte_budget import ByteBudget, MemoryReturn
-from mld.retrieval.child_shards import child_shards
-from mld.retrieval.polling_publisher import PollingPublisher
-from mld.retrieval.records_publisher import PublisherParts
-from mld.shards.lease_cleanup import LeaseCleanup
-from mld.shards.shard_detector import ShardDetector
-from mld.shards.shard_end import ShardEnd
-from mld.shards.shard_syncer import ShardSyncer
-from mld.shards.stream_existence import StreamExistence, StreamSource
-from mld.shards.stream_sync import rows_of
-from mld.signals.clock_watch import ClockWatch
-from mld.signals.conditions import Conditions
-from mld.signals.ports import AllMetrics, Metrics
-from mld.signals.runtime import Runtime
-from mld.signals.watchdog import LoopWatchdog
-from mld.streams.identified_stream import IdentifiedStream
-from mld.streams.stream_metrics import metrics_of
+from kcl_mld.app.scheduler import Scheduler, SchedulerParts
+from kcl_mld.app.start_calls import StartCalls
+from kcl_mld.app.worker import Worker
+from kcl_mld.app.worker_streams import SingleStream, WorkerStreams
+from kcl_mld.aws.ports import DynamoDb, Kinesis
+from kcl_mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
+from kcl_mld.children.consuming.shard_consumer import ShardConsumer
+from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
+from kcl_mld.config.config import RetrievalMode
+from kcl_mld.config.stream_list import StreamOptions
+from kcl_mld.fleet.lease_wiring import LeaseWiring
+from kcl_mld.fleet.model.worker_metrics import WorstLag
+from kcl_mld.observe.cloudwatch_metrics import CloudWatchMetrics
+from kcl_mld.observe.metric_store import MetricPush, MetricStore
+from kcl_mld.observe.summary_log import SummaryLog
+from kcl_mld.retrieval.byte_budget import ByteBudget, MemoryReturn
+from kcl_mld.retrieval.child_shards import child_shards
+from kcl_mld.retrieval.polling_publisher import PollingPublisher
+from kcl_mld.retrieval.records_publisher import PublisherParts
+from kcl_mld.shards.lease_cleanup import LeaseCleanup
+from kcl_mld.shards.shard_detector import ShardDetector
+from kcl_mld.shards.shard_end import ShardEnd
+from kcl_mld.shards.shard_syncer import ShardSyncer
+from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
+from kcl_mld.shards.stream_sync import rows_of
+from kcl_mld.signals.clock_watch import ClockWatch
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.ports import AllMetrics, Metrics
+from kcl_mld.signals.runtime import Runtime
+from kcl_mld.signals.watchdog import LoopWatchdog
+from kcl_mld.streams.identified_stream import IdentifiedStream
+from kcl_mld.streams.stream_metrics import metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.app.ports import Ports, SchemaPorts
-    from mld.app.worker_streams import Loop
-    from mld.config.config import Config
-    from mld.config.stream import Stream
-    from mld.kernel.model.sequence import InitialPosition
-    from mld.leases.model.lease import HeldLease, Lease
-    from mld.retrieval.records_publisher import PublisherFactory
-    from mld.retrieval.schema_registry import SchemaRegistry
+    from kcl_mld.app.ports import Ports, SchemaPorts
+    from kcl_mld.app.worker_streams import Loop
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.model.sequence import InitialPosition
+    from kcl_mld.leases.model.lease import HeldLease, Lease
+    from kcl_mld.retrieval.records_publisher import PublisherFactory
+    from kcl_mld.retrieval.schema_registry import SchemaRegistry
 
 
 def build(
@@ -197,7 +197,7 @@ class WorkerWiring:
 
     def _follow_streams(self) -> None:
         # Its modules take a tenth of the start time of a worker with one stream.
-        from mld.app.many_streams import follow_streams  # noqa: PLC0415
+        from kcl_mld.app.many_streams import follow_streams  # noqa: PLC0415
 
         self._streams, self._stream_loops = follow_streams(
             self._config,
@@ -282,10 +282,10 @@ class WorkerWiring:
         if config.mode is RetrievalMode.POLLING:
             return partial(PollingPublisher, parts=parts, in_time=self._renewer.in_time.wait)
         # Only here, so that a worker that polls starts faster.
-        from mld.retrieval.consumer_registration import (  # noqa: PLC0415
+        from kcl_mld.retrieval.consumer_registration import (  # noqa: PLC0415
             ConsumerRegistration,
         )
-        from mld.retrieval.fan_out_publisher import FanOutPublisher  # noqa: PLC0415
+        from kcl_mld.retrieval.fan_out_publisher import FanOutPublisher  # noqa: PLC0415
 
         registration = ConsumerRegistration(
             parts.kinesis,
@@ -341,7 +341,7 @@ class WorkerWiring:
         config, find = self._config, self._ports.limits
         if find is None or not config.has_several_children:
             return ()
-        from mld.app.child_limits import ChildLimits  # noqa: PLC0415 - most have one for a shard
+        from kcl_mld.app.child_limits import ChildLimits  # noqa: PLC0415 - most have one for a shard
 
         watch = ChildLimits(config, self._store, self._registry, find(), self._largest_child)
         return (("child-limits", watch.run),)
@@ -356,6 +356,6 @@ class WorkerWiring:
 
 
 def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
-    from mld.retrieval.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
+    from kcl_mld.retrieval.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
 
     return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)

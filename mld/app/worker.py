@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mld import __version__
-from mld.leases.rules.deleted_row import creating_command
-from mld.leases.rules.lease_report import left_free, told_free
-from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard, total_bytes
-from mld.observe.rules.readiness import (
+from kcl_mld import __version__
+from kcl_mld.leases.rules.deleted_row import creating_command
+from kcl_mld.leases.rules.lease_report import left_free, told_free
+from kcl_mld.observe.rules.metric_readings import (
+    WorkerFacts,
+    observed,
+    stream_and_shard,
+    total_bytes,
+)
+from kcl_mld.observe.rules.readiness import (
     TABLE_SILENT_INTERVALS,
     Readiness,
     WorkerSnapshot,
@@ -18,18 +23,18 @@ from mld.observe.rules.readiness import (
 )
 
 if TYPE_CHECKING:
-    from mld.app.ports import Ports
-    from mld.app.scheduler import Scheduler, StopOutcome
-    from mld.app.worker_streams import WorkerStreams
-    from mld.children.model.consumer_status import ConsumerStatus
-    from mld.config.config import Config
-    from mld.fleet.lease_coordinator import LeaseCoordinator
-    from mld.observe.cloudwatch_metrics import CloudWatchMetrics
-    from mld.observe.metric_store import MetricPush, MetricStore
-    from mld.observe.summary_log import SummaryLog
-    from mld.signals.conditions import Conditions
-    from mld.signals.model.metric_values import FamilyValues
-    from mld.signals.watchdog import LoopWatchdog
+    from kcl_mld.app.ports import Ports
+    from kcl_mld.app.scheduler import Scheduler, StopOutcome
+    from kcl_mld.app.worker_streams import WorkerStreams
+    from kcl_mld.children.model.consumer_status import ConsumerStatus
+    from kcl_mld.config.config import Config
+    from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
+    from kcl_mld.observe.cloudwatch_metrics import CloudWatchMetrics
+    from kcl_mld.observe.metric_store import MetricPush, MetricStore
+    from kcl_mld.observe.summary_log import SummaryLog
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.metric_values import FamilyValues
+    from kcl_mld.signals.watchdog import LoopWatchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Worker:
         """Run the scheduler, and what reports on this worker, until stopped.
 
         Raises:
-            MldError: as :meth:`~mld.app.scheduler.Scheduler.run`.
+            MldError: as :meth:`~kcl_mld.app.scheduler.Scheduler.run`.
         """
         push = self.push
         return await self.scheduler.run(
@@ -81,7 +86,7 @@ class Worker:
         )
 
     def readiness(self, max_age_s: float | None = None) -> Readiness:
-        """What ``/readyz`` answers; see :func:`mld.observe.rules.readiness.readiness`.
+        """What ``/readyz`` answers; see :func:`kcl_mld.observe.rules.readiness.readiness`.
 
         Args:
             max_age_s: None = the configured value.

@@ -3,7 +3,7 @@
 It is attempted as often as configured, and a stop ends it at once. It never starts a consumer or a
 service loop, and never releases leases that it adopted: the Scheduler does.
 
-Throttled calls are retried individually (:mod:`mld.app.start_calls`).
+Throttled calls are retried individually (:mod:`kcl_mld.app.start_calls`).
 
 Source: Scheduler.initialize (KCL 3.5.1), without its pauses that have no purpose; the AWS SDK
 retries Java's calls.
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     MissingStreams,
     MixedTable,
@@ -24,15 +24,15 @@ from mld.errors import (
     ResourceMissing,
     UnservableFleet,
 )
-from mld.signals.model.metrics import START
-from mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.metrics import START
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
-    from mld.app.worker_streams import WorkerStreams
-    from mld.config.config import Config
-    from mld.fleet.lease_coordinator import LeaseCoordinator
-    from mld.signals.conditions import Conditions
-    from mld.signals.ports import Metrics
+    from kcl_mld.app.worker_streams import WorkerStreams
+    from kcl_mld.config.config import Config
+    from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.app")
 

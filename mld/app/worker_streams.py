@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mld.errors import ResourceMissing
+from kcl_mld.errors import ResourceMissing
 
 if TYPE_CHECKING:
     import asyncio
     import random
     from collections.abc import Callable, Coroutine, Sequence
 
-    from mld.children.consuming.stream_context import StreamContext, StreamRegistry
-    from mld.config.stream import Stream
-    from mld.config.stream_list import StreamList, StreamOptions
-    from mld.kernel.concurrency import Wakeup
-    from mld.kernel.model.sequence import InitialPosition
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.signals.conditions import Conditions
-    from mld.streams.existence_watch import ExistenceWatch
-    from mld.streams.stream_names import StreamNames, StreamResolver
+    from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.config.stream_list import StreamList, StreamOptions
+    from kcl_mld.kernel.concurrency import Wakeup
+    from kcl_mld.kernel.model.sequence import InitialPosition
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.streams.existence_watch import ExistenceWatch
+    from kcl_mld.streams.stream_names import StreamNames, StreamResolver
 
     #: Name and coroutine function of a service loop.
     Loop = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
@@ -97,7 +97,7 @@ class ContextLoops:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerParts:
-    """Made once, by ``mld.app``.
+    """Made once, by ``kcl_mld.app``.
 
     Attributes:
         store: the lease table; its scans tell of orphans.

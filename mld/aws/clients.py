@@ -14,8 +14,8 @@ from botocore import UNSIGNED, exceptions as boto
 from botocore.config import Config as ClientConfig
 from botocore.parsers import ResponseParserError
 
-from mld import __version__, errors
-from mld.aws.errors import (
+from kcl_mld import __version__, errors
+from kcl_mld.aws.errors import (
     ca_file_of,
     client_error,
     not_sent,
@@ -23,10 +23,10 @@ from mld.aws.errors import (
     service_error,
     was_not_sent,
 )
-from mld.aws.ports import SUBSCRIPTION_SILENCE_S
-from mld.aws.prepared import PreparedOperation
-from mld.aws.service_clock import service_clock_of
-from mld.aws.whole_answers import (
+from kcl_mld.aws.ports import SUBSCRIPTION_SILENCE_S
+from kcl_mld.aws.prepared import PreparedOperation
+from kcl_mld.aws.service_clock import service_clock_of
+from kcl_mld.aws.whole_answers import (
     SILENCES,
     TABLE_STREAMS,
     AnswerLimit,
@@ -36,14 +36,14 @@ from mld.aws.whole_answers import (
     check_whole,
     limit_answers,
 )
-from mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
     from botocore.session import Session
 
-    from mld.config.config import Config
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.config.config import Config
+    from kcl_mld.kernel.adapters.calls import CallPool
 
 #: Raised by botocore's parsers for a member of an unknown form.
 _UNREADABLE = (
@@ -131,12 +131,12 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
 
 
 class Caller:
-    """Calls one client's operations in a pool and raises the errors of ``mld.errors``.
+    """Calls one client's operations in a pool and raises the errors of ``kcl_mld.errors``.
 
     Args:
         client: as from :func:`make_client`.
         frequent: operations that are called often, e.g. ``("get_records",)``; see
-            :mod:`mld.aws.prepared`.
+            :mod:`kcl_mld.aws.prepared`.
     """
 
     def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:
@@ -307,10 +307,10 @@ def _agent(config: Config) -> str:
 
 
 class BotocoreCloudWatch:
-    """Publishing metrics; raises the errors of ``mld.errors`` only.
+    """Publishing metrics; raises the errors of ``kcl_mld.errors`` only.
 
     Args:
-        client: a CloudWatch client, see :func:`mld.aws.clients.make_client`.
+        client: a CloudWatch client, see :func:`kcl_mld.aws.clients.make_client`.
         pool: any but the one of the leases: CloudWatch may hang.
     """
 
@@ -323,10 +323,10 @@ class BotocoreCloudWatch:
 
 
 class BotocoreGlue:
-    """Reading schemas; raises the errors of ``mld.errors`` only.
+    """Reading schemas; raises the errors of ``kcl_mld.errors`` only.
 
     Args:
-        client: a Glue client, see :func:`mld.aws.clients.make_client`.
+        client: a Glue client, see :func:`kcl_mld.aws.clients.make_client`.
         pool: of its own: Glue may hang.
     """
 

@@ -26,10 +26,10 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
-from mld.aws.errors import service_error
-from mld.aws.whole_answers import waiting
-from mld.errors import CredentialsRefused, Denied, ThreadRefused
-from mld.kernel.adapters.calls import start_thread
+from kcl_mld.aws.errors import service_error
+from kcl_mld.aws.whole_answers import waiting
+from kcl_mld.errors import CredentialsRefused, Denied, ThreadRefused
+from kcl_mld.kernel.adapters.calls import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

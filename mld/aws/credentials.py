@@ -36,10 +36,15 @@ from botocore.exceptions import (
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.session import Session
 
-from mld.aws.credential_renewal import renewed, why_failed
-from mld.aws.service_clock import service_clock_of
-from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
-from mld.errors import ConfigError, CredentialsMissing
+from kcl_mld.aws.credential_renewal import renewed, why_failed
+from kcl_mld.aws.service_clock import service_clock_of
+from kcl_mld.config.credentials import (
+    AssumedRole,
+    CredentialChain,
+    CredentialSource,
+    CredentialStep,
+)
+from kcl_mld.errors import ConfigError, CredentialsMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The port :class:`mld.aws.ports.DynamoDb`, by botocore in the pool ``leases``.
+"""The port :class:`kcl_mld.aws.ports.DynamoDb`, by botocore in the pool ``leases``.
 
 A page of a scan is read as the JSON that it is: botocore's parser walks every attribute of every
 row by its shape, to the same values, and 300 rows are looked at each few seconds. So is the row that
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mld.aws.clients import Caller
-from mld.aws.service_clock import service_clock_of
-from mld.aws.whole_answers import check_whole
+from kcl_mld.aws.clients import Caller
+from kcl_mld.aws.service_clock import service_clock_of
+from kcl_mld.aws.whole_answers import check_whole
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.kernel.adapters.calls import CallPool
 
 _BINARY = re.compile(rb'"BS?"\s*:')
 #: Members of a page, and of a row that a renewal brings back; with any other one it is left to
@@ -31,10 +31,10 @@ _FREQUENT = ("update_item", "put_item", "scan", "get_item")
 
 
 class BotocoreDynamoDb:
-    """Operations on tables and items; each raises the errors of ``mld.errors`` only.
+    """Operations on tables and items; each raises the errors of ``kcl_mld.errors`` only.
 
     Args:
-        client: a DynamoDB client, see :func:`mld.aws.clients.make_client`; a hook is added
+        client: a DynamoDB client, see :func:`kcl_mld.aws.clients.make_client`; a hook is added
             to it.
         pool: its threads serve leases and nothing else, so that nothing can delay a renewal.
     """

@@ -18,13 +18,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from mld.aws.clients import Caller
-from mld.aws.kinesis import RAW_BODY, take_body
-from mld.aws.rules.change_record import kinesis_answer, read_changes
-from mld.aws.rules.shard_lineage import asks_again, child_shards, children_of, listed_shards
-from mld.aws.service_clock import service_clock_of
-from mld.config.stream import DYNAMODB_STREAMS, TableStreamArn
-from mld.errors import (
+from kcl_mld.aws.clients import Caller
+from kcl_mld.aws.kinesis import RAW_BODY, take_body
+from kcl_mld.aws.rules.change_record import kinesis_answer, read_changes
+from kcl_mld.aws.rules.shard_lineage import asks_again, child_shards, children_of, listed_shards
+from kcl_mld.aws.service_clock import service_clock_of
+from kcl_mld.config.stream import DYNAMODB_STREAMS, TableStreamArn
+from kcl_mld.errors import (
     AwsError,
     Denied,
     InvalidArgument,
@@ -34,15 +34,15 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.kernel.pages import page_numbers
+from kcl_mld.kernel.pages import page_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from botocore.client import BaseClient
 
-    from mld.aws.ports import Subscription
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.aws.ports import Subscription
+    from kcl_mld.kernel.adapters.calls import CallPool
 
 #: DescribeStream allows ten calls a second and stream, which a fleet shares.
 PAGE_PAUSE_S = 0.1
@@ -95,12 +95,12 @@ class _Iterator:
 
 
 class BotocoreDynamoDbStreams:
-    """Operations on the stream of a table; each raises the errors of ``mld.errors`` only.
+    """Operations on the stream of a table; each raises the errors of ``kcl_mld.errors`` only.
 
     Requests name the stream by ``StreamARN``; ``StreamName`` is for others to read.
 
     Args:
-        client: a client of ``dynamodbstreams``, see :func:`mld.aws.clients.make_client`; a hook is
+        client: a client of ``dynamodbstreams``, see :func:`kcl_mld.aws.clients.make_client`; a hook is
             added to it.
         control: pool of everything but records.
         retrieval: pool of GetRecords and GetShardIterator.

@@ -1,4 +1,4 @@
-"""The one place where botocore's errors become those of ``mld.errors``.
+"""The one place where botocore's errors become those of ``kcl_mld.errors``.
 
 What matters to a lease is what is known about the effect: refused (nothing changed), never sent
 (nothing changed), or sent without a readable answer (unknown).
@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 
 from botocore import exceptions as boto
 
-from mld import errors
-from mld.aws.whole_answers import is_item
-from mld.kernel.adapters.system import limit_advice
-from mld.kernel.model.masking import printable
+from kcl_mld import errors
+from kcl_mld.aws.whole_answers import is_item
+from kcl_mld.kernel.adapters.system import limit_advice
+from kcl_mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient

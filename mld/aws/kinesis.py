@@ -31,12 +31,12 @@ from botocore.eventstream import EventStreamHeaderParser, ParserError
 from botocore.exceptions import ClientError
 from urllib3.exceptions import HTTPError
 
-from mld.aws.clients import Caller
-from mld.aws.errors import ca_file_of, client_error, not_sent, service_error
-from mld.aws.service_clock import service_clock_of
-from mld.aws.whole_answers import BrokenAnswer, check_whole, shut_down
-from mld.errors import AwsError, ThreadRefused, UnknownOutcome
-from mld.kernel.adapters.calls import start_thread
+from kcl_mld.aws.clients import Caller
+from kcl_mld.aws.errors import ca_file_of, client_error, not_sent, service_error
+from kcl_mld.aws.service_clock import service_clock_of
+from kcl_mld.aws.whole_answers import BrokenAnswer, check_whole, shut_down
+from kcl_mld.errors import AwsError, ThreadRefused, UnknownOutcome
+from kcl_mld.kernel.adapters.calls import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
     from urllib3.response import HTTPResponse
 
-    from mld.aws.ports import Subscription
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.aws.ports import Subscription
+    from kcl_mld.kernel.adapters.calls import CallPool
 
 _PRELUDE = struct.Struct(">III")
 _CHECKSUM_BYTES = 4
@@ -306,10 +306,10 @@ class ShardSubscription:
 
 
 class BotocoreKinesis:
-    """Operations on streams and shards; each raises the errors of ``mld.errors`` only.
+    """Operations on streams and shards; each raises the errors of ``kcl_mld.errors`` only.
 
     Args:
-        client: a Kinesis client, see :func:`mld.aws.clients.make_client`; the hook is added to it.
+        client: a Kinesis client, see :func:`kcl_mld.aws.clients.make_client`; the hook is added to it.
         control: pool of everything but records.
         retrieval: pool of GetRecords and GetShardIterator.
         subscribing: a client for subscriptions, whose read time-out is how long one may be silent;

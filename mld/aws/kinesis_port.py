@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.aws.clients import kinesis_settings, subscription_settings
-from mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
-from mld.aws.kinesis import BotocoreKinesis
-from mld.config.stream import DYNAMODB_STREAMS
+from kcl_mld.aws.clients import kinesis_settings, subscription_settings
+from kcl_mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
+from kcl_mld.aws.kinesis import BotocoreKinesis
+from kcl_mld.config.stream import DYNAMODB_STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from botocore.client import BaseClient
 
-    from mld.aws.clients import ClientSettings
-    from mld.config.config import Config
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.aws.clients import ClientSettings
+    from kcl_mld.config.config import Config
+    from kcl_mld.kernel.adapters.calls import CallPool
 
     KinesisPort: TypeAlias = BotocoreKinesis | BotocoreDynamoDbStreams
 

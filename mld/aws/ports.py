@@ -2,9 +2,9 @@
 
 Requests are keyword arguments in the service's own spelling (DynamoDB items in DynamoDB JSON with
 ``B`` as bytes), answers are the parsed response dictionaries. Every method raises the errors of
-``mld.errors`` only: :class:`~mld.errors.ServiceError` and its subclasses when the service
-answered, :class:`~mld.errors.Unreachable` when it was not reached, and
-:class:`~mld.errors.UnknownOutcome` when the request was sent and no answer came.
+``kcl_mld.errors`` only: :class:`~kcl_mld.errors.ServiceError` and its subclasses when the service
+answered, :class:`~kcl_mld.errors.Unreachable` when it was not reached, and
+:class:`~kcl_mld.errors.UnknownOutcome` when the request was sent and no answer came.
 
 Cancellation: a read may be abandoned; a write, once started, goes on in its thread and its outcome
 is then unknown to the caller. Services shield writes.

@@ -42,15 +42,15 @@ from botocore.exceptions import (
 )
 from botocore.parsers import create_parser
 
-from mld.aws.http_exchange import (
+from kcl_mld.aws.http_exchange import (
     Answer,
     BrokenExchange,
     KeptConnections,
     exchange,
     http_session_of,
 )
-from mld.aws.service_clock import DatedContext, service_clock_of, signing_stamp
-from mld.aws.whole_answers import limited, send_limited
+from kcl_mld.aws.service_clock import DatedContext, service_clock_of, signing_stamp
+from kcl_mld.aws.whole_answers import limited, send_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

@@ -10,8 +10,8 @@ from botocore.loaders import create_loader
 from botocore.regions import EndpointResolver
 from botocore.utils import BadIMDSRequestError, IMDSRegionProvider
 
-from mld.aws.credentials import new_session
-from mld.errors import ConfigError
+from kcl_mld.aws.credentials import new_session
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 from botocore.auth import SIGV4_TIMESTAMP
 
-from mld.kernel.adapters.system import boot_time
+from kcl_mld.kernel.adapters.system import boot_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -29,7 +29,7 @@ from botocore import exceptions as boto
 from msgspec import Meta
 from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 
-from mld.aws.http_exchange import http_session_of
+from kcl_mld.aws.http_exchange import http_session_of
 
 if TYPE_CHECKING:
     import asyncio

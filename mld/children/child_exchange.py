@@ -21,12 +21,12 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from mld.children.model.consumer_status import CHILD_SILENT_S
-from mld.config.child_command import spark_command
-from mld.errors import ChildFailed, ChildReported, ChildTimedOut
-from mld.kernel.model.masking import printable
-from mld.kernel.model.text import lasted
-from protocol import (
+from kcl_mld.children.model.consumer_status import CHILD_SILENT_S
+from kcl_mld.config.child_command import spark_command
+from kcl_mld.errors import ChildFailed, ChildReported, ChildTimedOut
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld_protocol import (
     NEED_DATA,
     Action,
     CheckpointRequest,
@@ -41,16 +41,16 @@ from protocol import (
     StatusReceived,
     TickRequested,
 )
-from protocol.additions import TICK_RANGE_S, is_tick
-from protocol.errors import INVALID_STATE, advice_on_1x
+from kcl_mld_protocol.additions import TICK_RANGE_S, is_tick
+from kcl_mld_protocol.errors import INVALID_STATE, advice_on_1x
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from mld.children.child_log import ChildLog
-    from mld.children.ports import Checkpointer, Child
-    from mld.config.config import ChildConfig
-    from mld.kernel.ports import Clock
+    from kcl_mld.children.child_log import ChildLog
+    from kcl_mld.children.ports import Checkpointer, Child
+    from kcl_mld.config.config import ChildConfig
+    from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.children")
 
@@ -68,7 +68,7 @@ _FROZEN_S = 1.0
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
 )
-#: As :meth:`protocol.ChildConnection.keep_alive` writes it.
+#: As :meth:`kcl_mld_protocol.ChildConnection.keep_alive` writes it.
 _KEEP_ALIVE = IgnoredMessage(Action.LEASE_LOST)
 
 

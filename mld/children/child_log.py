@@ -12,18 +12,18 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mld.children.rules.child_record import ChildRecord, StderrTail, Traces, read_record
-from mld.config.config import ChildLogFormat
-from mld.kernel.model.masking import mask, printable
-from mld.signals.log_facts import CHILD_LOGGER
-from protocol import Action
+from kcl_mld.children.rules.child_record import ChildRecord, StderrTail, Traces, read_record
+from kcl_mld.config.config import ChildLogFormat
+from kcl_mld.kernel.model.masking import mask, printable
+from kcl_mld.signals.log_facts import CHILD_LOGGER
+from kcl_mld_protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.children.model.child_name import ChildName
-    from mld.kernel.ports import Clock
-    from protocol import JunkLine
+    from kcl_mld.children.model.child_name import ChildName
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld_protocol import JunkLine
 
 log = logging.getLogger("mld.children")
 _of_child = logging.getLogger(CHILD_LOGGER)

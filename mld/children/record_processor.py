@@ -1,6 +1,6 @@
 """One child process and the conversation with it.
 
-Each action is one :mod:`exchange <mld.children.child_exchange>`, which ends with the status of the
+Each action is one :mod:`exchange <kcl_mld.children.child_exchange>`, which ends with the status of the
 same action or fails the child.
 
 Ending a child takes bounded time: EOF, a grace period, SIGTERM to its group, a grace period,
@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.children.child_exchange import ChildExchange
-from mld.children.child_log import ChildLog
-from mld.children.rules.child_environment import announced_to
-from mld.errors import ChildFailed, ChildTimedOut
-from protocol import (
+from kcl_mld.children.child_exchange import ChildExchange
+from kcl_mld.children.child_log import ChildLog
+from kcl_mld.children.rules.child_environment import announced_to
+from kcl_mld.errors import ChildFailed, ChildTimedOut
+from kcl_mld_protocol import (
     Action,
     DaemonConnection,
     EndOfStream,
@@ -38,12 +38,12 @@ from protocol import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from mld.children.model.child_name import ChildName
-    from mld.children.ports import Checkpointer, Child, ChildLauncher
-    from mld.config.config import ChildConfig
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.kernel.ports import Clock
-    from protocol.messages import Scalar
+    from kcl_mld.children.model.child_name import ChildName
+    from kcl_mld.children.ports import Checkpointer, Child, ChildLauncher
+    from kcl_mld.config.config import ChildConfig
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld_protocol.messages import Scalar
 
 log = logging.getLogger("mld.children")
 

@@ -33,18 +33,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from mld import __version__
-from mld.cli.arguments import CUTOFF
-from mld.cli.options import RepeatedOptionError, check_protocol_package, run_command
-from mld.config.findings import nearest
-from mld.errors import Denied, MldError
+from kcl_mld import __version__
+from kcl_mld.cli.arguments import CUTOFF
+from kcl_mld.cli.options import RepeatedOptionError, run_command
+from kcl_mld.config.findings import nearest
+from kcl_mld.errors import Denied, MldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from click.shell_completion import CompletionItem
 
-    from mld.ops.rules.java_command import JavaLaunch
+    from kcl_mld.ops.rules.java_command import JavaLaunch
 
 USAGE_EXIT = 2
 #: Of a command whose output could not be written.
@@ -53,27 +53,27 @@ _UNWRITTEN_EXIT = 1
 _UNREAD_EXIT = 128 + signal.SIGPIPE
 #: Command -> (module with a click command of that name, one line of help).
 COMMANDS = {
-    "run": ("mld.cli.options", "run the daemon; the default"),
-    "validate": ("mld.cli.validate", "check a properties file and show effective values"),
-    "properties": ("mld.cli.validate", "list every property, its default and its effect"),
+    "run": ("kcl_mld.cli.options", "run the daemon; the default"),
+    "validate": ("kcl_mld.cli.validate", "check a properties file and show effective values"),
+    "properties": ("kcl_mld.cli.validate", "list every property, its default and its effect"),
     "print-command": (
-        "mld.cli.print_command",
+        "kcl_mld.cli.print_command",
         "print the daemon's command line, like kclpy's launcher",
     ),
-    "explain": ("mld.cli.explain", "say what each shard does and what is wrong"),
-    "wait": ("mld.cli.explain", "wait until a fleet owns or has read all shards"),
-    "console": ("mld.cli.console", "serve a page that shows a fleet"),
-    "doctor": ("mld.cli.doctor", "check credentials, stream, table and limits before a start"),
-    "iam": ("mld.cli.iam", "print the IAM policy that an application needs"),
-    "leases": ("mld.cli.leases", "show, watch or change the leases of a fleet"),
-    "workers": ("mld.cli.workers", "show the workers of a fleet"),
-    "consumers": ("mld.cli.consumers", "show or remove consumers for enhanced fan-out"),
-    "records": ("mld.cli.records", "show the next records of a shard"),
-    "dead-letters": ("mld.cli.dead_letters", "show dead letters, and replay them"),
-    "local": ("mld.cli.local", "run against an embedded AWS"),
-    "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
-    "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
-    "replay": ("mld.cli.replay", "play a recorded conversation to a child"),
+    "explain": ("kcl_mld.cli.explain", "say what each shard does and what is wrong"),
+    "wait": ("kcl_mld.cli.explain", "wait until a fleet owns or has read all shards"),
+    "console": ("kcl_mld.cli.console", "serve a page that shows a fleet"),
+    "doctor": ("kcl_mld.cli.doctor", "check credentials, stream, table and limits before a start"),
+    "iam": ("kcl_mld.cli.iam", "print the IAM policy that an application needs"),
+    "leases": ("kcl_mld.cli.leases", "show, watch or change the leases of a fleet"),
+    "workers": ("kcl_mld.cli.workers", "show the workers of a fleet"),
+    "consumers": ("kcl_mld.cli.consumers", "show or remove consumers for enhanced fan-out"),
+    "records": ("kcl_mld.cli.records", "show the next records of a shard"),
+    "dead-letters": ("kcl_mld.cli.dead_letters", "show dead letters, and replay them"),
+    "local": ("kcl_mld.cli.local", "run against an embedded AWS"),
+    "simulate": ("kcl_mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
+    "conform": ("kcl_mld.cli.conform", "test an implementation of the multilang protocol"),
+    "replay": ("kcl_mld.cli.replay", "play a recorded conversation to a child"),
 }
 _PROGRAM = "kcl-mld"
 #: The form of a command's name, which properties files seldom have.
@@ -132,11 +132,10 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         module_name = COMMANDS[name][0]
-        check_protocol_package()
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] == "mld":
+            if str(error.name).partition(".")[0] == "kcl_mld":
                 why = f"{name} is not part of this version"
             else:
                 extra = "console" if name == "console" else "local"
@@ -162,7 +161,7 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of ``kcl-mld``; ends the process with the code of ``mld.errors`` or of a command.
+    """Entry point of ``kcl-mld``; ends the process with the code of ``kcl_mld.errors`` or of a command.
 
     Args:
         argv: arguments without the program's name; None = those of the process.

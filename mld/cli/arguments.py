@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.config.findings import nearest
-from mld.errors import ConfigError
-from mld.kernel.model.masking import brief
+from kcl_mld.config.findings import nearest
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     from click import Context, Parameter

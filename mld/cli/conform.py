@@ -16,31 +16,31 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import click
 
-from mld.children.adapters.kclpy_path import PYTHON_PATHS
-from mld.children.adapters.program import StartPlace, examine, examine_child
-from mld.children.rules.child_environment import ChildFacts, environment_of_child
-from mld.cli.arguments import (
+from kcl_mld.children.adapters.kclpy_path import PYTHON_PATHS
+from kcl_mld.children.adapters.program import StartPlace, examine, examine_child
+from kcl_mld.children.rules.child_environment import ChildFacts, environment_of_child
+from kcl_mld.cli.arguments import (
     Finite,
     SuggestingGroup,
     WholeNumber,
     require_writable,
     working_directory,
 )
-from mld.config.config import Kclpy
-from mld.config.findings import Severity
-from mld.errors import ConfigError
-from protocol.conform import daemon_cases
-from protocol.conform.__main__ import show_stderr
-from protocol.conform.child import MAX_TIMEOUT_S, SHARD, ChildKit
-from protocol.conform.daemon import DaemonKit
-from protocol.conform.report import baseline_names, load_baseline
+from kcl_mld.config.config import Kclpy
+from kcl_mld.config.findings import Severity
+from kcl_mld.errors import ConfigError
+from kcl_mld_protocol.conform import daemon_cases
+from kcl_mld_protocol.conform.__main__ import show_stderr
+from kcl_mld_protocol.conform.child import MAX_TIMEOUT_S, SHARD, ChildKit
+from kcl_mld_protocol.conform.daemon import DaemonKit
+from kcl_mld_protocol.conform.report import baseline_names, load_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mld.config.findings import Problem
-    from mld.local.embedded import EmbeddedAws
-    from protocol.conform.report import Report
+    from kcl_mld.config.findings import Problem
+    from kcl_mld.local.embedded import EmbeddedAws
+    from kcl_mld_protocol.conform.report import Report
 
 _ACTIVE_TIMEOUT_S = 30.0
 #: More threads than there are cases wait in vain.
@@ -49,7 +49,7 @@ _PUT_LIMIT = 500
 
 
 class EmbeddedCloud:
-    """The embedded AWS in the shape that the kit wants (``protocol.conform.daemon.Cloud``)."""
+    """The embedded AWS in the shape that the kit wants (``kcl_mld_protocol.conform.daemon.Cloud``)."""
 
     def __init__(self, embedded: EmbeddedAws, kinesis_url: str | None = None) -> None:
         self._embedded = embedded
@@ -245,7 +245,7 @@ def daemon(
     command: tuple[str, ...],
 ) -> None:
     """Test the daemon CMD, one of whose arguments contains {properties}."""
-    from mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.embedded import EmbeddedAws
 
     cases = [
         case for case in daemon_cases.ALL if not only or any(part in case.__name__ for part in only)

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mld.cli.arguments import DAY_S, Finite
-from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
-from mld.cli.fleet_documents import as_json, lease_as_json
-from mld.cli.loading import read_config
-from mld.cli.options import parse_address, takes_properties_file
-from mld.errors import MldError
-from mld.observe.adapters.console.server import ConsoleServer, Published
-from mld.observe.rules.explain import explain as explained
-from mld.observe.rules.fleet_events import fleet_events
-from mld.observe.rules.fleet_history import FleetHistory
-from mld.observe.rules.fleet_workers import fleet_workers
-from mld.observe.rules.lease_list import list_leases
+from kcl_mld.cli.arguments import DAY_S, Finite
+from kcl_mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
+from kcl_mld.cli.fleet_documents import as_json, lease_as_json
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import parse_address, takes_properties_file
+from kcl_mld.errors import MldError
+from kcl_mld.observe.adapters.console.server import ConsoleServer, Published
+from kcl_mld.observe.rules.explain import explain as explained
+from kcl_mld.observe.rules.fleet_events import fleet_events
+from kcl_mld.observe.rules.fleet_history import FleetHistory
+from kcl_mld.observe.rules.fleet_workers import fleet_workers
+from kcl_mld.observe.rules.lease_list import list_leases
 
 if TYPE_CHECKING:
-    from mld.config.config import Config
-    from mld.observe.fleet_reader import FleetReader
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Conclusion
-    from mld.observe.rules.fleet_events import FleetEvent
-    from mld.observe.rules.watching import ExplainRules
+    from kcl_mld.config.config import Config
+    from kcl_mld.observe.fleet_reader import FleetReader
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Conclusion
+    from kcl_mld.observe.rules.fleet_events import FleetEvent
+    from kcl_mld.observe.rules.watching import ExplainRules
 
 #: Of the documents; higher when something in them gets another meaning, or goes away.
 VERSION = 1

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import SuggestingGroup
-from mld.cli.fleet_access import observe, open_access
-from mld.cli.fleet_documents import VERSION
-from mld.cli.lease_tables import shown_time
-from mld.cli.loading import read_config
-from mld.cli.options import takes_execute, takes_file_and_names, takes_properties_file
-from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
-from mld.kernel.pages import page_numbers
-from mld.streams.rules.stream_identity import created_at_s
+from kcl_mld.cli.arguments import SuggestingGroup
+from kcl_mld.cli.fleet_access import observe, open_access
+from kcl_mld.cli.fleet_documents import VERSION
+from kcl_mld.cli.lease_tables import shown_time
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_execute, takes_file_and_names, takes_properties_file
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
+from kcl_mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
+from kcl_mld.kernel.pages import page_numbers
+from kcl_mld.streams.rules.stream_identity import created_at_s
 
 if TYPE_CHECKING:
-    from mld.cli.fleet_access import FleetAccess
-    from mld.config.config import Config
+    from kcl_mld.cli.fleet_access import FleetAccess
+    from kcl_mld.config.config import Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

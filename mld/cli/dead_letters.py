@@ -12,31 +12,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.aws import clients
-from mld.aws.credentials import AwsSessions, require_credentials
-from mld.aws.regions import resolve_region
-from mld.children.adapters.letters import find_letters
-from mld.children.rules.child_environment import ChildFacts
-from mld.cli.arguments import SuggestingGroup
-from mld.cli.fleet_access import open_access
-from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeout
-from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.config.stream import Stream
-from mld.errors import ConfigError, LetterRefused, MalformedData, NotFound, TrimmedData
-from mld.kernel.model.masking import printable
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.containment import PositionRange
-from mld.retrieval.record_peek import read_range
-from protocol.messages import Initialize, LeaseLost, ProcessRecords, Record, ShutdownRequested
+from kcl_mld.aws import clients
+from kcl_mld.aws.credentials import AwsSessions, require_credentials
+from kcl_mld.aws.regions import resolve_region
+from kcl_mld.children.adapters.letters import find_letters
+from kcl_mld.children.rules.child_environment import ChildFacts
+from kcl_mld.cli.arguments import SuggestingGroup
+from kcl_mld.cli.fleet_access import open_access
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_file_and_names, takes_properties_file
+from kcl_mld.cli.replay import EXIT_S, require_startable, started_child, takes_timeout
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import ConfigError, LetterRefused, MalformedData, NotFound, TrimmedData
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import PositionRange
+from kcl_mld.retrieval.record_peek import read_range
+from kcl_mld_protocol.messages import (
+    Initialize,
+    LeaseLost,
+    ProcessRecords,
+    Record,
+    ShutdownRequested,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.children.adapters.letters import Letters
-    from mld.config.config import Config
-    from protocol.messages import DaemonMessage
+    from kcl_mld.children.adapters.letters import Letters
+    from kcl_mld.config.config import Config
+    from kcl_mld_protocol.messages import DaemonMessage
 
 _SUFFIX, _OUTCOME_SUFFIX = ".json", ".replay.json"
 _LEAST_PREFIX = 6

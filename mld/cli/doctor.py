@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.aws.regions import find_region
-from mld.cli.doctor_facts import AwsExamination, try_child
-from mld.cli.loading import build
-from mld.cli.machine import on_this_machine
-from mld.cli.options import takes_properties_file
-from mld.cli.tables import print_json
-from mld.config.findings import Severity
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.model.masking import mask, printable
-from mld.ops.adapters.machine_limits import machine_limits
-from mld.ops.rules.doctor import (
+from kcl_mld.aws.regions import find_region
+from kcl_mld.cli.doctor_facts import AwsExamination, try_child
+from kcl_mld.cli.loading import build
+from kcl_mld.cli.machine import on_this_machine
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.tables import print_json
+from kcl_mld.config.findings import Severity
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.model.masking import mask, printable
+from kcl_mld.ops.adapters.machine_limits import machine_limits
+from kcl_mld.ops.rules.doctor import (
     AwsFacts,
     Check,
     CheckSeverity,
@@ -32,15 +32,15 @@ from mld.ops.rules.doctor import (
     judge_table,
     most_held,
 )
-from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy
-from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
+from kcl_mld.ops.rules.iam_policy import PolicyScope, Role, least_policy
+from kcl_mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mld.config.build import Built
-    from mld.config.config import Config
-    from mld.ops.rules.doctor import ChildTrial
+    from kcl_mld.config.build import Built
+    from kcl_mld.config.config import Config
+    from kcl_mld.ops.rules.doctor import ChildTrial
 
 _COLORS = {CheckSeverity.ERROR: "red", CheckSeverity.WARNING: "yellow"}
 _OF_FINDINGS = {Severity.ERROR: CheckSeverity.ERROR, Severity.WARNING: CheckSeverity.WARNING}

@@ -11,29 +11,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.aws import clients
-from mld.aws.credentials import AwsSessions, new_session, require_credentials
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis_port import open_kinesis
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.guardian import Guardian
-from mld.children.model.child_name import ChildName
-from mld.children.record_processor import RecordProcessor
-from mld.children.rules.child_environment import ChildFacts, announced_to
-from mld.cli.fleet_access import find_streams
-from mld.config.config import RetrievalMode
-from mld.config.stream import stream_action
-from mld.config.stream_list import ListedStream
-from mld.errors import CredentialsMissing, MissingStreams, MldError, NotFound
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.model.table_layout import Layout
-from mld.kernel.adapters.system import RandomIds, SystemClock
-from mld.kernel.concurrency import for_each
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.leases.model.lease_item import LEASE_KEY
-from mld.leases.model.owner_index import index_status, my_leases_query
-from mld.observe.fleet_reader import fleet_items
-from mld.ops.rules.doctor import (
+from kcl_mld.aws import clients
+from kcl_mld.aws.credentials import AwsSessions, new_session, require_credentials
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.aws.kinesis_port import open_kinesis
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.guardian import Guardian
+from kcl_mld.children.model.child_name import ChildName
+from kcl_mld.children.record_processor import RecordProcessor
+from kcl_mld.children.rules.child_environment import ChildFacts, announced_to
+from kcl_mld.cli.fleet_access import find_streams
+from kcl_mld.config.config import RetrievalMode
+from kcl_mld.config.stream import stream_action
+from kcl_mld.config.stream_list import ListedStream
+from kcl_mld.errors import CredentialsMissing, MissingStreams, MldError, NotFound
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.kernel.adapters.system import RandomIds, SystemClock
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.leases.model.lease_item import LEASE_KEY
+from kcl_mld.leases.model.owner_index import index_status, my_leases_query
+from kcl_mld.observe.fleet_reader import fleet_items
+from kcl_mld.ops.rules.doctor import (
     Attempt,
     AwsFacts,
     ChildTrial,
@@ -42,17 +42,17 @@ from mld.ops.rules.doctor import (
     StreamFacts,
     TableFacts,
 )
-from mld.streams.rules.stream_identity import arn_of, described_stream
-from mld.streams.stream_names import StaticNames
+from kcl_mld.streams.rules.stream_identity import arn_of, described_stream
+from kcl_mld.streams.stream_names import StaticNames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from mld.aws.kinesis_port import KinesisPort
-    from mld.config.config import Config
-    from mld.config.credentials import CredentialChain
-    from mld.config.stream import Stream
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.aws.kinesis_port import KinesisPort
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.credentials import CredentialChain
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.adapters.calls import CallPool
 
 _KEY = "AwsCredentialsProvider"
 #: Streams that are asked for at the same time.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mld.cli.arguments import DAY_S, Finite, is_named
-from mld.cli.fleet_access import (
+from kcl_mld.cli.arguments import DAY_S, Finite, is_named
+from kcl_mld.cli.fleet_access import (
     LOOKS,
     looks_at_fleet,
     open_fleet,
@@ -20,23 +20,23 @@ from mld.cli.fleet_access import (
     rules_of,
     take_snapshot,
 )
-from mld.cli.fleet_documents import VERSION, as_json
-from mld.cli.lease_tables import COLORS
-from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.tables import print_json
-from mld.errors import ConfigError, ResourceMissing
-from mld.kernel.model.masking import printable
-from mld.kernel.model.text import lasted
-from mld.observe.model.verdict import Verdict, VerdictSeverity
-from mld.observe.rules.explain import Awaited, explain as explained, missing
+from kcl_mld.cli.fleet_documents import VERSION, as_json
+from kcl_mld.cli.lease_tables import COLORS
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_file_and_names, takes_properties_file
+from kcl_mld.cli.tables import print_json
+from kcl_mld.errors import ConfigError, ResourceMissing
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.observe.model.verdict import Verdict, VerdictSeverity
+from kcl_mld.observe.rules.explain import Awaited, explain as explained, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.config.config import Config
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Conclusion, Explanation
+    from kcl_mld.config.config import Config
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Conclusion, Explanation
 
 _WIDTH = 100
 _DIGITS = re.compile(r"[0-9]+")
@@ -50,7 +50,7 @@ def _print_verdict(_context: click.Context, _option: click.Parameter, name: str 
     """What a verdict means, from the package: needs no file and no network."""
     if name is None:
         return
-    text = resources.files("mld.cli").joinpath("verdicts.md").read_text("utf-8")
+    text = resources.files("kcl_mld.cli").joinpath("verdicts.md").read_text("utf-8")
     (part,) = (part for part in text.split("## ") if part.startswith(f"{name}\n"))
     click.echo(part.rstrip())
     raise click.exceptions.Exit(0)

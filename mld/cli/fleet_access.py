@@ -13,37 +13,37 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from mld.aws import clients
-from mld.aws.credentials import AwsSessions, require_credentials
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis_port import open_kinesis
-from mld.aws.regions import resolve_region
-from mld.cli.arguments import DAY_S, Finite
-from mld.errors import NotFound, ResourceMissing
-from mld.fleet.model.table_layout import Layout
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import RandomIds, SystemClock
-from mld.kernel.model.masking import brief
-from mld.leases.lease_store import LeaseStore
-from mld.observe.adapters.worker_pages import WorkerPages
-from mld.observe.fleet_reader import FleetReader, fleet_items
-from mld.observe.rules.explain import explain as explained
-from mld.observe.rules.watching import STALLED_AFTER_S, ExplainRules
-from mld.observe.stream_reader import StreamReader
-from mld.observe.tip_reader import TipReader
-from mld.streams.rules.stream_identity import stream_to_read
-from mld.streams.stream_names import configured_names
+from kcl_mld.aws import clients
+from kcl_mld.aws.credentials import AwsSessions, require_credentials
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.aws.kinesis_port import open_kinesis
+from kcl_mld.aws.regions import resolve_region
+from kcl_mld.cli.arguments import DAY_S, Finite
+from kcl_mld.errors import NotFound, ResourceMissing
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import RandomIds, SystemClock
+from kcl_mld.kernel.model.masking import brief
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.observe.adapters.worker_pages import WorkerPages
+from kcl_mld.observe.fleet_reader import FleetReader, fleet_items
+from kcl_mld.observe.rules.explain import explain as explained
+from kcl_mld.observe.rules.watching import STALLED_AFTER_S, ExplainRules
+from kcl_mld.observe.stream_reader import StreamReader
+from kcl_mld.observe.tip_reader import TipReader
+from kcl_mld.streams.rules.stream_identity import stream_to_read
+from kcl_mld.streams.stream_names import configured_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.aws.kinesis_port import KinesisPort
-    from mld.config.config import Config
-    from mld.config.credentials import CredentialChain
-    from mld.config.stream import Stream
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Explanation
-    from mld.streams.stream_names import StreamNames
+    from kcl_mld.aws.kinesis_port import KinesisPort
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.credentials import CredentialChain
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Explanation
+    from kcl_mld.streams.stream_names import StreamNames
 
 _THREADS = 8
 #: Snapshots in one failover time.

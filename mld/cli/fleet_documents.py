@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Conclusion, Explanation
-    from mld.observe.model.worker_page import ShardOnPage, WorkerPage
-    from mld.observe.rules.fleet_events import FleetEvent
-    from mld.observe.rules.fleet_workers import WorkerState
-    from mld.observe.rules.lease_list import ListedLease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Conclusion, Explanation
+    from kcl_mld.observe.model.worker_page import ShardOnPage, WorkerPage
+    from kcl_mld.observe.rules.fleet_events import FleetEvent
+    from kcl_mld.observe.rules.fleet_workers import WorkerState
+    from kcl_mld.observe.rules.lease_list import ListedLease
 
 #: Of the JSON: a key never changes its meaning within one, others may be added.
 VERSION = 1

@@ -7,11 +7,11 @@ import re
 
 import click
 
-from mld.aws.regions import resolve_region
-from mld.cli.loading import read_config
-from mld.cli.options import takes_properties_file
-from mld.cli.tables import print_json
-from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
+from kcl_mld.aws.regions import resolve_region
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.tables import print_json
+from kcl_mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _KEY = re.compile(r"arn:aws[^:]*:kms:[-a-z0-9]+:[0-9]{12}:key/[-a-zA-Z0-9]+")

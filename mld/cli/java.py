@@ -13,11 +13,11 @@ from typing import NoReturn
 
 import click
 
-from mld import __version__
-from mld.cli import dispatch, run_program
-from mld.cli.options import on_class_path
-from mld.errors import ConfigError
-from mld.ops.rules.java_command import (
+from kcl_mld import __version__
+from kcl_mld.cli import dispatch, run_program
+from kcl_mld.cli.options import on_class_path
+from kcl_mld.errors import ConfigError
+from kcl_mld.ops.rules.java_command import (
     MAIN_CLASS,
     PROGRAM,
     JavaAnswer,

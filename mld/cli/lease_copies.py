@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.fleet_access import open_access, table_missing
-from mld.cli.fleet_documents import VERSION
-from mld.cli.loading import read_config
-from mld.cli.options import takes_properties_file
-from mld.cli.steer_leases import position_as_json
-from mld.cli.tables import print_json
-from mld.errors import ConfigError, MalformedData, MoveRefused, NotFound
-from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.streams.rules.stream_identity import created_at_s
+from kcl_mld.cli.fleet_access import open_access, table_missing
+from kcl_mld.cli.fleet_documents import VERSION
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.steer_leases import position_as_json
+from kcl_mld.cli.tables import print_json
+from kcl_mld.errors import ConfigError, MalformedData, MoveRefused, NotFound
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from kcl_mld.streams.rules.stream_identity import created_at_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.cli.fleet_access import FleetAccess
-    from mld.config.config import Config
-    from mld.leases.model.lease import Lease
+    from kcl_mld.cli.fleet_access import FleetAccess
+    from kcl_mld.config.config import Config
+    from kcl_mld.leases.model.lease import Lease
 
 
 @click.command("export")

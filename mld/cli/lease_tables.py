@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
-from mld.kernel.model.masking import printable
-from mld.kernel.model.text import lasted
-from mld.leases.model.containment import skipped_behind
-from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.lease_report import group_leases, left_free, told_free
-from mld.observe.model.verdict import VerdictSeverity
-from mld.observe.rules.lease_list import matches
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.leases.model.containment import skipped_behind
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.leases.rules.lease_report import group_leases, left_free, told_free
+from kcl_mld.observe.model.verdict import VerdictSeverity
+from kcl_mld.observe.rules.lease_list import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.leases.rules.lease_report import Grouping
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Explanation
-    from mld.observe.rules.fleet_events import FleetEvent
-    from mld.observe.rules.lease_list import ListedLease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.leases.rules.lease_report import Grouping
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Explanation
+    from kcl_mld.observe.rules.fleet_events import FleetEvent
+    from kcl_mld.observe.rules.lease_list import ListedLease
 
 COLORS = {VerdictSeverity.CRITICAL: "red", VerdictSeverity.WARNING: "yellow"}
 #: In facts that say how to learn more of what ``explain`` concludes.

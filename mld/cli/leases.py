@@ -7,23 +7,23 @@ from typing import Any
 
 import click
 
-from mld.cli.arguments import SuggestingGroup
-from mld.cli.explain import chosen
-from mld.cli.fleet_access import looks_at_fleet, observe
-from mld.cli.fleet_documents import fleet_document, lease_as_json
-from mld.cli.lease_copies import export
-from mld.cli.lease_tables import LeaseChoice, described, listed, selects_leases
-from mld.cli.loading import read_config
-from mld.cli.migrate_leases import migrate
-from mld.cli.options import takes_file_and_names, takes_properties_file
-from mld.cli.reset_leases import reset
-from mld.cli.steer_leases import delete, pause, release, resume
-from mld.cli.tables import print_json
-from mld.cli.watch_leases import watch
-from mld.cli.withdraw_leases import withdraw
-from mld.kernel.model.masking import printable
-from mld.leases.rules.lease_report import Grouping
-from mld.observe.rules.lease_list import ListedLease, list_leases, relatives
+from kcl_mld.cli.arguments import SuggestingGroup
+from kcl_mld.cli.explain import chosen
+from kcl_mld.cli.fleet_access import looks_at_fleet, observe
+from kcl_mld.cli.fleet_documents import fleet_document, lease_as_json
+from kcl_mld.cli.lease_copies import export
+from kcl_mld.cli.lease_tables import LeaseChoice, described, listed, selects_leases
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.migrate_leases import migrate
+from kcl_mld.cli.options import takes_file_and_names, takes_properties_file
+from kcl_mld.cli.reset_leases import reset
+from kcl_mld.cli.steer_leases import delete, pause, release, resume
+from kcl_mld.cli.tables import print_json
+from kcl_mld.cli.watch_leases import watch
+from kcl_mld.cli.withdraw_leases import withdraw
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.leases.rules.lease_report import Grouping
+from kcl_mld.observe.rules.lease_list import ListedLease, list_leases, relatives
 
 
 @click.group("leases", cls=SuggestingGroup)

@@ -7,17 +7,17 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.cli.arguments import CUTOFF, working_directory
-from mld.cli.machine import on_this_machine
-from mld.cli.overrides import given_overrides
-from mld.config.build import Built, build_config
-from mld.config.findings import Severity, nearest
-from mld.errors import ConfigError
-from mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
+from kcl_mld.cli.arguments import CUTOFF, working_directory
+from kcl_mld.cli.machine import on_this_machine
+from kcl_mld.cli.overrides import given_overrides
+from kcl_mld.config.build import Built, build_config
+from kcl_mld.config.findings import Severity, nearest
+from kcl_mld.errors import ConfigError
+from kcl_mld.signals.adapters.output.logs import LogFormat, LogSettings, set_up
 
 if TYPE_CHECKING:
-    from mld.cli.run_options import RunOptions
-    from mld.config.config import Config
+    from kcl_mld.cli.run_options import RunOptions
+    from kcl_mld.config.config import Config
 
 _log = logging.getLogger("mld.config")
 _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING}
@@ -32,7 +32,7 @@ def start_logging(options: RunOptions) -> None:
     level, notes, python = options.log_level, options.warnings, None
     levels: tuple[tuple[str, str], ...] = ()
     if options.log_configuration is not None:
-        from mld.signals.adapters.output.log_configuration import read_log_configuration
+        from kcl_mld.signals.adapters.output.log_configuration import read_log_configuration
 
         file = read_log_configuration(options.log_configuration)
         level, levels, python = level or file.level, file.levels, file.python
@@ -40,7 +40,7 @@ def start_logging(options: RunOptions) -> None:
     chosen = LogFormat(options.log_format.lower()) if options.log_format else None
     set_up(LogSettings(format=chosen, level=(level or "INFO").upper(), levels=levels))
     if python is not None:
-        from mld.signals.adapters.output.log_configuration import apply_python
+        from kcl_mld.signals.adapters.output.log_configuration import apply_python
 
         apply_python(python)
     for note in notes:

@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 from botocore.exceptions import ClientError, ParamValidationError
 
-import mld
-from mld.cli.arguments import WholeNumber
-from mld.cli.loading import read_properties
-from mld.cli.local_target import Target, target_of
-from mld.cli.options import takes_properties_file
-from mld.cli.overrides import given_overrides
-from mld.config.overrides import Overrides
-from mld.config.properties import Entry, last_of_each, parse
-from mld.config.stream import LATEST_LABEL
-from mld.errors import ConfigError
-from mld.kernel.model.text import counted
-from mld.local.embedded import ControlRefused, EmbeddedAws
-from mld.local.feeding import put_all, put_items, read_records
+import kcl_mld
+from kcl_mld.cli.arguments import WholeNumber
+from kcl_mld.cli.loading import read_properties
+from kcl_mld.cli.local_target import Target, target_of
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.overrides import given_overrides
+from kcl_mld.config.overrides import Overrides
+from kcl_mld.config.properties import Entry, last_of_each, parse
+from kcl_mld.config.stream import LATEST_LABEL
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.local.embedded import ControlRefused, EmbeddedAws
+from kcl_mld.local.feeding import put_all, put_items, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mld.config.stream import TableStreamArn
+    from kcl_mld.config.stream import TableStreamArn
 
 #: Keys (lower case) that decide where requests go and who signs them; all are replaced.
 _REPLACED = frozenset(
@@ -54,7 +54,7 @@ _REPLACED_PREFIXES = ("kinesisclient.", "dynamodbclient.", "cloudwatchclient.", 
 _PLAIN = re.compile(r"[^A-Za-z0-9._/-]")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Runs the daemon of this very package: where the user stands, which is the daemon's working
-#: directory too, may be a folder `mld` or a `protocol.py` that is not ours.
+#: directory too, may be a module with the name of one of ours.
 #: Its stdin ends with the process that started it, however that ends; so then does the daemon.
 _DAEMON = """\
 import os, signal, sys, threading
@@ -65,7 +65,7 @@ def stop_with_starter():
 
 threading.Thread(target=stop_with_starter, daemon=True).start()
 sys.path.insert(0, sys.argv.pop(1))
-from mld.cli import main
+from kcl_mld.cli import main
 main()
 """
 
@@ -340,7 +340,7 @@ def run_daemon(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[
 
     The caller passes signals on, so that the daemon sees each of them once.
     """
-    command = [sys.executable, "-P", "-c", _DAEMON, str(Path(mld.__file__).parents[1]), *argv]
+    command = [sys.executable, "-P", "-c", _DAEMON, str(Path(kcl_mld.__file__).parents[1]), *argv]
     return subprocess.Popen(  # noqa: S603 - our own package
         command, env=dict(env), stdin=subprocess.PIPE, start_new_session=True
     )

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.config.stream import TABLE_STREAM_FORM, TableStreamArn, is_arn_of_table
-from mld.config.stream_list import parse_streams
-from mld.errors import ConfigError, MalformedData
+from kcl_mld.config.stream import TABLE_STREAM_FORM, TableStreamArn, is_arn_of_table
+from kcl_mld.config.stream_list import parse_streams
+from kcl_mld.errors import ConfigError, MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

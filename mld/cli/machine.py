@@ -3,7 +3,7 @@
 The daemon and ``validate`` ask the same. The region is asked for by ``validate`` only: the daemon
 meets it at once when it makes its clients.
 
-The rules for Spark are in :mod:`mld.config`, and the child checks the same. Environment and Python are
+The rules for Spark are in :mod:`kcl_mld.config`, and the child checks the same. Environment and Python are
 checked only for ``kcl-mld-spark`` itself: a program of the user's own may set variables, or start
 another Python.
 """
@@ -21,18 +21,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.children.adapters.program import StartPlace, examine_child
-from mld.children.rules.child_environment import ChildFacts
-from mld.cli.arguments import ELSEWHERE, GONE, working_directory
-from mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
-from mld.config.config import CREDENTIAL_KEYS, Kclpy
-from mld.config.credentials import CredentialSource, parse_chain
-from mld.config.findings import Finding, Problem, Severity
-from mld.config.overrides import overrides_of
-from mld.config.properties import last_of_each
-from mld.config.spark.keys import PREFIX, REMOTE, is_known
-from mld.config.spark.needs import SparkFault, file_faults, need_faults
-from mld.config.spark.places import (
+from kcl_mld.children.adapters.program import StartPlace, examine_child
+from kcl_mld.children.rules.child_environment import ChildFacts
+from kcl_mld.cli.arguments import ELSEWHERE, GONE, working_directory
+from kcl_mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
+from kcl_mld.config.config import CREDENTIAL_KEYS, Kclpy
+from kcl_mld.config.credentials import CredentialSource, parse_chain
+from kcl_mld.config.findings import Finding, Problem, Severity
+from kcl_mld.config.overrides import overrides_of
+from kcl_mld.config.properties import last_of_each
+from kcl_mld.config.spark.keys import PREFIX, REMOTE, is_known
+from kcl_mld.config.spark.needs import SparkFault, file_faults, need_faults
+from kcl_mld.config.spark.places import (
     JAVA_ADVICE,
     JAVA_HOME,
     PartChecks,
@@ -43,19 +43,19 @@ from mld.config.spark.places import (
     place_faults,
     token_fault,
 )
-from mld.config.spark.settings import problem_of
-from mld.config.stream_list import ListedStream
-from mld.errors import ConfigError
-from mld.kernel.adapters.system import system_text
-from mld.kernel.model.masking import mask
+from kcl_mld.config.spark.settings import problem_of
+from kcl_mld.config.stream_list import ListedStream
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.adapters.system import system_text
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mld.config.build import Built
-    from mld.config.child_command import SparkCommand
-    from mld.config.properties import Entry
-    from mld.config.settings import Setting
+    from kcl_mld.config.build import Built
+    from kcl_mld.config.child_command import SparkCommand
+    from kcl_mld.config.properties import Entry
+    from kcl_mld.config.settings import Setting
 
 
 _CHECKS = PathChecks(
@@ -169,7 +169,7 @@ def _profiles(built: Built, file: str) -> Iterator[Finding]:
     ]
     if not named:
         return
-    from mld.aws.credentials import profiles
+    from kcl_mld.aws.credentials import profiles
 
     try:
         known = profiles()

@@ -13,37 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.aws import clients
-from mld.aws.credentials import make_session, require_credentials
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.kinesis_port import open_kinesis
-from mld.aws.regions import resolve_region
-from mld.cli.arguments import WholeNumber
-from mld.cli.fleet_access import table_region
-from mld.cli.loading import read_config
-from mld.cli.options import takes_properties_file
-from mld.cli.tables import print_json
-from mld.config.stream import (
+from kcl_mld.aws import clients
+from kcl_mld.aws.credentials import make_session, require_credentials
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.aws.kinesis_port import open_kinesis
+from kcl_mld.aws.regions import resolve_region
+from kcl_mld.cli.arguments import WholeNumber
+from kcl_mld.cli.fleet_access import table_region
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.tables import print_json
+from kcl_mld.config.stream import (
     TABLE_STREAM_EPOCH,
     Stream,
     StreamArn,
     TableStreamArn,
     parse_arn,
 )
-from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.model.masking import mask, printable
-from mld.leases.model.lease_move import RowKind
-from mld.ops.lease_migration import LeaseMigration
-from mld.ops.rules.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
-from mld.streams.rules.stream_identity import created_at_s, epoch_of
+from kcl_mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.model.masking import mask, printable
+from kcl_mld.leases.model.lease_move import RowKind
+from kcl_mld.ops.lease_migration import LeaseMigration
+from kcl_mld.ops.rules.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
+from kcl_mld.streams.rules.stream_identity import created_at_s, epoch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.config.config import Config
-    from mld.leases.model.attributes import Item
-    from mld.ops.rules.lease_migration import MigrationPlan, RowWrite
+    from kcl_mld.config.config import Config
+    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.ops.rules.lease_migration import MigrationPlan, RowWrite
 
 #: Number of writes between two lines of progress.
 _REPORT_EVERY = 500

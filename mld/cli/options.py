@@ -7,27 +7,23 @@ those are what they look like, and an unknown option is an error.
 from __future__ import annotations
 
 import functools
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import mld
-from mld.cli.overrides import OVERRIDE_OPTIONS, takes_overrides
-from mld.cli.run_options import LEVELS, RunOptions
-from mld.errors import ConfigError
-from mld.kernel.model.masking import brief
+from kcl_mld.cli.overrides import OVERRIDE_OPTIONS, takes_overrides
+from kcl_mld.cli.run_options import LEVELS, RunOptions
+from kcl_mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.ops.rules.java_command import JavaLaunch
+    from kcl_mld.ops.rules.java_command import JavaLaunch
 
 #: Names of the option for the properties file; Java's daemon knows the first and the third.
 _FILE_OPTIONS = ("-p", "--properties", "--properties-file")
 #: The package whose name others use, too.
-_PROTOCOL = "protocol"
 
 
 class RepeatedOptionError(click.UsageError):
@@ -209,25 +205,6 @@ def takes_file_and_names(what: str) -> Callable[[Callable[..., Any]], Callable[.
     return decorate
 
 
-def check_protocol_package() -> None:
-    """Make sure that the package ``protocol`` is ours, without an import.
-
-    A module of the user's may fail when it is imported, or do something.
-
-    Raises:
-        ConfigError: another file shadows it; names that file.
-    """
-    ours = Path(mld.__file__).resolve().parent.parent / _PROTOCOL
-    spec = find_spec(_PROTOCOL)
-    folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
-    found = folders if spec is None or spec.origin is None else spec.origin
-    if not isinstance(found, str) or Path(found).resolve().parent != ours:
-        raise ConfigError(
-            f"the module `{_PROTOCOL}` was found at {found}, not at {ours}; "
-            "take that file off PYTHONPATH or rename it"
-        )
-
-
 def takes_execute(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--execute``, without which it only plans."""
     text = "Do it; without it the command only says what it would."
@@ -260,8 +237,7 @@ def _run(
         warnings=warnings,
         replaces_1x=replaces_1x,
     )
-    check_protocol_package()
-    from mld.cli.run import run
+    from kcl_mld.cli.run import run
 
     return run(options)
 

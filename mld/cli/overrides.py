@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.config.overrides import (
+from kcl_mld.config.overrides import (
     EXPAND_OPTION,
     EXPAND_VARIABLE,
     SET_OPTION,
@@ -15,13 +15,13 @@ from mld.config.overrides import (
     overrides_of,
     parse_setting,
 )
-from mld.errors import ConfigError
-from mld.kernel.model.masking import mask, mask_value
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import mask, mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.config.overrides import Overrides
+    from kcl_mld.config.overrides import Overrides
 
 #: The key of a command line's context under which its values are kept.
 _SETTINGS, _EXPANDS = f"{__name__}.settings", f"{__name__}.expands"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from mld.cli.options import takes_properties_file
-from mld.cli.overrides import typed_overrides
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.overrides import typed_overrides
 
 
 @click.command("print-command")
@@ -69,4 +69,4 @@ def _program() -> list[str]:
     if shutil.which("kcl-mld"):
         return ["kcl-mld"]
     script = Path(sys.executable).with_name("kcl-mld")
-    return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "mld"]
+    return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "kcl_mld"]

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import SuggestingGroup, WholeNumber, is_named
-from mld.cli.fleet_access import open_access, table_missing
-from mld.cli.fleet_documents import VERSION
-from mld.cli.lease_tables import seconds
-from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names
-from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.errors import ConfigError, NotFound, ResourceMissing
-from mld.kernel.model.masking import printable
-from mld.kernel.model.sequence import Sentinel
-from mld.retrieval.record_peek import Peek, peek
+from kcl_mld.cli.arguments import SuggestingGroup, WholeNumber, is_named
+from kcl_mld.cli.fleet_access import open_access, table_missing
+from kcl_mld.cli.fleet_documents import VERSION
+from kcl_mld.cli.lease_tables import seconds
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_file_and_names
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
+from kcl_mld.errors import ConfigError, NotFound, ResourceMissing
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.retrieval.record_peek import Peek, peek
 
 if TYPE_CHECKING:
-    from mld.cli.fleet_access import FleetAccess
-    from mld.config.config import Config
-    from mld.config.stream import SourceTraits
-    from mld.leases.model.lease import Lease
-    from mld.retrieval.rules.peek import PeekedRecord
+    from kcl_mld.cli.fleet_access import FleetAccess
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream import SourceTraits
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.retrieval.rules.peek import PeekedRecord
 
 _MOST = 1000
 

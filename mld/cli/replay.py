@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mld.children.adapters.kclpy_path import PYTHON_PATHS
-from mld.children.adapters.program import StartPlace, examine_child
-from mld.children.rules.child_environment import ChildFacts, environment_of_child
-from mld.cli.arguments import DAY_S, Finite, working_directory
-from mld.config.config import Kclpy
-from mld.config.findings import Severity
-from mld.errors import ConfigError
-from protocol.codec import Junk, decode_from_child, decode_from_daemon, encode
-from protocol.conform.peer import Peer, store
-from protocol.messages import CheckpointRequest, CheckpointResult, Initialize, Shutdown, Status
-from protocol.transcripts import Direction, parse
+from kcl_mld.children.adapters.kclpy_path import PYTHON_PATHS
+from kcl_mld.children.adapters.program import StartPlace, examine_child
+from kcl_mld.children.rules.child_environment import ChildFacts, environment_of_child
+from kcl_mld.cli.arguments import DAY_S, Finite, working_directory
+from kcl_mld.config.config import Kclpy
+from kcl_mld.config.findings import Severity
+from kcl_mld.errors import ConfigError
+from kcl_mld_protocol.codec import Junk, decode_from_child, decode_from_daemon, encode
+from kcl_mld_protocol.conform.peer import Peer, store
+from kcl_mld_protocol.messages import (
+    CheckpointRequest,
+    CheckpointResult,
+    Initialize,
+    Shutdown,
+    Status,
+)
+from kcl_mld_protocol.transcripts import Direction, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from protocol.messages import DaemonMessage
-    from protocol.transcripts import TranscriptLine
+    from kcl_mld_protocol.messages import DaemonMessage
+    from kcl_mld_protocol.transcripts import TranscriptLine
 
 #: How long a child has to end behind the end of its stdin.
 EXIT_S = 10.0

@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import Duration, PointInTime
-from mld.cli.fleet_access import observe, open_access
-from mld.cli.lease_copies import LeaseCopy, SparkMarks
-from mld.cli.lease_tables import shown_time
-from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names
-from mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
-from mld.config.child_command import spark_command
-from mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
-from mld.kernel.concurrency import for_each
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease_request import SteerVerb
-from mld.observe.rules.watching import Snapshots
-from mld.observe.tip_reader import TipReader
-from mld.ops.rules.lineage import missing_rows, plan_lineage
-from mld.ops.rules.steering import SteerWay, plan_step
-from mld.retrieval.position_search import FoundPosition, PositionSearch
+from kcl_mld.cli.arguments import Duration, PointInTime
+from kcl_mld.cli.fleet_access import observe, open_access
+from kcl_mld.cli.lease_copies import LeaseCopy, SparkMarks
+from kcl_mld.cli.lease_tables import shown_time
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_file_and_names
+from kcl_mld.cli.steer_leases import LeaseSteerer, changes_leases, check_chosen, chosen_leases
+from kcl_mld.config.child_command import spark_command
+from kcl_mld.errors import ConfigError, MldError, MoveRefused, ResourceMissing
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.observe.tip_reader import TipReader
+from kcl_mld.ops.rules.lineage import missing_rows, plan_lineage
+from kcl_mld.ops.rules.steering import SteerWay, plan_step
+from kcl_mld.retrieval.position_search import FoundPosition, PositionSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.cli.fleet_access import FleetAccess
-    from mld.config.config import Config
-    from mld.config.stream import SourceTraits, Stream
-    from mld.leases.model.lease import Lease
-    from mld.ops.rules.steering import SteerStep
+    from kcl_mld.cli.fleet_access import FleetAccess
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream import SourceTraits, Stream
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.ops.rules.steering import SteerStep
 
 _AT_ONCE = 8
 

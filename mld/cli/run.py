@@ -33,22 +33,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.children.adapters.pipes import enlarge_pipe
-from mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
-from mld.signals.log_facts import CHILD_LOGGER
+from kcl_mld.children.adapters.pipes import enlarge_pipe
+from kcl_mld.errors import AwsError, ChildFailed, MldError, ThreadRefused
+from kcl_mld.signals.log_facts import CHILD_LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-    from mld.app import RealWorld, Worker
-    from mld.cli.run_options import RunOptions
-    from mld.config.config import Config
-    from mld.config.overrides import Overrides
-    from mld.config.properties import Entry
-    from mld.config.stream import Stream
-    from mld.config.stream_list import StreamList
-    from mld.kernel.adapters.systemd import SystemdNotify
-    from mld.observe.adapters.http_status import Query
+    from kcl_mld.app import RealWorld, Worker
+    from kcl_mld.cli.run_options import RunOptions
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.overrides import Overrides
+    from kcl_mld.config.properties import Entry
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.config.stream_list import StreamList
+    from kcl_mld.kernel.adapters.systemd import SystemdNotify
+    from kcl_mld.observe.adapters.http_status import Query
 
 #: Number of tasks with the same stack whose names are shown.
 _NAMES = 8
@@ -64,7 +64,7 @@ _METRICS_S = 2.0
 
 def run(options: RunOptions) -> int:
     """Run the daemon until it is stopped; the exit code, with which the process is to end now."""
-    from mld.signals.adapters.output.background_output import background_output
+    from kcl_mld.signals.adapters.output.background_output import background_output
 
     with background_output(), contextlib.ExitStack() as starting:
         starting.enter_context(_no_collections())
@@ -99,8 +99,8 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
     Args:
         starting: closed when the clients are made, before the loop begins.
     """
-    from mld.cli.loading import load_config, start_logging
-    from mld.kernel.adapters.system import RandomIds
+    from kcl_mld.cli.loading import load_config, start_logging
+    from kcl_mld.kernel.adapters.system import RandomIds
 
     start_logging(options)
     config = load_config(
@@ -113,11 +113,11 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
 
 def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) -> int:
     """Make the real world and run a worker in it."""
-    from mld.app import real_ports
-    from mld.children.adapters.child_process import raise_descriptor_limit
-    from mld.cli.overrides import given_overrides
-    from mld.kernel.adapters.allocator import keep_large_blocks
-    from mld.kernel.adapters.systemd import SystemdNotify
+    from kcl_mld.app import real_ports
+    from kcl_mld.children.adapters.child_process import raise_descriptor_limit
+    from kcl_mld.cli.overrides import given_overrides
+    from kcl_mld.kernel.adapters.allocator import keep_large_blocks
+    from kcl_mld.kernel.adapters.systemd import SystemdNotify
 
     systemd = SystemdNotify(os.environ, os.getpid())
     keep_large_blocks()
@@ -136,8 +136,8 @@ def _read_entries(path: Path, overrides: Overrides) -> tuple[Entry, ...]:
 async def _main(
     config: Config, options: RunOptions, world: RealWorld, systemd: SystemdNotify
 ) -> int:
-    from mld.app import build
-    from mld.config.stream import DYNAMODB_STREAMS
+    from kcl_mld.app import build
+    from kcl_mld.config.stream import DYNAMODB_STREAMS
 
     if options.replaces_1x is not None:
         await _refuse_beside_1x(config, world, options.replaces_1x)
@@ -174,9 +174,9 @@ async def _refuse_beside_1x(config: Config, world: RealWorld, main_class: str) -
             that they are stopped.
         AwsError: the table can't be read.
     """
-    from mld.config.reserved_keys import MIGRATION_KEY
-    from mld.errors import NotFound, UnservableFleet
-    from mld.leases.lease_rows import LeaseRows
+    from kcl_mld.config.reserved_keys import MIGRATION_KEY
+    from kcl_mld.errors import NotFound, UnservableFleet
+    from kcl_mld.leases.lease_rows import LeaseRows
 
     if config.leases.is_1x_stopped:
         return
@@ -195,7 +195,7 @@ async def _refuse_beside_1x(config: Config, world: RealWorld, main_class: str) -
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
     """Run the worker to its end, and log how it ended; returns the exit code."""
-    from mld.kernel.model.text import counted
+    from kcl_mld.kernel.model.text import counted
 
     try:
         async with _status_server(worker, options):
@@ -243,7 +243,7 @@ async def _stream(config: Config, world: RealWorld) -> Stream | None:
     Raises:
         ConfigError: a stream is not one that the Kinesis client could read.
     """
-    from mld.streams.rules.stream_identity import check_regions, stream_to_read
+    from kcl_mld.streams.rules.stream_identity import check_regions, stream_to_read
 
     if config.streams is not None:
         check_regions(config.streams.streams, world.region)
@@ -267,7 +267,7 @@ def _max_age_s(query: Query) -> float | None:
     Raises:
         BadQuery: it is not a number of seconds, or is repeated.
     """
-    from mld.observe.adapters.http_status import BadQuery
+    from kcl_mld.observe.adapters.http_status import BadQuery
 
     values = query.get(_MAX_AGE)
     if values is None:
@@ -285,7 +285,7 @@ def _max_age_s(query: Query) -> float | None:
 def _metrics_page(worker: Worker) -> Callable[[], Awaitable[tuple[int, str, bytes]]]:
     """The renderer of ``/metrics``; without prometheus_client, its page names the extra to install."""
     try:
-        from mld.observe.adapters.prometheus import MetricsPage
+        from kcl_mld.observe.adapters.prometheus import MetricsPage
     except ImportError:
         text = "/metrics needs prometheus_client: pip install 'kcl-mld[prometheus]'"
         log.info("%s", text)
@@ -308,7 +308,7 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
     if options.http is None:
         yield
         return
-    from mld.observe.adapters.http_status import HttpStatus
+    from kcl_mld.observe.adapters.http_status import HttpStatus
 
     def live(_query: Query) -> tuple[bool, dict[str, Any]]:
         return worker.watchdog.is_alive(), {"state": worker.scheduler.state}

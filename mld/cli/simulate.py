@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import Finite, WholeNumber, require_writable
-from mld.config.config import LeaseConfig
-from mld.errors import ConfigError
-from mld.kernel.model.masking import brief
-from mld.leases.rules.renewal import most_renewable
-from mld.simulate.fleet import SimulatedFleet, outcome_of
-from mld.simulate.profile import ProfileName
-from mld.simulate.scenario import (
+from kcl_mld.cli.arguments import Finite, WholeNumber, require_writable
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import brief
+from kcl_mld.leases.rules.renewal import most_renewable
+from kcl_mld.simulate.fleet import SimulatedFleet, outcome_of
+from kcl_mld.simulate.profile import ProfileName
+from kcl_mld.simulate.scenario import (
     MAX_GROUPS,
     MAX_WORKERS,
     ChangeKind,
@@ -32,12 +32,12 @@ from mld.simulate.scenario import (
     parse_change,
     parse_duration,
 )
-from mld.simulate.table import PRICE_READ, PRICE_WRITE
+from kcl_mld.simulate.table import PRICE_READ, PRICE_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.simulate.fleet import Moment, Outcome, Sample
+    from kcl_mld.simulate.fleet import Moment, Outcome, Sample
 
 _FREE, _MOVES = "free", "moves"
 

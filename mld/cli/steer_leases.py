@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import DAY_S, Duration, is_named
-from mld.cli.fleet_access import observe, open_access
-from mld.cli.fleet_documents import VERSION
-from mld.cli.interruptible import run_interruptible
-from mld.cli.lease_tables import seconds, shown_time
-from mld.cli.loading import read_config
-from mld.cli.options import takes_execute, takes_file_and_names
-from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.errors import ConfigError, MldError, MoveRefused
-from mld.kernel.adapters.system import RandomIds
-from mld.kernel.concurrency import for_each
-from mld.kernel.model.masking import printable
-from mld.kernel.model.text import counted
-from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.observe.rules.watching import Snapshots
-from mld.ops.lease_steering import SHIELD_S, LeaseSteering
-from mld.ops.rules.steering import SteerWay, plan_step
+from kcl_mld.cli.arguments import DAY_S, Duration, is_named
+from kcl_mld.cli.fleet_access import observe, open_access
+from kcl_mld.cli.fleet_documents import VERSION
+from kcl_mld.cli.interruptible import run_interruptible
+from kcl_mld.cli.lease_tables import seconds, shown_time
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_execute, takes_file_and_names
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
+from kcl_mld.errors import ConfigError, MldError, MoveRefused
+from kcl_mld.kernel.adapters.system import RandomIds
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.lease_steering import SHIELD_S, LeaseSteering
+from kcl_mld.ops.rules.steering import SteerWay, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    from mld.cli.fleet_access import FleetAccess
-    from mld.config.config import Config
-    from mld.leases.model.lease import Lease
-    from mld.ops.rules.steering import SteerStep
+    from kcl_mld.cli.fleet_access import FleetAccess
+    from kcl_mld.config.config import Config
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.ops.rules.steering import SteerStep
 
 _AT_ONCE = 8
 #: Seconds after which a request expires, if its command could not withdraw it.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

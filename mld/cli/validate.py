@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.loading import build
-from mld.cli.machine import on_any_machine, on_this_machine
-from mld.cli.options import takes_properties_file
-from mld.cli.tables import print_json
-from mld.config.config import CREDENTIAL_KEYS, KEYS
-from mld.config.credentials import REGION, parse_chain
-from mld.config.findings import Finding, Severity
-from mld.config.keys import Effect, Key
-from mld.config.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
-from mld.errors import ConfigError
-from mld.kernel.model.masking import mask, printable
-from mld.streams.rules.stream_identity import check_regions, stream_to_read
+from kcl_mld.cli.loading import build
+from kcl_mld.cli.machine import on_any_machine, on_this_machine
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.tables import print_json
+from kcl_mld.config.config import CREDENTIAL_KEYS, KEYS
+from kcl_mld.config.credentials import REGION, parse_chain
+from kcl_mld.config.findings import Finding, Severity
+from kcl_mld.config.keys import Effect, Key
+from kcl_mld.config.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import mask, printable
+from kcl_mld.streams.rules.stream_identity import check_regions, stream_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.config.build import Built
-    from mld.config.settings import Setting
-    from mld.config.spark.settings import SparkSetting
+    from kcl_mld.config.build import Built
+    from kcl_mld.config.settings import Setting
+    from kcl_mld.config.spark.settings import SparkSetting
 
 #: Properties that an environment variable stands in for, and the variables in their order.
 _FROM_ENVIRONMENT = {
@@ -156,7 +156,7 @@ def _unknown_region(file: str, built: Built, region: str) -> list[Finding]:
     endpoint, _ = _effective(built.setting("kinesisEndpoint"), os.environ)
     if not REGION.match(region) or endpoint:
         return []
-    from mld.aws.regions import known_regions
+    from kcl_mld.aws.regions import known_regions
 
     known = known_regions()
     if region in known:

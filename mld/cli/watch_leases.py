@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from mld.cli.arguments import DAY_S, Finite
-from mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
-from mld.cli.fleet_documents import event_as_json
-from mld.cli.lease_tables import LeaseChoice, beside, heading, selects_leases, table_of
-from mld.cli.loading import read_config
-from mld.cli.options import takes_properties_file
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
-from mld.errors import AwsError
-from mld.kernel.model.masking import printable
-from mld.observe.rules.explain import explain as explained
-from mld.observe.rules.fleet_events import fleet_events
-from mld.observe.rules.lease_list import list_leases
+from kcl_mld.cli.arguments import DAY_S, Finite
+from kcl_mld.cli.fleet_access import looks_at_fleet, open_fleet, rules_of, take_snapshot
+from kcl_mld.cli.fleet_documents import event_as_json
+from kcl_mld.cli.lease_tables import LeaseChoice, beside, heading, selects_leases, table_of
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from kcl_mld.errors import AwsError
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.observe.rules.explain import explain as explained
+from kcl_mld.observe.rules.fleet_events import fleet_events
+from kcl_mld.observe.rules.lease_list import list_leases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from mld.config.config import Config
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Explanation
-    from mld.observe.rules.fleet_events import FleetEvent
-    from mld.observe.rules.lease_list import ListedLease
+    from kcl_mld.config.config import Config
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Explanation
+    from kcl_mld.observe.rules.fleet_events import FleetEvent
+    from kcl_mld.observe.rules.lease_list import ListedLease
 
 #: Events that stay below the table.
 _SHOWN_EVENTS = 8

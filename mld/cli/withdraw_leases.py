@@ -6,19 +6,19 @@ import asyncio
 
 import click
 
-from mld.cli.fleet_access import observe
-from mld.cli.loading import read_config
-from mld.cli.options import takes_file_and_names
-from mld.cli.steer_leases import (
+from kcl_mld.cli.fleet_access import observe
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_file_and_names
+from kcl_mld.cli.steer_leases import (
     LeaseSteerer,
     changes_leases,
     check_chosen,
     chosen_leases,
     execute_steps,
 )
-from mld.leases.model.lease_request import SteerVerb
-from mld.observe.rules.watching import Snapshots
-from mld.ops.rules.steering import plan_withdrawal
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.rules.steering import plan_withdrawal
 
 
 @click.command("withdraw")

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.arguments import SuggestingGroup
-from mld.cli.fleet_access import looks_at_fleet, observe
-from mld.cli.fleet_documents import fleet_document, worker_as_json
-from mld.cli.lease_tables import COLORS, beside, heading, number, seconds
-from mld.cli.loading import read_config
-from mld.cli.options import takes_properties_file
-from mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
-from mld.observe.model.verdict import VerdictSeverity
-from mld.observe.rules.fleet_workers import fleet_workers
-from mld.observe.rules.lease_list import host_of
-from mld.observe.rules.scraped import page_of, records_per_s
+from kcl_mld.cli.arguments import SuggestingGroup
+from kcl_mld.cli.fleet_access import looks_at_fleet, observe
+from kcl_mld.cli.fleet_documents import fleet_document, worker_as_json
+from kcl_mld.cli.lease_tables import COLORS, beside, heading, number, seconds
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, print_json, terminal
+from kcl_mld.observe.model.verdict import VerdictSeverity
+from kcl_mld.observe.rules.fleet_workers import fleet_workers
+from kcl_mld.observe.rules.lease_list import host_of
+from kcl_mld.observe.rules.scraped import page_of, records_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.rules.fleet_workers import WorkerState
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.rules.fleet_workers import WorkerState
 
 _LIVES = {True: "alive", False: "silent", None: "unknown"}
 

@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.config.child_command import command_problems, split_command
-from mld.config.children import check_children
-from mld.config.config import (
+from kcl_mld.config.child_command import command_problems, split_command
+from kcl_mld.config.children import check_children
+from kcl_mld.config.config import (
     KEYS,
     POLLING_KEYS,
     AwsConfig,
@@ -31,10 +31,10 @@ from mld.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.config.contain import contain_of
-from mld.config.credentials import CredentialChain, parse_chain, supported_names
-from mld.config.findings import Finding, Severity, nearest
-from mld.config.fleet import (
+from kcl_mld.config.contain import contain_of
+from kcl_mld.config.credentials import CredentialChain, parse_chain, supported_names
+from kcl_mld.config.findings import Finding, Severity, nearest
+from kcl_mld.config.fleet import (
     DURATION_KEY,
     DURATION_PERCENT,
     HEARTBEAT_KEY,
@@ -44,20 +44,20 @@ from mld.config.fleet import (
     ClientVersionConfig,
     FleetConfig,
 )
-from mld.config.overrides import Overrides, conceal
-from mld.config.plausible import PLACEHOLDERS, check_plausible
-from mld.config.settings import Setting, Settings, read_settings
-from mld.config.spark.settings import SparkSetting, spark_settings
-from mld.config.stream import KINESIS
-from mld.config.streams import stream_of, streams_of
-from mld.config.unexpanded import check_unexpanded
-from mld.errors import ConfigError
-from mld.kernel.model.masking import mask
+from kcl_mld.config.overrides import Overrides, conceal
+from kcl_mld.config.plausible import PLACEHOLDERS, check_plausible
+from kcl_mld.config.settings import Setting, Settings, read_settings
+from kcl_mld.config.spark.settings import SparkSetting, spark_settings
+from kcl_mld.config.stream import KINESIS
+from kcl_mld.config.streams import stream_of, streams_of
+from kcl_mld.config.unexpanded import check_unexpanded
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.config.stream import SourceTraits
+    from kcl_mld.config.stream import SourceTraits
 
 _NO_CHAIN = CredentialChain(())
 #: DynamoDB refuses other names at every call.

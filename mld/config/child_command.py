@@ -11,8 +11,8 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.findings import Problem, Severity
-from mld.config.overrides import first_variable, how_to_expand
+from kcl_mld.config.findings import Problem, Severity
+from kcl_mld.config.overrides import first_variable, how_to_expand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

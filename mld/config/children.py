@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
-from mld.config.config import ChildConfirms, ChildFailurePolicy
-from mld.config.stream_list import CHILDREN_KEY, chosen_options
-from mld.kernel.model.masking import mask
+from kcl_mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
+from kcl_mld.config.config import ChildConfirms, ChildFailurePolicy
+from kcl_mld.config.stream_list import CHILDREN_KEY, chosen_options
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mld.config.config import ChildConfig
-    from mld.config.settings import Settings
-    from mld.config.stream_list import StreamList
+    from kcl_mld.config.config import ChildConfig
+    from kcl_mld.config.settings import Settings
+    from kcl_mld.config.stream_list import StreamList
 
 
 class _Several(NamedTuple):

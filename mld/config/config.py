@@ -1,8 +1,8 @@
 """The effective configuration: one frozen tree, seconds and bytes inside, a section per concern.
 
-Each property is declared by a field: see ``mld.config.keys``. The fields without a key have
+Each property is declared by a field: see ``kcl_mld.config.keys``. The fields without a key have
 the values of the Java daemon 3.5.1, unless noted otherwise. Built from a ``.properties`` file
-by ``mld.config.build``; milliseconds exist only in the file.
+by ``kcl_mld.config.build``; milliseconds exist only in the file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.config.contain_config import ContainConfig
-from mld.config.fleet import AssignmentConfig, FleetConfig
-from mld.config.keys import (
+from kcl_mld.config.contain_config import ContainConfig
+from kcl_mld.config.fleet import AssignmentConfig, FleetConfig
+from kcl_mld.config.keys import (
     INT32_MAX,
     NO_START,
     PASSED_ON,
@@ -37,21 +37,21 @@ from mld.config.keys import (
     text,
     word,
 )
-from mld.config.stream import traits_of
-from mld.config.stream_list import (
+from kcl_mld.config.stream import traits_of
+from kcl_mld.config.stream_list import (
     CHILDREN_KEY,
     MOST_CHILDREN,
     FormerPolicy,
     StreamList,
     StreamSelection,
 )
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.config.credentials import CredentialChain
-    from mld.config.stream import SourceTraits
+    from kcl_mld.config.credentials import CredentialChain
+    from kcl_mld.config.stream import SourceTraits
 
 _LATEST_POSITION = InitialPosition(Sentinel.LATEST)
 _THROTTLED = "throttled calls in a row that are no failure yet"
@@ -231,7 +231,7 @@ class LeaseConfig:
     def renewal_interval_s(self) -> float:
         """Period of Java's renewals: ``floor(F/3) - epsilon`` in milliseconds.
 
-        Ours are rarer while the table answers quickly, see ``mld.leases.rules.renewal``.
+        Ours are rarer while the table answers quickly, see ``kcl_mld.leases.rules.renewal``.
         """
         return (int(self.failover_s * 1000) // 3) / 1000 - self.epsilon_s
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.config.child_command import spark_command, split_command
-from mld.config.contain_config import DESTINATION, ContainConfig
-from mld.config.findings import nearest
-from mld.config.keys import keys_of
-from mld.kernel.model.masking import mask
+from kcl_mld.config.child_command import spark_command, split_command
+from kcl_mld.config.contain_config import DESTINATION, ContainConfig
+from kcl_mld.config.findings import nearest
+from kcl_mld.config.keys import keys_of
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
-    from mld.config.config import ChildConfig
-    from mld.config.settings import Settings
+    from kcl_mld.config.config import ChildConfig
+    from kcl_mld.config.settings import Settings
 
 _POLICY = "childFailurePolicy"
 #: Scheme -> what follows it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mld.config.keys import Key, Kind, by_rule, flag, own_count, read_as
+from kcl_mld.config.keys import Key, Kind, by_rule, flag, own_count, read_as
 
 DESTINATION = "onFailureDestination"
 

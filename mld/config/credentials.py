@@ -18,8 +18,8 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mld.config.findings import Problem, Severity, nearest
-from mld.kernel.model.masking import mask
+from kcl_mld.config.findings import Problem, Severity, nearest
+from kcl_mld.kernel.model.masking import mask
 
 
 class CredentialSource(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.masking import printable
+from kcl_mld.kernel.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from mld.config.keys import (
+from kcl_mld.config.keys import (
     DOUBLE_MAX,
     NO_START,
     PASSED_ON,
@@ -23,7 +23,7 @@ from mld.config.keys import (
     read_as,
     text,
 )
-from mld.config.values import parse_duration
+from kcl_mld.config.values import parse_duration
 
 #: Share of the failover time after which others may take the leader lock, unless the file says
 #: otherwise. Followers look as often as a leader sends heartbeats, so a dead leader is replaced

@@ -20,7 +20,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Kind(StrEnum):
-    """How text becomes a value. N0, N1, B0, B1 and so on are explained in ``mld.config.values``."""
+    """How text becomes a value. N0, N1, B0, B1 and so on are explained in ``kcl_mld.config.values``."""
 
     N0_INT = "number (int), 0 = unset"
     N0_LONG = "number (long), 0 = unset"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     URL = "URL"
     REGION = "region"
     REFUSED = "refused"
-    # Of ``spark.*`` keys, which mld.config.spark.keys reads.
+    # Of ``spark.*`` keys, which kcl_mld.config.spark.keys reads.
     WHOLE = "whole number"
     SIZE = "bytes, with k, m or g"
     SPAN = "duration, with ms, s, m or h"

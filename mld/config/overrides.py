@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.config.findings import Finding, Severity
-from mld.config.properties import Entry, last_of_each, parse
-from mld.errors import ConfigError
-from mld.kernel.model.masking import brief, mask
+from kcl_mld.config.findings import Finding, Severity
+from kcl_mld.config.properties import Entry, last_of_each, parse
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import brief, mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,19 +10,19 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.config.config import RetrievalMode
-from mld.config.credentials import CredentialSource
-from mld.config.overrides import first_variable, how_to_expand
-from mld.config.reserved_keys import key_taken_by_others
-from mld.config.stream import KINESIS, StreamArn, partition_of
-from mld.config.stream_list import is_regular
-from mld.kernel.model.masking import mask
+from kcl_mld.config.config import RetrievalMode
+from kcl_mld.config.credentials import CredentialSource
+from kcl_mld.config.overrides import first_variable, how_to_expand
+from kcl_mld.config.reserved_keys import key_taken_by_others
+from kcl_mld.config.stream import KINESIS, StreamArn, partition_of
+from kcl_mld.config.stream_list import is_regular
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
-    from mld.config.config import Config
-    from mld.config.credentials import CredentialChain
-    from mld.config.settings import Settings
-    from mld.config.values import Value
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.credentials import CredentialChain
+    from kcl_mld.config.settings import Settings
+    from kcl_mld.config.values import Value
 
 #: Placeholders in a worker's id that were probably to be replaced.
 PLACEHOLDERS = frozenset("{}$")

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.errors import ConfigError
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Entry:
         line: number of the line on which the entry starts, from 1; 0 = not of the file.
         meant: how the value would be written if its author took backslashes as they are, as in a
             regular expression or a path of Windows; None where each of them is an escape.
-        origin: what set it in place of the file, see ``mld.config.overrides``; None = nothing.
+        origin: what set it in place of the file, see ``kcl_mld.config.overrides``; None = nothing.
         written: the value before variables were put in; None where there are none.
         variables: names of those variables.
     """

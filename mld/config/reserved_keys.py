@@ -10,7 +10,7 @@ MIGRATION_KEY = "Migration3.0"
 TABLE_MIGRATION_KEY = "TableMigration3.5"
 RESERVED_KEYS = frozenset({LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_KEY})
 #: Beginning of the keys of items of ours beside the metrics of workers, see
-#: :mod:`mld.fleet.model.worker_life`.
+#: :mod:`kcl_mld.fleet.model.worker_life`.
 FAILED_LIFE = "kclMldFailedLife:"
 _SHARD_ID = re.compile(r"shardId-[0-9]+\Z")
 _STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+(:[^:]+)?\Z")

@@ -3,7 +3,7 @@
 Names are case-sensitive, dots lead into nested beans, and what the MultiLangDaemon doesn't know it
 ignores without a word: here it gets a warning and, where one exists, the name that was probably
 meant. Nothing is decided beyond the single line: names are resolved, texts converted, doubles
-reported, defaults filled in. What several settings mean together is ``mld.config.build``'s.
+reported, defaults filled in. What several settings mean together is ``kcl_mld.config.build``'s.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mld.config.config import CREDENTIAL_KEYS, KEYS, POLLING_KEYS
-from mld.config.findings import Finding, Problem, Severity, did_you_mean, nearest
-from mld.config.keys import Effect, Key, readers_of
-from mld.config.properties import Entry, last_of_each
-from mld.config.spark.settings import PREFIX, SparkSetting, problem_of
-from mld.config.stream_list import OPTION_PREFIX, StreamOption, parse_option
-from mld.config.values import Value, convert
-from mld.kernel.model.masking import mask, mask_value
+from kcl_mld.config.config import CREDENTIAL_KEYS, KEYS, POLLING_KEYS
+from kcl_mld.config.findings import Finding, Problem, Severity, did_you_mean, nearest
+from kcl_mld.config.keys import Effect, Key, readers_of
+from kcl_mld.config.properties import Entry, last_of_each
+from kcl_mld.config.spark.settings import PREFIX, SparkSetting, problem_of
+from kcl_mld.config.stream_list import OPTION_PREFIX, StreamOption, parse_option
+from kcl_mld.config.values import Value, convert
+from kcl_mld.kernel.model.masking import mask, mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -268,7 +268,7 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
     """Resolve and convert all entries, in file order; a later line wins over an earlier one.
 
     Args:
-        entries: from ``mld.config.overrides``; what is set outside the file also replaces
+        entries: from ``kcl_mld.config.overrides``; what is set outside the file also replaces
             the file's lines that name the same property in another way.
     """
     settings = Settings(source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mld.errors import MalformedData
+from kcl_mld.errors import MalformedData
 
 _MULTI = re.compile(r"(?P<account>[0-9]+):(?P<name>[^:]+):(?P<epoch>[0-9]{1,19})\Z")
 _ARN = re.compile(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mld.config.child_command import split_command
-from mld.config.findings import Problem, Severity
-from mld.config.keys import (
+from kcl_mld.config.child_command import split_command
+from kcl_mld.config.findings import Problem, Severity
+from kcl_mld.config.keys import (
     Key,
     Kind,
     advanced,
@@ -28,7 +28,7 @@ from mld.config.keys import (
     read_as,
     word,
 )
-from mld.config.stream import (
+from kcl_mld.config.stream import (
     DYNAMODB_STREAMS,
     KINESIS,
     LATEST_LABEL,
@@ -40,14 +40,14 @@ from mld.config.stream import (
     parse_arn,
     traits_of,
 )
-from mld.errors import MalformedData
-from mld.kernel.model.masking import mask
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.masking import mask
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.config.stream import SourceTraits
+    from kcl_mld.config.stream import SourceTraits
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
 _FORMS = "write an ARN, account:name:epoch, or the name of a stream of this account"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from mld.config.child_command import command_problems
-from mld.config.config import StreamConfig
-from mld.config.keys import keys_of
-from mld.config.properties import last_of_each
-from mld.config.stream import DYNAMODB_STREAMS, TABLE_STREAM_FORM, StreamArn, TableStreamArn
-from mld.config.stream_list import (
+from kcl_mld.config.child_command import command_problems
+from kcl_mld.config.config import StreamConfig
+from kcl_mld.config.keys import keys_of
+from kcl_mld.config.properties import last_of_each
+from kcl_mld.config.stream import DYNAMODB_STREAMS, TABLE_STREAM_FORM, StreamArn, TableStreamArn
+from kcl_mld.config.stream_list import (
     NAMED_KEY,
     STRATEGY_KEY,
     WAIT_KEY,
@@ -23,17 +23,17 @@ from mld.config.stream_list import (
     parse_streams,
     parse_tags,
 )
-from mld.config.table_stream import check_table_streams, key_of_table_stream, table_stream
-from mld.errors import ConfigError, MalformedData
-from mld.kernel.model.masking import mask
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.config.table_stream import check_table_streams, key_of_table_stream, table_stream
+from kcl_mld.errors import ConfigError, MalformedData
+from kcl_mld.kernel.model.masking import mask
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.config.properties import Entry
-    from mld.config.settings import Setting, Settings
-    from mld.config.stream_list import StreamOption
+    from kcl_mld.config.properties import Entry
+    from kcl_mld.config.settings import Setting, Settings
+    from kcl_mld.config.stream_list import StreamOption
 
 T = TypeVar("T")
 

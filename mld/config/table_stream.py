@@ -9,23 +9,23 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.config.config import FanOutConfig, SchemaConfig
-from mld.config.keys import keys_of
-from mld.config.stream import (
+from kcl_mld.config.config import FanOutConfig, SchemaConfig
+from kcl_mld.config.keys import keys_of
+from kcl_mld.config.stream import (
     DYNAMODB_STREAMS,
     LOCAL_REGION,
     TABLE_STREAM_FORM,
     TableStreamArn,
     traits_of,
 )
-from mld.config.stream_list import StreamSelection
-from mld.errors import MalformedData
-from mld.kernel.model.masking import mask
+from kcl_mld.config.stream_list import StreamSelection
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.config.settings import Settings
+    from kcl_mld.config.settings import Settings
 
 _WHOLE = "a DynamoDB stream is read without enhanced fan-out"
 _IDLE, _IDLE_MS = "idleTimeBetweenReadsInMillis", 1000

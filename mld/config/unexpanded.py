@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mld.config.findings import Severity
-from mld.config.keys import Kind
-from mld.config.overrides import SET_OPTION, first_variable, how_to_expand
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.keys import Kind
+from kcl_mld.config.overrides import SET_OPTION, first_variable, how_to_expand
 
 if TYPE_CHECKING:
-    from mld.config.settings import Setting, Settings
+    from kcl_mld.config.settings import Setting, Settings
 
 _KINDS = frozenset({Kind.REGION, Kind.URL, Kind.CREDENTIALS})
 #: Of other kinds; AWS has no name with a dollar sign among them.

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.config.credentials import REGION
-from mld.config.findings import Problem, Severity
-from mld.config.keys import Effect, Key, Kind
-from mld.kernel.model.masking import mask_value
+from kcl_mld.config.credentials import REGION
+from kcl_mld.config.findings import Problem, Severity
+from kcl_mld.config.keys import Effect, Key, Kind
+from kcl_mld.kernel.model.masking import mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +192,7 @@ def _text(key: Key, text: str) -> Converted:
 
 
 def _verbatim(_key: Key, text: str) -> Converted:
-    return Converted(text)  # mld.config.child_command checks it
+    return Converted(text)  # kcl_mld.config.child_command checks it
 
 
 def _choice(key: Key, text: str) -> Converted:

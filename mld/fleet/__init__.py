@@ -1,6 +1,6 @@
 """What makes workers a fleet of KCL 3.x: leader, assignment, worker metrics, generations.
 
-For others: ``model``, ``rules``, ``coordinator_state``, ``leader_lock``. ``mld.app`` uses
+For others: ``model``, ``rules``, ``coordinator_state``, ``leader_lock``. ``kcl_mld.app`` uses
 ``lease_wiring`` and ``lease_coordinator``.
 
 Decisions, in ``docs/decisions/``:

@@ -1,25 +1,25 @@
 """The state of a 3.x fleet beside its leases, and its conditional changes, in any table layout.
 
-The leader lock is not here: see :class:`~mld.fleet.lock_store.LockStore`.
+The leader lock is not here: see :class:`~kcl_mld.fleet.lock_store.LockStore`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.config.reserved_keys import (
+from kcl_mld.config.reserved_keys import (
     LEADER_KEY,
     MIGRATION_KEY,
     TABLE_MIGRATION_KEY,
     key_taken_by_others,
 )
-from mld.errors import (
+from kcl_mld.errors import (
     ConfigError,
     MalformedData,
     NotFound,
 )
-from mld.fleet.model.lock_item import OWNER_NAME
-from mld.fleet.model.state_history import (
+from kcl_mld.fleet.model.lock_item import OWNER_NAME
+from kcl_mld.fleet.model.state_history import (
     CLIENT_VERSION,
     TABLE_STATUS,
     migration_attributes,
@@ -29,22 +29,22 @@ from mld.fleet.model.state_history import (
     table_migration_from_item,
     table_migration_to_item,
 )
-from mld.fleet.model.table_layout import change, condition, creation, deletion, key_of
-from mld.fleet.model.worker_life import failed_life_to_item
-from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
-from mld.fleet.state_items import StateItems
-from mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
+from kcl_mld.fleet.model.table_layout import change, condition, creation, deletion, key_of
+from kcl_mld.fleet.model.worker_life import failed_life_to_item
+from kcl_mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
+from kcl_mld.fleet.state_items import StateItems
+from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
     import random
 
-    from mld.aws.ports import DynamoDb
-    from mld.fleet.model.state_history import MigrationState, TableMigrationState
-    from mld.fleet.model.table_layout import Layout, Place
-    from mld.fleet.model.worker_life import FailedLife
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.kernel.ports import IdSource
-    from mld.leases.model.attributes import Item
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.fleet.model.state_history import MigrationState, TableMigrationState
+    from kcl_mld.fleet.model.table_layout import Layout, Place
+    from kcl_mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.kernel.ports import IdSource
+    from kcl_mld.leases.model.attributes import Item
 
 #: Items moved in one transaction (TableMigrationStateMachineImpl, 3.5.1).
 BATCH = 25
@@ -54,7 +54,7 @@ _STAY = frozenset({LEADER_KEY, TABLE_MIGRATION_KEY})
 class CoordinatorStateStore:
     """Migration items and metrics, found where the layout has them.
 
-    Every method raises the errors of the port (:class:`~mld.errors.AwsError`) beside its own; a
+    Every method raises the errors of the port (:class:`~kcl_mld.errors.AwsError`) beside its own; a
     table of 3.0 to 3.4 that does not exist is empty.
 
     Args:
@@ -250,7 +250,7 @@ class CoordinatorStateStore:
         """The metrics of all workers in all tables that the layout reads; a worker may occur twice.
 
         A leader that scans the lease table anyhow finds them there: see
-        :func:`~mld.fleet.model.worker_metrics.metrics_in`.
+        :func:`~kcl_mld.fleet.model.worker_metrics.metrics_in`.
         """
         found: tuple[WorkerMetrics, ...] = ()
         for place in self.layout.metrics_reads:

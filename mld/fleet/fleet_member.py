@@ -13,22 +13,22 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.rules.client_version import Mode
-from mld.kernel.concurrency import Wakeup
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.rules.client_version import Mode
+from kcl_mld.kernel.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
-    from mld.fleet.fleet_state import FleetState
-    from mld.fleet.leader_elector import LeaderElector
-    from mld.fleet.leader_lock import LeaderLock
-    from mld.fleet.lease_assigner import LeaseAssigner
-    from mld.fleet.own_process import OwnProcess
-    from mld.fleet.twin_watch import TwinWatch
-    from mld.leases.lease_acquisition import LeaseAcquisition
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.fleet_state import FleetState
+    from kcl_mld.fleet.leader_elector import LeaderElector
+    from kcl_mld.fleet.leader_lock import LeaderLock
+    from kcl_mld.fleet.lease_assigner import LeaseAssigner
+    from kcl_mld.fleet.own_process import OwnProcess
+    from kcl_mld.fleet.twin_watch import TwinWatch
+    from kcl_mld.leases.lease_acquisition import LeaseAcquisition
+    from kcl_mld.leases.model.lease import Lease
 
     #: Runs until cancelled.
     FleetLoop = Callable[[], Coroutine[Any, Any, None]]

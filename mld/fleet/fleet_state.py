@@ -9,7 +9,7 @@ created a moment later, after another read. The faster worker is joined.
 because another worker may change the fleet while we run. It also refuses rows of another stream
 mode, of another stream, or on their way to other keys, at a start. While the worker runs they end
 nothing: what is held is read on, and the rest waits until they are gone
-(:class:`~mld.errors.MixedTable`).
+(:class:`~kcl_mld.errors.MixedTable`).
 
 When :meth:`FleetWatch.run` raises, the worker stops taking, drains and releases its leases and
 exits. Until then renewals go on, also of leases that a new leader hands over: the holder's
@@ -23,10 +23,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
-from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
-from mld.fleet.model.state_history import ClientVersion, StateChange, StateItem, migration_from_item
-from mld.fleet.rules.client_version import (
+from kcl_mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
+from kcl_mld.errors import AwsError, Denied, MalformedData, UnservableFleet
+from kcl_mld.fleet.model.state_history import (
+    ClientVersion,
+    StateChange,
+    StateItem,
+    migration_from_item,
+)
+from kcl_mld.fleet.rules.client_version import (
     BEHAVIOUR,
     TRANSITIONS,
     Mode,
@@ -34,24 +39,24 @@ from mld.fleet.rules.client_version import (
     change_at_start,
     followed,
 )
-from mld.fleet.rules.table_migration import COMPLETE, INIT, PENDING, status_at_start
-from mld.fleet.rules.unservable import refuse_two_fleets, refuse_unreadable
-from mld.kernel.concurrency import Wakeup
-from mld.signals.model.reasons import Reason
+from kcl_mld.fleet.rules.table_migration import COMPLETE, INIT, PENDING, status_at_start
+from kcl_mld.fleet.rules.unservable import refuse_two_fleets, refuse_unreadable
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from mld.config.fleet import FleetConfig
-    from mld.fleet.coordinator_state import CoordinatorStateStore
-    from mld.fleet.model.state_history import MigrationState, TableStatus
-    from mld.fleet.model.table_layout import Layout
-    from mld.fleet.rules.client_version import Behaviour
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.signals.conditions import Conditions
+    from kcl_mld.config.fleet import FleetConfig
+    from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+    from kcl_mld.fleet.model.state_history import MigrationState, TableStatus
+    from kcl_mld.fleet.model.table_layout import Layout
+    from kcl_mld.fleet.rules.client_version import Behaviour
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.signals.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
 

@@ -12,25 +12,31 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, MldError
-from mld.fleet.model.state_history import StateChange, StateItem
-from mld.fleet.model.worker_metrics import metrics_in
-from mld.fleet.rules.client_version import FlipReadiness, Mode, VersionChange, unready
-from mld.fleet.rules.table_migration import TRANSITIONS, MoveFacts, TableStep, next_step, waits_for
-from mld.signals.rules.remedies import table_remedy
+from kcl_mld.errors import AwsError, MldError
+from kcl_mld.fleet.model.state_history import StateChange, StateItem
+from kcl_mld.fleet.model.worker_metrics import metrics_in
+from kcl_mld.fleet.rules.client_version import FlipReadiness, Mode, VersionChange, unready
+from kcl_mld.fleet.rules.table_migration import (
+    TRANSITIONS,
+    MoveFacts,
+    TableStep,
+    next_step,
+    waits_for,
+)
+from kcl_mld.signals.rules.remedies import table_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.config.fleet import FleetConfig
-    from mld.fleet.coordinator_state import CoordinatorStateStore
-    from mld.fleet.fleet_state import FleetState
-    from mld.fleet.leader_elector import LeaderElector
-    from mld.fleet.leader_lock import LeaderLock
-    from mld.fleet.model.state_history import TableMigrationState, TableStatus
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_store import LeaseStore
-    from mld.signals.runtime import Runtime
+    from kcl_mld.config.fleet import FleetConfig
+    from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+    from kcl_mld.fleet.fleet_state import FleetState
+    from kcl_mld.fleet.leader_elector import LeaderElector
+    from kcl_mld.fleet.leader_lock import LeaderLock
+    from kcl_mld.fleet.model.state_history import TableMigrationState, TableStatus
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")
 

@@ -1,7 +1,7 @@
 """Leader election in a 2.x fleet; the leader does the common work: shard sync and hole audit.
 
 The leader is computed from the owners of the leases. A 3.x fleet has a lock in its table instead
-(:class:`~mld.fleet.leader_lock.LeaderLock`), and its leader also assigns the leases.
+(:class:`~kcl_mld.fleet.leader_lock.LeaderLock`), and its leader also assigns the leases.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError
-from mld.fleet.rules.leader_election import leader_of
+from kcl_mld.errors import AwsError
+from kcl_mld.fleet.rules.leader_election import leader_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
 
 log = logging.getLogger("mld.fleet")
 

@@ -14,13 +14,13 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mld.config.reserved_keys import LEADER_KEY
-from mld.errors import AwsError, MalformedData, UnservableFleet
-from mld.fleet.model.lock_item import (
+from kcl_mld.config.reserved_keys import LEADER_KEY
+from kcl_mld.errors import AwsError, MalformedData, UnservableFleet
+from kcl_mld.fleet.model.lock_item import (
     LockItem,
     lock_from_item,
 )
-from mld.fleet.rules.leader_lock import (
+from kcl_mld.fleet.rules.leader_lock import (
     REST_S,
     LockEvent,
     LockMove,
@@ -33,20 +33,20 @@ from mld.fleet.rules.leader_lock import (
     next_phase,
     sight,
 )
-from mld.kernel.concurrency import Wakeup
-from mld.kernel.rules.backoff import backoff_s
-from mld.leases.rules.discovery import Informed
-from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.reasons import Reason
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.leases.rules.discovery import Informed
+from kcl_mld.signals.conditions import Conditions, FailingCondition
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from mld.fleet.lock_store import LockStore
-    from mld.fleet.model.table_layout import Place
-    from mld.fleet.rules.leader_lock import LockSighting, LockTiming
-    from mld.leases.lease_scan import TableScan
-    from mld.signals.runtime import Runtime
+    from kcl_mld.fleet.lock_store import LockStore
+    from kcl_mld.fleet.model.table_layout import Place
+    from kcl_mld.fleet.rules.leader_lock import LockSighting, LockTiming
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")
 

@@ -2,7 +2,7 @@
 
 It scans the whole table more often than Java's leader, because only scans show that a counter stood
 still, a lease was released or a worker joined. The decisions are in
-:mod:`mld.fleet.rules.assignment`. A follower observes the scans that it makes anyway, so that it
+:mod:`kcl_mld.fleet.rules.assignment`. A follower observes the scans that it makes anyway, so that it
 knows which leases have expired when it begins to lead.
 """
 
@@ -13,10 +13,10 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, LeaseLost
-from mld.fleet.pause_watch import PauseWatch
-from mld.fleet.rules.assignment.leaving import plan_leaving
-from mld.fleet.rules.assignment.looks import (
+from kcl_mld.errors import AwsError, LeaseLost
+from kcl_mld.fleet.pause_watch import PauseWatch
+from kcl_mld.fleet.rules.assignment.leaving import plan_leaving
+from kcl_mld.fleet.rules.assignment.looks import (
     FAILED_LOOKS,
     FleetMemory,
     FleetView,
@@ -26,35 +26,35 @@ from mld.fleet.rules.assignment.looks import (
     look_pause_s,
     observe,
 )
-from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.kernel.concurrency import Wakeup, for_each
-from mld.kernel.model.text import counted
-from mld.leases.heartbeat import retry_pause_s
-from mld.signals.model.metrics import (
+from kcl_mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
+from kcl_mld.kernel.concurrency import Wakeup, for_each
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.heartbeat import retry_pause_s
+from kcl_mld.signals.model.metrics import (
     ASSIGNMENT,
     ASSIGNMENT_LEASES,
     ASSIGNMENT_SPILLOVER,
     ASSIGNMENT_WORKERS,
     FAILED_ASSIGNMENTS,
 )
-from mld.signals.model.reasons import Reason
-from mld.signals.rules.remedies import table_remedy
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.rules.remedies import table_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mld.fleet.leader_lock import LeaderLock
-    from mld.fleet.model.worker_life import FailedLife
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.fleet.rules.assignment.fleet import AssignmentLimits
-    from mld.fleet.rules.assignment.planning import AssignmentPlan, LeaseMove
-    from mld.fleet.worker_metrics import WorkerMetricsReader
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.signals.conditions import Conditions
-    from mld.signals.runtime import Runtime
+    from kcl_mld.fleet.leader_lock import LeaderLock
+    from kcl_mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+    from kcl_mld.fleet.rules.assignment.planning import AssignmentPlan, LeaseMove
+    from kcl_mld.fleet.worker_metrics import WorkerMetricsReader
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")
 

@@ -6,21 +6,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, Denied, NotFound
-from mld.signals.model.reasons import Reason
-from mld.streams.existence_watch import ExistenceWatch
+from kcl_mld.errors import AwsError, Denied, NotFound
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.streams.existence_watch import ExistenceWatch
 
 if TYPE_CHECKING:
     import random
 
-    from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
-    from mld.fleet.fleet_state import FleetWatch
-    from mld.fleet.leader_elector import LeaderElector
-    from mld.fleet.leader_lock import LeaderLock
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.lease_store import LeaseStore
-    from mld.signals.conditions import Conditions
+    from kcl_mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
+    from kcl_mld.fleet.fleet_state import FleetWatch
+    from kcl_mld.fleet.leader_elector import LeaderElector
+    from kcl_mld.fleet.leader_lock import LeaderLock
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.signals.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
 
@@ -38,7 +38,7 @@ class LeaseCoordinator:
 
     The Scheduler runs :meth:`run` to the very end, because draining shards need heartbeats, and
     ``fleet.run()`` and ``table_watch.run()`` beside it: their errors
-    (:class:`~mld.errors.UnservableFleet`, :class:`~mld.errors.ResourceMissing`) start a graceful
+    (:class:`~kcl_mld.errors.UnservableFleet`, :class:`~kcl_mld.errors.ResourceMissing`) start a graceful
     stop.
     """
 

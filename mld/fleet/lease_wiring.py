@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.fleet.coordinator_state import CoordinatorStateStore
-from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
-from mld.fleet.fleet_state import FleetState, FleetWatch
-from mld.fleet.leader_elector import LeaderElector
-from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
-from mld.fleet.model.table_layout import Layout
-from mld.fleet.rules.client_version import Mode
-from mld.leases.holder import Holder
-from mld.leases.lease_discoverer import LeaseDiscoverer
-from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_scan import UnreadableRows
-from mld.leases.lease_store import LeaseStore
-from mld.leases.lease_taker import LeaseTaker
-from mld.leases.newcomer import Newcomer
-from mld.leases.rules.discovery import Informed
-from mld.leases.rules.own_rows import OwnRows
-from mld.signals.conditions import FailingCondition
-from mld.signals.model.reasons import Reason
+from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+from kcl_mld.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
+from kcl_mld.fleet.fleet_state import FleetState, FleetWatch
+from kcl_mld.fleet.leader_elector import LeaderElector
+from kcl_mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.fleet.rules.client_version import Mode
+from kcl_mld.leases.holder import Holder
+from kcl_mld.leases.lease_discoverer import LeaseDiscoverer
+from kcl_mld.leases.lease_renewer import LeaseRenewer
+from kcl_mld.leases.lease_scan import UnreadableRows
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.lease_taker import LeaseTaker
+from kcl_mld.leases.newcomer import Newcomer
+from kcl_mld.leases.rules.discovery import Informed
+from kcl_mld.leases.rules.own_rows import OwnRows
+from kcl_mld.signals.conditions import FailingCondition
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.aws.ports import DynamoDb
-    from mld.config.config import Config
-    from mld.fleet.leader_lock import LeaderLock
-    from mld.fleet.lease_assigner import LeaseAssigner
-    from mld.fleet.model.worker_metrics import WorstLag
-    from mld.fleet.own_process import OwnProcess
-    from mld.fleet.twin_watch import TwinWatch
-    from mld.fleet.worker_metrics import (
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.config.config import Config
+    from kcl_mld.fleet.leader_lock import LeaderLock
+    from kcl_mld.fleet.lease_assigner import LeaseAssigner
+    from kcl_mld.fleet.model.worker_metrics import WorstLag
+    from kcl_mld.fleet.own_process import OwnProcess
+    from kcl_mld.fleet.twin_watch import TwinWatch
+    from kcl_mld.fleet.worker_metrics import (
         FindLoad,
         WorkerMetricsReader,
         WorkerMetricsReporter,
     )
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_writes import FindNotes
-    from mld.signals.conditions import Conditions
-    from mld.signals.runtime import Runtime
-    from mld.streams.identified_stream import IdentifiedStream
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_writes import FindNotes
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.runtime import Runtime
+    from kcl_mld.streams.identified_stream import IdentifiedStream
 
 
 class LeaseWiring:
@@ -199,13 +199,13 @@ class LeaseWiring:
     # -- a 3.x fleet: a fleet whose leases are taken needs none of these modules -------------------
 
     def _services(self) -> FleetServices:
-        from mld.fleet.fleet_upgrade import (  # noqa: PLC0415
+        from kcl_mld.fleet.fleet_upgrade import (  # noqa: PLC0415
             IndexKeeper,
             MigrationReadyMonitor,
             TableMigrator,
         )
-        from mld.fleet.standby_leader import StandbyLeader  # noqa: PLC0415
-        from mld.fleet.worker_metrics import WorkerMetricsReader  # noqa: PLC0415
+        from kcl_mld.fleet.standby_leader import StandbyLeader  # noqa: PLC0415
+        from kcl_mld.fleet.worker_metrics import WorkerMetricsReader  # noqa: PLC0415
 
         fleet, worker, runtime = self._config.fleet, self._config.worker_id, self._runtime
         store, items, state = self._store, self._items, self._state
@@ -230,8 +230,8 @@ class LeaseWiring:
         )
 
     def _assigner(self, metrics: WorkerMetricsReader) -> LeaseAssigner:
-        from mld.fleet.lease_assigner import LeaseAssigner  # noqa: PLC0415
-        from mld.fleet.rules.assignment.fleet import AssignmentLimits  # noqa: PLC0415
+        from kcl_mld.fleet.lease_assigner import LeaseAssigner  # noqa: PLC0415
+        from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits  # noqa: PLC0415
 
         return LeaseAssigner(
             self._store,
@@ -246,7 +246,7 @@ class LeaseWiring:
         )
 
     def _process(self) -> OwnProcess:
-        from mld.fleet.own_process import OwnProcess  # noqa: PLC0415
+        from kcl_mld.fleet.own_process import OwnProcess  # noqa: PLC0415
 
         runtime, state = self._runtime, self._state
         return OwnProcess(
@@ -264,7 +264,7 @@ class LeaseWiring:
         process: OwnProcess,
         twins: TwinWatch,
     ) -> WorkerMetricsReporter:
-        from mld.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
+        from kcl_mld.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
 
         def on_first() -> None:
             assigner.wake()
@@ -289,8 +289,8 @@ class LeaseWiring:
         )
 
     def _twins(self, process: OwnProcess) -> TwinWatch:
-        from mld.fleet.rules.assignment.fleet import REPORTS_MISSED  # noqa: PLC0415
-        from mld.fleet.twin_watch import TwinWatch  # noqa: PLC0415
+        from kcl_mld.fleet.rules.assignment.fleet import REPORTS_MISSED  # noqa: PLC0415
+        from kcl_mld.fleet.twin_watch import TwinWatch  # noqa: PLC0415
 
         return TwinWatch(
             self._items,
@@ -303,9 +303,9 @@ class LeaseWiring:
         )
 
     def _lock(self, assigner: LeaseAssigner, twins: TwinWatch) -> LeaderLock:
-        from mld.fleet.leader_lock import LeaderLock  # noqa: PLC0415
-        from mld.fleet.lock_store import LockStore  # noqa: PLC0415
-        from mld.fleet.rules.leader_lock import LockTiming  # noqa: PLC0415
+        from kcl_mld.fleet.leader_lock import LeaderLock  # noqa: PLC0415
+        from kcl_mld.fleet.lock_store import LockStore  # noqa: PLC0415
+        from kcl_mld.fleet.rules.leader_lock import LockTiming  # noqa: PLC0415
 
         fleet, store, items = self._config.fleet, self._store, self._items
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.config.reserved_keys import LEADER_KEY
-from mld.errors import AwsError, ConditionFailed, UnknownOutcome
-from mld.fleet.model.lock_item import (
+from kcl_mld.config.reserved_keys import LEADER_KEY
+from kcl_mld.errors import AwsError, ConditionFailed, UnknownOutcome
+from kcl_mld.fleet.model.lock_item import (
     CALLED,
     IS_RELEASED,
     OWNER_NAME,
@@ -21,17 +21,17 @@ from mld.fleet.model.lock_item import (
     lock_from_item,
     lock_to_item,
 )
-from mld.leases.model.attributes import text_of
+from kcl_mld.leases.model.attributes import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.aws.ports import DynamoDb
-    from mld.fleet.model.table_layout import Place
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.fleet.model.table_layout import Place
 
 
 class LockStore:
-    """The lock at a place. Methods raise the errors of the port, :class:`~mld.errors.AwsError`."""
+    """The lock at a place. Methods raise the errors of the port, :class:`~kcl_mld.errors.AwsError`."""
 
     def __init__(self, dynamodb: DynamoDb) -> None:
         self._dynamodb = dynamodb

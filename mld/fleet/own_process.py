@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, ChildFailed
-from mld.fleet.model.worker_life import FailedLife, Instance
-from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S
+from kcl_mld.errors import AwsError, ChildFailed
+from kcl_mld.fleet.model.worker_life import FailedLife, Instance
+from kcl_mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.fleet.coordinator_state import CoordinatorStateStore
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.kernel.ports import Clock, IdSource
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.kernel.ports import Clock, IdSource
+    from kcl_mld.leases.model.lease import Lease
 
 log = logging.getLogger("mld.fleet")
 

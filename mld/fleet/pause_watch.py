@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_metrics import honoring
-from mld.leases.rules.pausing import is_paused, named, read_despite_pause
+from kcl_mld.fleet.model.worker_metrics import honoring
+from kcl_mld.leases.rules.pausing import is_paused, named, read_despite_pause
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mld.fleet.rules.assignment.looks import FleetView
+    from kcl_mld.fleet.rules.assignment.looks import FleetView
 
 log = logging.getLogger("mld.fleet")
 

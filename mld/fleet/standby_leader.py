@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError
-from mld.fleet.model.worker_metrics import metrics_in
-from mld.fleet.rules.leader_lock import is_standby
-from mld.leases.rules.discovery import Informed, is_small
+from kcl_mld.errors import AwsError
+from kcl_mld.fleet.model.worker_metrics import metrics_in
+from kcl_mld.fleet.rules.leader_lock import is_standby
+from kcl_mld.leases.rules.discovery import Informed, is_small
 
 if TYPE_CHECKING:
-    from mld.config.fleet import FleetConfig
-    from mld.fleet.coordinator_state import CoordinatorStateStore
-    from mld.fleet.leader_lock import LeaderLock
-    from mld.fleet.lease_assigner import LeaseAssigner
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.signals.runtime import Runtime
+    from kcl_mld.config.fleet import FleetConfig
+    from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+    from kcl_mld.fleet.leader_lock import LeaderLock
+    from kcl_mld.fleet.lease_assigner import LeaseAssigner
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, ConditionFailed, UnknownOutcome
-from mld.fleet.model.table_layout import change, creation, deletion, key_of, upsert
-from mld.kernel.pages import all_items
-from mld.kernel.throttled import repeated
-from mld.leases.model.entity import ENTITY_TYPE
+from kcl_mld.errors import AwsError, ConditionFailed, UnknownOutcome
+from kcl_mld.fleet.model.table_layout import change, creation, deletion, key_of, upsert
+from kcl_mld.kernel.pages import all_items
+from kcl_mld.kernel.throttled import repeated
+from kcl_mld.leases.model.entity import ENTITY_TYPE
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Mapping
 
-    from mld.aws.ports import DynamoDb
-    from mld.fleet.model.table_layout import Place
-    from mld.leases.model.attributes import Item
-    from mld.leases.model.entity import Entity
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.fleet.model.table_layout import Place
+    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.entity import Entity
 
 log = logging.getLogger("mld.fleet")
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.fleet.rules.doubled_id import DoubledId
-from mld.leases.rules.own_rows import TODO
-from mld.signals.model.reasons import Reason
+from kcl_mld.fleet.rules.doubled_id import DoubledId
+from kcl_mld.leases.rules.own_rows import TODO
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
-    from mld.fleet.coordinator_state import CoordinatorStateStore
-    from mld.fleet.model.worker_life import Instance
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.signals.conditions import Conditions
+    from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+    from kcl_mld.fleet.model.worker_life import Instance
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.signals.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
 

@@ -3,7 +3,7 @@
 They show that a worker is alive, and how loaded it is. A worker without a recent item is assigned
 no lease. So the first item is written before anything is measured, and a worker that stops deletes
 its item, so that no more leases are assigned to it. Measurements are reported only where all others
-report theirs, see :mod:`mld.fleet.rules.worker_sightings`.
+report theirs, see :mod:`kcl_mld.fleet.rules.worker_sightings`.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mld.errors import AwsError, Denied, NotFound
-from mld.fleet.model.worker_life import failed_lives_in
-from mld.fleet.model.worker_metrics import (
+from kcl_mld.errors import AwsError, Denied, NotFound
+from kcl_mld.fleet.model.worker_life import failed_lives_in
+from kcl_mld.fleet.model.worker_metrics import (
     FAILED_SAMPLE,
     SINGLE_TABLE_MIGRATION,
     WorkerMetrics,
     metrics_in,
 )
-from mld.fleet.rules.assignment.fleet import REPORTS_MISSED
-from mld.fleet.rules.assignment.looks import LONGEST_PAUSE_S
-from mld.fleet.rules.worker_sightings import OtherFigures
-from mld.kernel.rules.backoff import backoff_s
-from mld.kernel.rules.clock_offset import wrong_by_s
-from mld.leases.model.attributes import rounded
-from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.reasons import Reason
+from kcl_mld.fleet.rules.assignment.fleet import REPORTS_MISSED
+from kcl_mld.fleet.rules.assignment.looks import LONGEST_PAUSE_S
+from kcl_mld.fleet.rules.worker_sightings import OtherFigures
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.kernel.rules.clock_offset import wrong_by_s
+from kcl_mld.leases.model.attributes import rounded
+from kcl_mld.signals.conditions import Conditions, FailingCondition
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.config.fleet import FleetConfig
-    from mld.fleet.coordinator_state import CoordinatorStateStore
-    from mld.fleet.model.worker_life import FailedLife
-    from mld.fleet.model.worker_metrics import WorstLag
-    from mld.fleet.own_process import OwnProcess
-    from mld.fleet.twin_watch import TwinWatch
-    from mld.kernel.concurrency import Wakeup
-    from mld.kernel.ports import Clock, LoadSource
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.signals.runtime import Runtime
+    from kcl_mld.config.fleet import FleetConfig
+    from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+    from kcl_mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_metrics import WorstLag
+    from kcl_mld.fleet.own_process import OwnProcess
+    from kcl_mld.fleet.twin_watch import TwinWatch
+    from kcl_mld.kernel.concurrency import Wakeup
+    from kcl_mld.kernel.ports import Clock, LoadSource
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")
 

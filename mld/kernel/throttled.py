@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import LimitExceeded, Throttled
-from mld.kernel.rules.backoff import backoff_s
+from kcl_mld.errors import LimitExceeded, Throttled
+from kcl_mld.kernel.rules.backoff import backoff_s
 
 if TYPE_CHECKING:
     import random

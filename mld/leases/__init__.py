@@ -1,7 +1,7 @@
 """The lease table: its rows, who takes a lease, and until when a worker counts it as its own.
 
 For others: ``model``, ``rules``, ``lease_store`` (each conditional write), ``lease_scan``.
-``mld.fleet`` wires the other services.
+``kcl_mld.fleet`` wires the other services.
 
 Decisions, in ``docs/decisions/``:
 

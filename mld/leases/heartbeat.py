@@ -1,7 +1,7 @@
 """The heartbeat of the leases that a worker holds, and the reports about it.
 
 Each lease is renewed when its renewal is due. A lease whose validity ends between two rounds is
-ended by :class:`~mld.leases.held_leases.HeldLeases`. A round renews the leases that are due and
+ended by :class:`~kcl_mld.leases.held_leases.HeldLeases`. A round renews the leases that are due and
 then tries to regain lapsed leases. An error with one lease affects no other lease.
 
 Renewal failures are logged at most once per Java renewal period.
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, Denied, LeaseLost, NotFound
-from mld.kernel.concurrency import for_each
-from mld.kernel.rules.backoff import backoff_s
-from mld.leases.holder import UnresolvedWrite
-from mld.leases.rules.renewal import most_renewable
-from mld.signals.model.metrics import (
+from kcl_mld.errors import AwsError, Denied, LeaseLost, NotFound
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.leases.holder import UnresolvedWrite
+from kcl_mld.leases.rules.renewal import most_renewable
+from kcl_mld.signals.model.metrics import (
     CURRENT_LEASES,
     LOST_LEASES,
     RENEW_ALL,
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.config.config import LeaseConfig
-    from mld.kernel.ports import Clock
-    from mld.leases.held_leases import HeldLeases, Holding
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.signals.conditions import FailingCondition
-    from mld.signals.ports import Metrics
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.held_leases import HeldLeases, Holding
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")
 

@@ -11,10 +11,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.kernel.concurrency import Wakeup
-from mld.leases.model.lease import HeldLease
-from mld.leases.rules.deleted_row import told_deleted
-from mld.leases.rules.renewal import (
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.leases.model.lease import HeldLease
+from kcl_mld.leases.rules.deleted_row import told_deleted
+from kcl_mld.leases.rules.renewal import (
     PRESSING_SHARE,
     ROW_DELETED,
     are_late,
@@ -31,9 +31,9 @@ from mld.leases.rules.renewal import (
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from mld.config.config import LeaseConfig
-    from mld.kernel.ports import Clock, IdSource
-    from mld.leases.model.lease import Lease
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.ports import Clock, IdSource
+    from kcl_mld.leases.model.lease import Lease
 
 log = logging.getLogger("mld.leases")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, UnknownOutcome
-from mld.leases.model.reading import RowNotes
+from kcl_mld.errors import AwsError, UnknownOutcome
+from kcl_mld.leases.model.reading import RowNotes
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_writes import FindNotes
-    from mld.leases.newcomer import Newcomer
-    from mld.leases.rules.own_rows import OwnRows
-    from mld.streams.identified_stream import IdentifiedStream
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_writes import FindNotes
+    from kcl_mld.leases.newcomer import Newcomer
+    from kcl_mld.leases.rules.own_rows import OwnRows
+    from kcl_mld.streams.identified_stream import IdentifiedStream
 
 
 def _no_notes(_lease: Lease) -> RowNotes:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome
-from mld.leases.lease_rows import WRITE_TRIES, LeaseRows, lease_of
-from mld.leases.model.lease_writes import assigning, hand_off_start
-from mld.leases.rules.renewal import MoveVerdict, judge_move
+from kcl_mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome
+from kcl_mld.leases.lease_rows import WRITE_TRIES, LeaseRows, lease_of
+from kcl_mld.leases.model.lease_writes import assigning, hand_off_start
+from kcl_mld.leases.rules.renewal import MoveVerdict, judge_move
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.aws.ports import DynamoDb
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_writes import LeaseWrite
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_writes import LeaseWrite
 
 log = logging.getLogger("mld.leases")
 
@@ -36,7 +36,7 @@ class LeaderWrites:
         self._check_rows = check_rows
 
     async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
-        """Assign a lease to a worker; see :func:`~mld.leases.model.lease_writes.assigning`.
+        """Assign a lease to a worker; see :func:`~kcl_mld.leases.model.lease_writes.assigning`.
 
         Returns:
             The row as stored, or None when it was changed meanwhile or is gone.
@@ -51,7 +51,7 @@ class LeaderWrites:
         """Ask the owner to hand a lease over; otherwise like :meth:`assign`.
 
         Raises:
-            ValueError: see :func:`~mld.leases.model.lease_writes.hand_off_start`.
+            ValueError: see :func:`~kcl_mld.leases.model.lease_writes.hand_off_start`.
         """
         return await self._move(hand_off_start(lease, worker_id), only_unchanged=False)
 

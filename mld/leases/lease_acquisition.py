@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mld.kernel.concurrency import Wakeup
+from kcl_mld.kernel.concurrency import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mld.errors import AwsError
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.lease_store import LeaseStore
-    from mld.signals.conditions import FailingCondition
+    from kcl_mld.errors import AwsError
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.signals.conditions import FailingCondition
 
 log = logging.getLogger("mld.leases")
 
@@ -23,9 +23,9 @@ log = logging.getLogger("mld.leases")
 class LeaseAcquisition(ABC):
     """The strategy by which a worker gets leases; the renewer then holds them.
 
-    A worker of a 2.x fleet takes its share (:class:`~mld.leases.lease_taker.LeaseTaker`). A worker
+    A worker of a 2.x fleet takes its share (:class:`~kcl_mld.leases.lease_taker.LeaseTaker`). A worker
     of a 3.x fleet finds the leases that the leader assigned to it
-    (:class:`~mld.leases.lease_discoverer.LeaseDiscoverer`).
+    (:class:`~kcl_mld.leases.lease_discoverer.LeaseDiscoverer`).
 
     Args:
         renewer: holds the leases.

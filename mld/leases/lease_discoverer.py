@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, LeaseLost, MalformedData
-from mld.kernel.concurrency import for_each
-from mld.kernel.model.text import counted
-from mld.leases.lease_acquisition import LeaseAcquisition
-from mld.leases.rules.discovery import (
+from kcl_mld.errors import AwsError, LeaseLost, MalformedData
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.lease_acquisition import LeaseAcquisition
+from kcl_mld.leases.rules.discovery import (
     WATCH_S,
     Informed,
     Ownership,
@@ -24,19 +24,19 @@ from mld.leases.rules.discovery import (
     watch,
     watches,
 )
-from mld.signals.model.metrics import DISCOVERY, NUM_LEASES
+from kcl_mld.signals.model.metrics import DISCOVERY, NUM_LEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.config.config import LeaseConfig
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import HeldLease, Lease
-    from mld.signals.conditions import FailingCondition
-    from mld.signals.ports import Metrics
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import HeldLease, Lease
+    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")
 
@@ -66,7 +66,7 @@ class DiscoveryOutcome:
 
 
 class LeaseDiscoverer(LeaseAcquisition):
-    """The :class:`~mld.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
+    """The :class:`~kcl_mld.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
 
     A lease that is found is renewed at once, so that no leader sees an unchanged counter. A held
     lease that is *not* listed any more is checked at once: another worker may be its next owner,

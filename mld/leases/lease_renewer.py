@@ -1,6 +1,6 @@
 """The leases that this worker holds: gain, release, and the holder's writes.
 
-:class:`~mld.leases.heartbeat.Heartbeat` renews them.
+:class:`~kcl_mld.leases.heartbeat.Heartbeat` renews them.
 
 Invariant: renewal, checkpoint, release and taking of one lease never overlap (one lock per lease),
 so the counter in memory equals the one in the table, or is one behind it after a lost answer.
@@ -16,23 +16,23 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, LeaseLost, UnknownOutcome
-from mld.kernel.concurrency import for_each
-from mld.leases.heartbeat import Heartbeat, retry_pause_s
-from mld.leases.held_leases import HeldLeases
-from mld.leases.rules.last_look import last_look
+from kcl_mld.errors import AwsError, LeaseLost, UnknownOutcome
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.leases.heartbeat import Heartbeat, retry_pause_s
+from kcl_mld.leases.held_leases import HeldLeases
+from kcl_mld.leases.rules.last_look import last_look
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from mld.config.config import LeaseConfig
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.containment import FailureNote, PositionRange
-    from mld.leases.model.lease import HeldLease, Lease
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.signals.conditions import FailingCondition
-    from mld.signals.runtime import Runtime
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.containment import FailureNote, PositionRange
+    from kcl_mld.leases.model.lease import HeldLease, Lease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.leases")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome
-from mld.leases.model.lease_item import LEASE_KEY, is_lease_item, item_key, lease_from_item
+from kcl_mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome
+from kcl_mld.leases.model.lease_item import LEASE_KEY, is_lease_item, item_key, lease_from_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.aws.ports import DynamoDb
-    from mld.leases.model.lease import Lease
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.leases.model.lease import Lease
 
 #: Requests for one logical write: the first, one after a lost answer, one on top of the row read.
 WRITE_TRIES = 3

@@ -12,24 +12,24 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import MalformedData
-from mld.kernel.model.masking import printable
-from mld.kernel.pages import all_items
-from mld.kernel.throttled import repeated
-from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
-from mld.signals.model.metrics import UNREADABLE_LEASES
-from mld.signals.model.reasons import Reason
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.kernel.pages import all_items
+from kcl_mld.kernel.throttled import repeated
+from kcl_mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
+from kcl_mld.signals.model.metrics import UNREADABLE_LEASES
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.aws.ports import DynamoDb
-    from mld.config.config import LeaseConfig
-    from mld.kernel.ports import Clock
-    from mld.leases.model.lease import Lease
-    from mld.signals.conditions import Conditions
-    from mld.signals.ports import Metrics
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.ports import Metrics
 
     #: Returns why no worker of this application may use these items; None = it may.
     FindConflict = Callable[[Iterable[Mapping[str, Any]]], str | None]

@@ -12,7 +12,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     ConditionFailed,
     Denied,
@@ -22,18 +22,18 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
-from mld.kernel.concurrency import Wakeup
-from mld.leases.holder import Holder, UnresolvedWrite
-from mld.leases.leader_writes import LeaderWrites
-from mld.leases.lease_rows import WRITE_TRIES, LeaseRows, lease_of
-from mld.leases.lease_scan import TableScan, TableScanner
-from mld.leases.lease_table import LeaseTable, OwnerIndex
-from mld.leases.model.lease_item import (
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.leases.holder import Holder, UnresolvedWrite
+from kcl_mld.leases.leader_writes import LeaderWrites
+from kcl_mld.leases.lease_rows import WRITE_TRIES, LeaseRows, lease_of
+from kcl_mld.leases.lease_scan import TableScan, TableScanner
+from kcl_mld.leases.lease_table import LeaseTable, OwnerIndex
+from kcl_mld.leases.model.lease_item import (
     hash_range_attributes,
     lease_to_item,
     request_in,
 )
-from mld.leases.model.lease_writes import (
+from kcl_mld.leases.model.lease_writes import (
     checkpointing,
     children_update,
     containing,
@@ -47,9 +47,9 @@ from mld.leases.model.lease_writes import (
     taking,
     unmarking,
 )
-from mld.leases.model.steering_writes import answering, withdrawing
-from mld.leases.rules.foreign_rows import foreign_rows
-from mld.leases.rules.renewal import (
+from kcl_mld.leases.model.steering_writes import answering, withdrawing
+from kcl_mld.leases.rules.foreign_rows import foreign_rows
+from kcl_mld.leases.rules.renewal import (
     RowVerdict,
     is_released,
     judge_row,
@@ -60,16 +60,16 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from mld.aws.ports import DynamoDb
-    from mld.config.config import LeaseConfig
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_scan import UnreadableRows
-    from mld.leases.model.containment import FailureNote, PositionRange
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.leases.model.lease_writes import LeaseWrite
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_scan import UnreadableRows
+    from kcl_mld.leases.model.containment import FailureNote, PositionRange
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.leases.model.lease_writes import LeaseWrite
+    from kcl_mld.streams.model.shard import HashRange
 
 log = logging.getLogger("mld.leases")
 
@@ -77,7 +77,7 @@ log = logging.getLogger("mld.leases")
 class LeaseStore:
     """All access to the lease table.
 
-    Every method also raises the errors of the port (:class:`~mld.errors.AwsError`). Cancellation: a
+    Every method also raises the errors of the port (:class:`~kcl_mld.errors.AwsError`). Cancellation: a
     write that was sent may still happen; the next write to that lease resolves it.
 
     Args:
@@ -257,7 +257,7 @@ class LeaseStore:
             at_s: epoch seconds, for the note in the row.
 
         Returns:
-            The row as stored; see :func:`~mld.leases.model.steering_writes.answering`. After a
+            The row as stored; see :func:`~kcl_mld.leases.model.steering_writes.answering`. After a
             release without an answer, another worker may have taken it.
         """
         return await self._write_as_holder(lease, lambda row: answering(row, request, at_s))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     InUse,
     LimitExceeded,
@@ -16,24 +16,24 @@ from mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
-from mld.kernel.pages import all_items
-from mld.kernel.throttled import repeated
-from mld.leases.model.lease_item import LEASE_KEY, item_key
-from mld.leases.model.owner_index import (
+from kcl_mld.kernel.pages import all_items
+from kcl_mld.kernel.throttled import repeated
+from kcl_mld.leases.model.lease_item import LEASE_KEY, item_key
+from kcl_mld.leases.model.owner_index import (
     LEASE_OWNER_INDEX,
     index_creation,
     index_status,
     my_leases_query,
 )
-from mld.leases.rules.table_existence import missing_table, table_identity
+from kcl_mld.leases.rules.table_existence import missing_table, table_identity
 
 if TYPE_CHECKING:
     import random
 
-    from mld.aws.ports import DynamoDb
-    from mld.config.config import LeaseConfig
-    from mld.kernel.concurrency import Wakeup
-    from mld.kernel.ports import Clock
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.concurrency import Wakeup
+    from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.leases")
 

@@ -7,15 +7,22 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, MalformedData, Throttled
-from mld.kernel.concurrency import for_each
-from mld.kernel.model.text import counted
-from mld.kernel.rules.backoff import backoff_s
-from mld.leases.lease_acquisition import LeaseAcquisition
-from mld.leases.rules.newcomers import SOON_S, Probation, failed_marks, probation
-from mld.leases.rules.own_rows import TODO
-from mld.leases.rules.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
-from mld.signals.model.metrics import (
+from kcl_mld.errors import AwsError, MalformedData, Throttled
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.leases.lease_acquisition import LeaseAcquisition
+from kcl_mld.leases.rules.newcomers import SOON_S, Probation, failed_marks, probation
+from kcl_mld.leases.rules.own_rows import TODO
+from kcl_mld.leases.rules.taking import (
+    Sighting,
+    TakeLimits,
+    TakePlan,
+    TakeReason,
+    look,
+    plan_taking,
+)
+from kcl_mld.signals.model.metrics import (
     EXPIRED_LEASES,
     LEASE_SPILLOVER,
     LEASES_TO_TAKE,
@@ -29,20 +36,20 @@ from mld.signals.model.metrics import (
     UNTAKEN_LEASES,
     VERY_OLD_LEASES,
 )
-from mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from mld.config.config import LeaseConfig
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.signals.conditions import Conditions, FailingCondition
-    from mld.signals.ports import Metrics
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.signals.conditions import Conditions, FailingCondition
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")
 
@@ -91,7 +98,7 @@ def _level(outcome: TakeOutcome) -> int:
 
 
 class LeaseTaker(LeaseAcquisition):
-    """Takes free, expired and surplus leases by the rules of ``mld.leases.rules.taking``.
+    """Takes free, expired and surplus leases by the rules of ``kcl_mld.leases.rules.taking``.
 
     Args:
         renewer: holds the leases that are taken.

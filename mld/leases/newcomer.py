@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.leases.model.lease_writes import marking_newcomer, without_newcomer
-from mld.leases.model.newcomer import NewcomerMark
-from mld.leases.rules.newcomers import QUIET_S, SOON_S
+from kcl_mld.leases.model.lease_writes import marking_newcomer, without_newcomer
+from kcl_mld.leases.model.newcomer import NewcomerMark
+from kcl_mld.leases.rules.newcomers import QUIET_S, SOON_S
 
 if TYPE_CHECKING:
-    from mld.kernel.ports import Clock
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_writes import LeaseWrite
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_writes import LeaseWrite
 
 
 class Newcomer:

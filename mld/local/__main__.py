@@ -1,4 +1,4 @@
-"""``python -m mld.local``: the embedded AWS as a process; prints its endpoints as one JSON line.
+"""``python -m kcl_mld.local``: the embedded AWS as a process; prints its endpoints as one JSON line.
 
 It ends when its standard input ends, so it cannot outlive the process that started it, and on
 SIGINT or SIGTERM.
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import uvicorn
 
-from mld.kernel.model.masking import brief
-from mld.local.dynamodb_streams import TableStreams, TableStreamSettings
-from mld.local.faultplan import FaultPlan
-from mld.local.kinesis import KinesisSettings
-from mld.local.server import AbortableProtocol, AdvancingClock, KinesisApp
+from kcl_mld.kernel.model.masking import brief
+from kcl_mld.local.dynamodb_streams import TableStreams, TableStreamSettings
+from kcl_mld.local.faultplan import FaultPlan
+from kcl_mld.local.kinesis import KinesisSettings
+from kcl_mld.local.server import AbortableProtocol, AdvancingClock, KinesisApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.local.motoserver import MotoServer
+    from kcl_mld.local.motoserver import MotoServer
 
 _LOOPBACK = "127.0.0.1"
 #: The arguments are to blame; argparse's own.
@@ -117,7 +117,7 @@ def _moto(options: argparse.Namespace, plan: FaultPlan, streams: TableStreams) -
         _listener_or_exit("moto", options.host, options.moto_port).close()
     os.environ["MOTO_ACCOUNT_ID"] = options.account_id
     os.environ["MOTO_ALLOW_NONEXISTENT_REGION"] = "true"  # newer ones, and those of samples
-    from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
+    from kcl_mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
 
     moto = MotoServer(options.host, options.moto_port, plan, streams)
     moto.start()
@@ -197,7 +197,7 @@ def _seed(text: str) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m mld.local", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kcl_mld.local", description=__doc__)
     add = parser.add_argument
     add("--host", default=_LOOPBACK, help="address to listen on (loopback only)")
     add("--anywhere", action="store_true", help="allow a --host that is not loopback")

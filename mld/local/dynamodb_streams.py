@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from mld.local.kinesis.faults import KinesisFault, malformed, not_found
+from kcl_mld.local.kinesis.faults import KinesisFault, malformed, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

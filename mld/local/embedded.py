@@ -15,15 +15,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import mld
-from mld.errors import ConfigError, MldError
+import kcl_mld
+from kcl_mld.errors import ConfigError, MldError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
 #: Folder from which this package was imported.
-_ROOT = Path(mld.__file__).resolve().parent.parent
+_ROOT = Path(kcl_mld.__file__).absolute().parent.parent
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 5
 #: Of an order; on a busy machine it waits while the server is still loading.
@@ -59,7 +59,7 @@ class EmbeddedAws:
     Args:
         kinesis_port: 0 = any free port.
         moto_port: 0 = any free port.
-        options: further arguments of ``python -m mld.local``, e.g. ``("--reshard-s", "0.5")``.
+        options: further arguments of ``python -m kcl_mld.local``, e.g. ``("--reshard-s", "0.5")``.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class EmbeddedAws:
     ) -> None:
         self.region = region
         self._arguments = [
-            *(sys.executable, "-m", "mld.local"),
+            *(sys.executable, "-m", "kcl_mld.local"),
             *("--kinesis-port", str(kinesis_port)),
             *("--moto-port", str(moto_port)),
             *("--region", region),
@@ -98,7 +98,7 @@ class EmbeddedAws:
             self._arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Where the user stands may be a folder `mld` or a `protocol.py` that is not ours.
+            # -m looks there first: where the user stands may be a module with the name of one of ours.
             cwd=_ROOT,
             start_new_session=True,
         )
@@ -214,10 +214,10 @@ class EmbeddedAws:
         """Change the server's behavior and see its counts.
 
         Args:
-            settings: fields of :class:`mld.local.kinesis.KinesisSettings`.
-            faults: fields of :class:`mld.local.faultplan.FaultRule`, one mapping a rule; they
+            settings: fields of :class:`kcl_mld.local.kinesis.KinesisSettings`.
+            faults: fields of :class:`kcl_mld.local.faultplan.FaultRule`, one mapping a rule; they
                 replace all earlier rules. None leaves them, an empty list removes them.
-            table_streams: fields of :class:`mld.local.dynamodb_streams.TableStreamSettings`.
+            table_streams: fields of :class:`kcl_mld.local.dynamodb_streams.TableStreamSettings`.
             replace_shards: every open shard of a table's stream is replaced by that many; 0 = none.
             advance_s: seconds by which the clock of Kinesis and of streams of tables goes forward.
             consumers: ARNs of consumers that there shall be from now on.

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.json
 
-from mld.local.kinesis.faults import KinesisFault
+from kcl_mld.local.kinesis.faults import KinesisFault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.local.faultplan import FaultRule
-    from mld.local.kinesis.fan_out import LocalSubscription
+    from kcl_mld.local.faultplan import FaultRule
+    from kcl_mld.local.kinesis.fan_out import LocalSubscription
 
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from botocore.exceptions import ClientError
 
-from mld.errors import ConfigError
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

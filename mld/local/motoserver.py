@@ -1,6 +1,6 @@
 """moto's DynamoDB, CloudWatch, STS and S3 in a thread of this process, with our faults in front.
 
-DynamoDB Streams are ours, see :mod:`mld.local.streamed_tables`.
+DynamoDB Streams are ours, see :mod:`kcl_mld.local.streamed_tables`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from mld.local.streamed_tables import TARGET, StreamedTables
+from kcl_mld.local.streamed_tables import TARGET, StreamedTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.local.dynamodb_streams import TableStreams
-    from mld.local.faultplan import FaultPlan, FaultRule
-    from mld.local.streamed_tables import Environ
+    from kcl_mld.local.dynamodb_streams import TableStreams
+    from kcl_mld.local.faultplan import FaultPlan, FaultRule
+    from kcl_mld.local.streamed_tables import Environ
 
     StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 

@@ -21,22 +21,22 @@ import botocore.session
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mld.config.findings import nearest
-from mld.kernel.model.masking import brief
-from mld.local.dynamodb_streams import TableStreamSettings
-from mld.local.event_stream import serve_events
-from mld.local.faultplan import FaultRule
-from mld.local.kinesis.fan_out import LocalSubscription
-from mld.local.kinesis.faults import KinesisFault
-from mld.local.kinesis.model import OPERATIONS, KinesisModel, KinesisSettings
+from kcl_mld.config.findings import nearest
+from kcl_mld.kernel.model.masking import brief
+from kcl_mld.local.dynamodb_streams import TableStreamSettings
+from kcl_mld.local.event_stream import serve_events
+from kcl_mld.local.faultplan import FaultRule
+from kcl_mld.local.kinesis.fan_out import LocalSubscription
+from kcl_mld.local.kinesis.faults import KinesisFault
+from kcl_mld.local.kinesis.model import OPERATIONS, KinesisModel, KinesisSettings
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from mld.local.dynamodb_streams import TableStreams
-    from mld.local.event_stream import Send
-    from mld.local.faultplan import FaultPlan
+    from kcl_mld.local.dynamodb_streams import TableStreams
+    from kcl_mld.local.event_stream import Send
+    from kcl_mld.local.faultplan import FaultPlan
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]

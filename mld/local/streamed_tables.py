@@ -1,4 +1,4 @@
-"""moto's DynamoDB with the streams of :mod:`mld.local.dynamodb_streams` in the place of moto's.
+"""moto's DynamoDB with the streams of :mod:`kcl_mld.local.dynamodb_streams` in the place of moto's.
 
 moto gives each stream one shard for ever, fails at every write after a stream was disabled, enables
 none again, and reports an UpdateItem that makes an item as two changes. So its stream, which has
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.test import run_wsgi_app
 
-from mld.local.dynamodb_streams import VIEW_TYPES
-from mld.local.kinesis.faults import KinesisFault, in_use, malformed
+from kcl_mld.local.dynamodb_streams import VIEW_TYPES
+from kcl_mld.local.kinesis.faults import KinesisFault, in_use, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mld.local.dynamodb_streams import TableStreams
+    from kcl_mld.local.dynamodb_streams import TableStreams
 
     Environ = dict[str, Any]
     Wsgi = Callable[[Environ, Any], Iterable[bytes]]

@@ -15,17 +15,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import MldError
-from mld.kernel.concurrency import Wakeup
-from mld.observe.rules.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
-from mld.signals.model.metrics import SHARD, STREAM, WORKER, Level, Unit
-from mld.signals.ports import Metrics
+from kcl_mld.errors import MldError
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.observe.rules.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
+from kcl_mld.signals.model.metrics import SHARD, STREAM, WORKER, Level, Unit
+from kcl_mld.signals.ports import Metrics
 
 if TYPE_CHECKING:
-    from mld.aws.ports import CloudWatch
-    from mld.config.config import MetricsConfig
-    from mld.kernel.ports import Clock
-    from mld.signals.model.metrics import Metric
+    from kcl_mld.aws.ports import CloudWatch
+    from kcl_mld.config.config import MetricsConfig
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.model.metrics import Metric
 
 log = logging.getLogger("mld.signals")
 
@@ -47,7 +47,7 @@ _WARN_EVERY_S = 60.0
 
 
 class CloudWatchMetrics(Metrics):
-    """A :class:`mld.signals.ports.Metrics` over CloudWatch.
+    """A :class:`kcl_mld.signals.ports.Metrics` over CloudWatch.
 
     Args:
         config: level, dimensions, period and queue length.

@@ -9,26 +9,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.errors import Denied, MldError, NotFound
-from mld.fleet.coordinator_state import CoordinatorStateStore
-from mld.fleet.lock_store import LockStore
-from mld.fleet.model.worker_life import failed_lives_in
-from mld.fleet.rules.table_migration import COMPLETE, INIT
-from mld.leases.model.lease_item import LEASE_KEY, is_moving
-from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
-from mld.signals.rules.remedies import failed_on_table
+from kcl_mld.errors import Denied, MldError, NotFound
+from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+from kcl_mld.fleet.lock_store import LockStore
+from kcl_mld.fleet.model.worker_life import failed_lives_in
+from kcl_mld.fleet.rules.table_migration import COMPLETE, INIT
+from kcl_mld.leases.model.lease_item import LEASE_KEY, is_moving
+from kcl_mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
+from kcl_mld.signals.rules.remedies import failed_on_table
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.aws.ports import DynamoDb
-    from mld.fleet.model.table_layout import Layout
-    from mld.kernel.ports import Clock, IdSource
-    from mld.leases.lease_store import LeaseStore
-    from mld.observe.model.worker_page import WorkerPage
-    from mld.observe.stream_reader import StreamReader
-    from mld.observe.tip_reader import TipReader
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.fleet.model.table_layout import Layout
+    from kcl_mld.kernel.ports import Clock, IdSource
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.observe.model.worker_page import WorkerPage
+    from kcl_mld.observe.stream_reader import StreamReader
+    from kcl_mld.observe.tip_reader import TipReader
 
 
 async def fleet_items(

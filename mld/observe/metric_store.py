@@ -10,17 +10,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.signals.model.metric_values import Distribution, FamilyValues, shard_labels
-from mld.signals.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
-from mld.signals.ports import Metrics
+from kcl_mld.signals.model.metric_values import Distribution, FamilyValues, shard_labels
+from kcl_mld.signals.model.metrics import FAILURE, METRICS, OUTCOME, SUCCESS, FamilyKind
+from kcl_mld.signals.ports import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from mld.kernel.ports import Clock
-    from mld.signals.model.metric_values import Labels
-    from mld.signals.model.metrics import Family, Metric
-    from mld.signals.ports import MetricSender
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.model.metric_values import Labels
+    from kcl_mld.signals.model.metrics import Family, Metric
+    from kcl_mld.signals.ports import MetricSender
 
     #: Returns all metrics as they are now.
     ReadMetrics = Callable[[], Sequence[FamilyValues]]

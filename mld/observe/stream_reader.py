@@ -9,26 +9,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.config.stream import Stream
-from mld.config.stream_list import may_be
-from mld.errors import MalformedData, MldError, NotFound
-from mld.kernel.concurrency import for_each
-from mld.observe.model.fleet_snapshot import StreamSnapshot
-from mld.shards.shard_detector import ShardDetector
-from mld.signals.rules.remedies import failed_reading
-from mld.streams.rules.existence import disabled_stream, missing_stream, recreated_stream
-from mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream
-from mld.streams.stream_names import StreamResolver
+from kcl_mld.config.stream import Stream
+from kcl_mld.config.stream_list import may_be
+from kcl_mld.errors import MalformedData, MldError, NotFound
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.observe.model.fleet_snapshot import StreamSnapshot
+from kcl_mld.shards.shard_detector import ShardDetector
+from kcl_mld.signals.rules.remedies import failed_reading
+from kcl_mld.streams.rules.existence import disabled_stream, missing_stream, recreated_stream
+from kcl_mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream
+from kcl_mld.streams.stream_names import StreamResolver
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
-    from mld.aws.ports import Kinesis
-    from mld.config.config import Config
-    from mld.config.stream_list import ListedStream
-    from mld.kernel.ports import Clock
-    from mld.streams.stream_names import StreamNames
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream_list import ListedStream
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.streams.stream_names import StreamNames
 
 #: Seconds for which a read of the streams is used, unless a fresh one is requested; for many, a
 #: second for each stream, since DescribeStreamSummary has twenty calls a second in an account.

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.observe.rules.summary import summary
-from mld.signals.model.metrics import LOG_MESSAGES_DROPPED
+from kcl_mld.observe.rules.summary import summary
+from kcl_mld.signals.model.metrics import LOG_MESSAGES_DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.children.consuming.consumer_parts import Tally
-    from mld.kernel.ports import Clock
-    from mld.observe.rules.readiness import WorkerSnapshot
-    from mld.signals.ports import Metrics
+    from kcl_mld.children.consuming.consumer_parts import Tally
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.observe.rules.readiness import WorkerSnapshot
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.observe")
 

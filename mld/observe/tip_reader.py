@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.errors import LimitExceeded, MalformedData, MldError, Throttled
-from mld.kernel.concurrency import for_each
-from mld.kernel.model.sequence import Sentinel
-from mld.observe.model.fleet_snapshot import TipSnapshot
-from mld.retrieval.model.wire import first_arrival_s, read_batch
-from mld.retrieval.rules.polling import ReadPosition, iterator_start
-from mld.signals.rules.remedies import failed_reading
+from kcl_mld.errors import LimitExceeded, MalformedData, MldError, Throttled
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.observe.model.fleet_snapshot import TipSnapshot
+from kcl_mld.retrieval.model.wire import first_arrival_s, read_batch
+from kcl_mld.retrieval.rules.polling import ReadPosition, iterator_start
+from kcl_mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.aws.ports import Kinesis
-    from mld.config.stream import Stream
-    from mld.kernel.ports import Clock
-    from mld.leases.model.lease import Lease
-    from mld.retrieval.model.record import Batch
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.retrieval.model.record import Batch
 
 #: Between two questions to one shard.
 EVERY_S = 60.0

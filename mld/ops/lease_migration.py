@@ -1,11 +1,11 @@
-"""Carries out a plan of :mod:`mld.ops.rules.lease_migration` on an unused lease table."""
+"""Carries out a plan of :mod:`kcl_mld.ops.rules.lease_migration` on an unused lease table."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     ConditionFailed,
     Denied,
@@ -13,19 +13,19 @@ from mld.errors import (
     UnknownOutcome,
     WorkersAlive,
 )
-from mld.kernel.pages import all_items
-from mld.kernel.rules.backoff import backoff_s
-from mld.leases.model.lease_item import LEASE_KEY
-from mld.leases.model.lease_move import comparable, unchanged_condition
-from mld.ops.rules.lease_migration import signs_of_life
+from kcl_mld.kernel.pages import all_items
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.leases.model.lease_item import LEASE_KEY
+from kcl_mld.leases.model.lease_move import comparable, unchanged_condition
+from kcl_mld.ops.rules.lease_migration import signs_of_life
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from mld.aws.ports import DynamoDb
-    from mld.leases.model.attributes import Item
-    from mld.ops.rules.lease_migration import RowWrite
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.ops.rules.lease_migration import RowWrite
 
 #: Attempts for one request; the pauses between them add up to about 40 s, enough for a throttled
 #: table.

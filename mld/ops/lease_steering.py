@@ -9,26 +9,26 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, ConditionFailed, TransactionCanceled, UnknownOutcome
-from mld.leases.model.lease_request import REQUEST, SteerVerb
-from mld.leases.model.steering_writes import (
+from kcl_mld.errors import AwsError, ConditionFailed, TransactionCanceled, UnknownOutcome
+from kcl_mld.leases.model.lease_request import REQUEST, SteerVerb
+from kcl_mld.leases.model.steering_writes import (
     creating_at_rest,
     deleting_at_rest,
     requesting,
     withdrawing,
     writing_at_rest,
 )
-from mld.ops.rules.steering import SteerWay
+from kcl_mld.ops.rules.steering import SteerWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
-    from mld.aws.ports import DynamoDb
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.ops.rules.steering import SteerStep
+    from kcl_mld.aws.ports import DynamoDb
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.ops.rules.steering import SteerStep
 
 #: Seconds between two reads of a row whose holder was asked.
 LOOK_S = 0.5

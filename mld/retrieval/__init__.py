@@ -1,7 +1,7 @@
 """Records of a shard: fetched by polling or fan-out, taken apart, and written as lines.
 
 For others: ``model``, ``rules``, ``ports``, ``records_publisher``, ``byte_budget``,
-``schema_registry``. The two kinds of publishers are chosen by ``mld.app``.
+``schema_registry``. The two kinds of publishers are chosen by ``kcl_mld.app``.
 
 Decisions, in ``docs/decisions/``:
 

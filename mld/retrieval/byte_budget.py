@@ -27,12 +27,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.retrieval.rules.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
+from kcl_mld.retrieval.rules.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.kernel.ports import Clock
+    from kcl_mld.kernel.ports import Clock
 
 #: Seconds between two checks whether the burst is over.
 TRIM_LOOK_S = 30.0

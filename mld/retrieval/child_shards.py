@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.errors import MalformedData, NotFound
-from mld.retrieval.model.wire import read_batch
-from mld.streams.model.shard import ChildShard, Shard
+from kcl_mld.errors import MalformedData, NotFound
+from kcl_mld.retrieval.model.wire import read_batch
+from kcl_mld.streams.model.shard import ChildShard, Shard
 
 if TYPE_CHECKING:
-    from mld.aws.ports import Kinesis
-    from mld.config.stream import Stream
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.stream import Stream
 
 
 async def child_shards(kinesis: Kinesis, stream: Stream, shard_id: str) -> tuple[ChildShard, ...]:

@@ -12,21 +12,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
-from mld.kernel.rules.backoff import backoff_s
-from mld.retrieval.rules.fan_out import ConsumerStep, consumer_step
-from mld.signals.model.reasons import Reason
-from mld.signals.rules.remedies import FailedCall, shown_error
+from kcl_mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.retrieval.rules.fan_out import ConsumerStep, consumer_step
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.rules.remedies import FailedCall, shown_error
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.aws.ports import Kinesis
-    from mld.config.config import FanOutConfig
-    from mld.config.stream import Stream
-    from mld.kernel.ports import Clock
-    from mld.signals.conditions import Conditions
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.config import FanOutConfig
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.conditions import Conditions
 
 log = logging.getLogger("mld.retrieval")
 

@@ -16,37 +16,37 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.aws.ports import SUBSCRIPTION_SILENCE_S
-from mld.errors import InvalidArgument, MldError, NotFound, UnknownOutcome
-from mld.kernel.model.sequence import Sentinel
-from mld.retrieval.fetch_report import SubscriptionReport
-from mld.retrieval.model.wire import read_event
-from mld.retrieval.records_publisher import (
+from kcl_mld.aws.ports import SUBSCRIPTION_SILENCE_S
+from kcl_mld.errors import InvalidArgument, MldError, NotFound, UnknownOutcome
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.retrieval.fetch_report import SubscriptionReport
+from kcl_mld.retrieval.model.wire import read_event
+from kcl_mld.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
     READING_FACTOR,
     FetchedBatch,
     Queued,
     RecordsPublisher,
 )
-from mld.retrieval.rules.fan_out import (
+from kcl_mld.retrieval.rules.fan_out import (
     LARGEST_EVENT_BYTES,
     MOST_EVENTS,
     expected_event_bytes,
     renewal_pause_s,
     starting_position,
 )
-from mld.retrieval.rules.polling import iterator_start
+from kcl_mld.retrieval.rules.polling import iterator_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mld.aws.ports import Subscription
-    from mld.retrieval.byte_budget import Reservation
-    from mld.retrieval.consumer_registration import ConsumerRegistration
-    from mld.retrieval.model.record import Batch
-    from mld.retrieval.records_publisher import PublisherParts
-    from mld.retrieval.rules.polling import IteratorStart, ReadPosition
-    from mld.signals.rules.remedies import FailedCall
+    from kcl_mld.aws.ports import Subscription
+    from kcl_mld.retrieval.byte_budget import Reservation
+    from kcl_mld.retrieval.consumer_registration import ConsumerRegistration
+    from kcl_mld.retrieval.model.record import Batch
+    from kcl_mld.retrieval.records_publisher import PublisherParts
+    from kcl_mld.retrieval.rules.polling import IteratorStart, ReadPosition
+    from kcl_mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger("mld.retrieval")
 

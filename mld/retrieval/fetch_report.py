@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import (
+from kcl_mld.errors import (
     ExpiredIterator,
     InUse,
     InvalidArgument,
@@ -14,14 +14,14 @@ from mld.errors import (
     MldError,
     Throttled,
 )
-from mld.signals.model.metrics import CATCH_UP_ACTIVE, EXPIRED_ITERATOR
-from mld.signals.rules.remedies import failed_reading
+from kcl_mld.signals.model.metrics import CATCH_UP_ACTIVE, EXPIRED_ITERATOR
+from kcl_mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
-    from mld.kernel.ports import Clock
-    from mld.signals.model.metrics import CallMetrics
-    from mld.signals.ports import Metrics
-    from mld.signals.rules.remedies import FailedCall
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.model.metrics import CallMetrics
+    from kcl_mld.signals.ports import Metrics
+    from kcl_mld.signals.rules.remedies import FailedCall
 
 log = logging.getLogger("mld.retrieval")
 

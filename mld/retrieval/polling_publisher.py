@@ -5,7 +5,7 @@ batches with ``next_batch``. Every answer has its place in the process-wide :cla
 before it is asked for.
 
 Source: PrefetchRecordsPublisher, KinesisDataFetcher (KCL 3.5.1). Beyond Java: see
-``mld.retrieval.rules.polling`` for the two holes at expired iterators; the loop stops after the
+``kcl_mld.retrieval.rules.polling`` for the two holes at expired iterators; the loop stops after the
 shard's end.
 """
 
@@ -15,17 +15,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import MldError, NotFound, TrimmedData
-from mld.retrieval.fetch_report import FetchReport
-from mld.retrieval.model.wire import read_batch
-from mld.retrieval.records_publisher import (
+from kcl_mld.errors import MldError, NotFound, TrimmedData
+from kcl_mld.retrieval.fetch_report import FetchReport
+from kcl_mld.retrieval.model.wire import read_batch
+from kcl_mld.retrieval.records_publisher import (
     ABSENT_PAUSE_S,
     READING_FACTOR,
     FetchedBatch,
     Queued,
     RecordsPublisher,
 )
-from mld.retrieval.rules.polling import (
+from kcl_mld.retrieval.rules.polling import (
     EXPIRED_S,
     IteratorType,
     after_expiry,
@@ -35,14 +35,14 @@ from mld.retrieval.rules.polling import (
     pause_s,
     refused_pause_s,
 )
-from mld.signals.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
+from kcl_mld.signals.model.metrics import GET_RECORDS, GET_SHARD_ITERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.retrieval.byte_budget import Reservation
-    from mld.retrieval.model.record import Batch
-    from mld.retrieval.records_publisher import PublisherParts
+    from kcl_mld.retrieval.byte_budget import Reservation
+    from kcl_mld.retrieval.model.record import Batch
+    from kcl_mld.retrieval.records_publisher import PublisherParts
 
 log = logging.getLogger("mld.retrieval")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mld.retrieval.model.schema import Decode, SchemaVersion
+    from kcl_mld.retrieval.model.schema import Decode, SchemaVersion
 
 
 class DefinitionFiles(Protocol):

@@ -16,17 +16,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import InvalidArgument, MalformedData, MoveRefused, Throttled, TrimmedData
-from mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.retrieval.model.wire import decode_records, read_batch
-from mld.retrieval.rules.peek import records_behind
+from kcl_mld.errors import InvalidArgument, MalformedData, MoveRefused, Throttled, TrimmedData
+from kcl_mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.retrieval.model.wire import decode_records, read_batch
+from kcl_mld.retrieval.rules.peek import records_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.aws.ports import Kinesis
-    from mld.config.stream import Stream
-    from mld.retrieval.model.record import Batch, KinesisRecord
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.retrieval.model.record import Batch, KinesisRecord
 
 #: How far before the place a search begins, in seconds; then it begins at the oldest record.
 WINDOWS_S = (10.0, 120.0, 1800.0, 6 * 3600.0, 86_400.0, 7 * 86_400.0)

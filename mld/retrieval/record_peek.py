@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.retrieval.model.wire import decode_records, read_batch
-from mld.retrieval.rules.peek import PeekedRecord, records_behind
-from mld.retrieval.rules.polling import ReadPosition, iterator_start, range_start
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.retrieval.model.wire import decode_records, read_batch
+from kcl_mld.retrieval.rules.peek import PeekedRecord, records_behind
+from kcl_mld.retrieval.rules.polling import ReadPosition, iterator_start, range_start
 
 if TYPE_CHECKING:
-    from mld.aws.ports import Kinesis
-    from mld.config.stream import Stream
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.containment import PositionRange
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.containment import PositionRange
+    from kcl_mld.streams.model.shard import HashRange
 
 #: Kinesis may answer without records although there are some: it read only a part of the shard.
 MOST_READS = 10
@@ -61,7 +61,7 @@ async def peek(
         checkpoint: what is done.
         count: user records at most.
         begins_s: epoch seconds for a checkpoint AT_TIMESTAMP.
-        hash_range: see :func:`~mld.retrieval.rules.peek.records_behind`.
+        hash_range: see :func:`~kcl_mld.retrieval.rules.peek.records_behind`.
 
     Raises:
         AwsError: a call failed.

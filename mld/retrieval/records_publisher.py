@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.errors import MldError, ResourceMissing
-from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.retrieval.model.record import vanished
-from mld.retrieval.model.wire import first_sequence_number, read_batch
-from mld.retrieval.rules.polling import (
+from kcl_mld.errors import MldError, ResourceMissing
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from kcl_mld.retrieval.model.record import vanished
+from kcl_mld.retrieval.model.wire import first_sequence_number, read_batch
+from kcl_mld.retrieval.rules.polling import (
     LATEST_MARGIN_S,
     SMALLEST_ANSWER_BYTES,
     IteratorType,
@@ -30,16 +30,16 @@ from mld.retrieval.rules.polling import (
 )
 
 if TYPE_CHECKING:
-    from mld.aws.ports import Kinesis
-    from mld.config.config import RetrievalConfig
-    from mld.config.stream import Stream
-    from mld.errors import NotFound
-    from mld.retrieval.byte_budget import BudgetShare, ByteBudget, Reservation
-    from mld.retrieval.fetch_report import FetchReport, SubscriptionReport
-    from mld.retrieval.model.record import Batch
-    from mld.shards.stream_existence import StreamExistence
-    from mld.signals.rules.remedies import FailedCall
-    from mld.signals.runtime import Runtime
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.config import RetrievalConfig
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.errors import NotFound
+    from kcl_mld.retrieval.byte_budget import BudgetShare, ByteBudget, Reservation
+    from kcl_mld.retrieval.fetch_report import FetchReport, SubscriptionReport
+    from kcl_mld.retrieval.model.record import Batch
+    from kcl_mld.shards.stream_existence import StreamExistence
+    from kcl_mld.signals.rules.remedies import FailedCall
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.retrieval")
 #: From this size on an envelope is read away from the loop.

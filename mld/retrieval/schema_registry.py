@@ -13,20 +13,20 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
-from mld.kernel.concurrency import for_each
-from mld.kernel.rules.backoff import MissLimit, Outage, backoff_s
-from mld.retrieval.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.signals.model.metrics import GET_SCHEMA_VERSION
+from kcl_mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
+from kcl_mld.kernel.concurrency import for_each
+from kcl_mld.kernel.rules.backoff import MissLimit, Outage, backoff_s
+from kcl_mld.retrieval.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from kcl_mld.signals.model.metrics import GET_SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.aws.ports import Glue
-    from mld.retrieval.model.schema import Catalogue
-    from mld.retrieval.ports import DecoderFactory, DefinitionFiles
-    from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
-    from mld.signals.runtime import Runtime
+    from kcl_mld.aws.ports import Glue
+    from kcl_mld.retrieval.model.schema import Catalogue
+    from kcl_mld.retrieval.ports import DecoderFactory, DefinitionFiles
+    from kcl_mld.retrieval.rules.schema_frame import FailureCount, FailureKey
+    from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.retrieval")
 

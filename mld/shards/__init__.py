@@ -1,6 +1,6 @@
 """Leases follow the shards of a stream: the sync, the audit of hash ranges, the end of a shard.
 
-For others: ``rules``, and all services, which ``mld.app`` wires.
+For others: ``rules``, and all services, which ``kcl_mld.app`` wires.
 
 Decisions, in ``docs/decisions/``:
 

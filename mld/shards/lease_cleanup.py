@@ -15,8 +15,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.errors import MldError, NotFound
-from mld.shards.rules.shard_end import (
+from kcl_mld.errors import MldError, NotFound
+from kcl_mld.shards.rules.shard_end import (
     CleanupOutcome,
     CleanupTimes,
     is_due,
@@ -28,12 +28,12 @@ from mld.shards.rules.shard_end import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from mld.config.config import ShardConfig
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.shards.stream_existence import StreamSource
+    from kcl_mld.config.config import ShardConfig
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.shards.stream_existence import StreamSource
 
 log = logging.getLogger("mld.shards")
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     Denied,
     InUse,
@@ -23,16 +23,16 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.kernel.pages import page_numbers
-from mld.kernel.rules.backoff import backoff_s
-from mld.streams.model.shard import Shard
+from kcl_mld.kernel.pages import page_numbers
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.streams.model.shard import Shard
 
 if TYPE_CHECKING:
     import random
 
-    from mld.aws.ports import Kinesis
-    from mld.config.config import ShardConfig
-    from mld.config.stream import Stream
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.config import ShardConfig
+    from kcl_mld.config.stream import Stream
 
 log = logging.getLogger("mld.shards")
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
-from mld.shards.rules.shard_end import (
+from kcl_mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
+from kcl_mld.shards.rules.shard_end import (
     MergeVerdict,
     blocks,
     child_without_parents,
     judge_merge,
     merge_parents,
 )
-from mld.shards.rules.shardsync import lease_of_child
-from mld.shards.stream_sync import create_lease
-from mld.signals.model.metrics import (
+from kcl_mld.shards.rules.shardsync import lease_of_child
+from kcl_mld.shards.stream_sync import create_lease
+from kcl_mld.signals.model.metrics import (
     CREATE_LEASE_AT_END,
     MISSING_MERGE_PARENT,
     MISSING_MERGE_PARENT_LEASE,
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.signals.ports import Metrics
-    from mld.streams.model.shard import ChildShard
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.signals.ports import Metrics
+    from kcl_mld.streams.model.shard import ChildShard
 
 log = logging.getLogger("mld.shards")
 
@@ -73,7 +73,7 @@ class ShardEnd:
         Args:
             lease: the finished shard's, held by this worker.
             children: of its last answer; for a shard that vanished see :meth:`create_heirs`.
-        rolls_over: see :func:`mld.shards.rules.shard_end.merge_parents`.
+        rolls_over: see :func:`kcl_mld.shards.rules.shard_end.merge_parents`.
 
         Raises:
             BlockedOnParent: the other parent of a merge has no row yet; keep the lease and repeat.
@@ -119,7 +119,7 @@ class ShardEnd:
 
         Args:
             lease: of the shard that disappeared, held by this worker.
-            heirs: see :func:`mld.shards.rules.shard_end.heirs`.
+            heirs: see :func:`kcl_mld.shards.rules.shard_end.heirs`.
 
         Raises:
             InvalidShardEnd: the row of the shard is gone; drop the lease locally.

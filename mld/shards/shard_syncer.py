@@ -13,8 +13,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, MalformedData, MldError, NotFound
-from mld.shards.rules.audit import (
+from kcl_mld.errors import AwsError, MalformedData, MldError, NotFound
+from kcl_mld.shards.rules.audit import (
     HoleTracker,
     Standstill,
     abandoned,
@@ -23,9 +23,9 @@ from mld.shards.rules.audit import (
     first_hole,
     is_overdue,
 )
-from mld.shards.rules.shardsync import is_unused
-from mld.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
-from mld.signals.model.metrics import (
+from kcl_mld.shards.rules.shardsync import is_unused
+from kcl_mld.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
+from kcl_mld.signals.model.metrics import (
     AUDIT,
     SHARD_SYNC,
     SKIPPED_SHARD_SYNC,
@@ -37,14 +37,14 @@ from mld.signals.model.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.config.config import Config
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.shards.stream_existence import StreamSource
-    from mld.shards.stream_sync import MayWrite
-    from mld.signals.ports import Metrics
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.config.config import Config
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.shards.stream_existence import StreamSource
+    from kcl_mld.shards.stream_sync import MayWrite
+    from kcl_mld.signals.ports import Metrics
+    from kcl_mld.streams.model.shard import HashRange
 
 log = logging.getLogger("mld.shards")
 #: A start with leases in the table waits no longer than this for the list that confirms the stream.

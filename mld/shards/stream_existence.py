@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import stream_action
-from mld.errors import (
+from kcl_mld.config.stream import stream_action
+from kcl_mld.errors import (
     CredentialsRefused,
     Denied,
     MldError,
@@ -23,12 +23,12 @@ from mld.errors import (
     ResourceMissing,
     StreamNotReady,
 )
-from mld.kernel.concurrency import Wakeup
-from mld.shards.rules.rows_of_stream import has_row_of
-from mld.shards.rules.shard_end import heirs
-from mld.signals.model.reasons import Reason
-from mld.streams.existence_watch import ExistenceWatch
-from mld.streams.rules.existence import (
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.shards.rules.rows_of_stream import has_row_of
+from kcl_mld.shards.rules.shard_end import heirs
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.streams.existence_watch import ExistenceWatch
+from kcl_mld.streams.rules.existence import (
     ShardExistence,
     beginnings,
     disabled_stream,
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from mld.aws.ports import Kinesis
-    from mld.config.stream import Stream
-    from mld.kernel.model.sequence import InitialPosition
-    from mld.kernel.ports import Clock
-    from mld.leases.model.lease import Lease
-    from mld.shards.shard_detector import ShardDetector
-    from mld.signals.conditions import Conditions
-    from mld.streams.identified_stream import IdentifiedStream
-    from mld.streams.model.shard import ChildShard, Shard
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.model.sequence import InitialPosition
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.shards.shard_detector import ShardDetector
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.streams.identified_stream import IdentifiedStream
+    from kcl_mld.streams.model.shard import ChildShard, Shard
 
 log = logging.getLogger("mld.shards")
 

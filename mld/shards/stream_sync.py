@@ -10,11 +10,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.errors import InconsistentShards, MalformedData
-from mld.kernel.model.sequence import LATEST
-from mld.kernel.model.text import counted
-from mld.shards.rules.audit import signs_of_recreation
-from mld.shards.rules.shardsync import (
+from kcl_mld.errors import InconsistentShards, MalformedData
+from kcl_mld.kernel.model.sequence import LATEST
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.shards.rules.audit import signs_of_recreation
+from kcl_mld.shards.rules.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_of_lineage,
@@ -25,21 +25,21 @@ from mld.shards.rules.shardsync import (
     shard_filter,
     unexpected_children,
 )
-from mld.signals.model.metrics import CREATE_LEASE_IN_SYNC
+from kcl_mld.signals.model.metrics import CREATE_LEASE_IN_SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from mld.config.config import Config
-    from mld.config.stream import Stream
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_scan import TableScan
-    from mld.leases.lease_store import LeaseStore
-    from mld.leases.model.lease import Lease
-    from mld.shards.stream_existence import StreamSource
-    from mld.signals.model.metrics import CreateLease
-    from mld.signals.ports import Metrics
-    from mld.streams.model.shard import Shard
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_scan import TableScan
+    from kcl_mld.leases.lease_store import LeaseStore
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.shards.stream_existence import StreamSource
+    from kcl_mld.signals.model.metrics import CreateLease
+    from kcl_mld.signals.ports import Metrics
+    from kcl_mld.streams.model.shard import Shard
 
 log = logging.getLogger("mld.shards")
 

@@ -1,6 +1,6 @@
 """Reports if this machine's clock is wrong; corrects nothing.
 
-Adapters correct requests that AWS refuses, and :class:`mld.kernel.ports.Clock` corrects times that
+Adapters correct requests that AWS refuses, and :class:`kcl_mld.kernel.ports.Clock` corrects times that
 others compare. The rest uses the clock of the machine: the expiry of credentials, and the validity
 of certificates.
 """
@@ -11,10 +11,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.kernel.rules.clock_offset import WRONG_S, offset_text, wrong_by_s
+from kcl_mld.kernel.rules.clock_offset import WRONG_S, offset_text, wrong_by_s
 
 if TYPE_CHECKING:
-    from mld.kernel.ports import Clock
+    from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.signals")
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import lasted
-from mld.signals.model.reasons import Condition, Reason
-from mld.signals.rules.remedies import shown_error, table_remedy
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.signals.model.reasons import Condition, Reason
+from kcl_mld.signals.rules.remedies import shown_error, table_remedy
 
 if TYPE_CHECKING:
-    from mld.kernel.ports import Clock
+    from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.signals")
 

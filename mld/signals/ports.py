@@ -1,4 +1,4 @@
-"""Counting what happens; :mod:`mld.signals.model.metrics` has what can be counted."""
+"""Counting what happens; :mod:`kcl_mld.signals.model.metrics` has what can be counted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from mld.signals.model.metric_values import FamilyValues
-    from mld.signals.model.metrics import CallMetrics, Metric
+    from kcl_mld.signals.model.metric_values import FamilyValues
+    from kcl_mld.signals.model.metrics import CallMetrics, Metric
 
 
 class Metrics(ABC):

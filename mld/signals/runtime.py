@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import random
 
-    from mld.kernel.ports import Clock, IdSource, Offload
-    from mld.signals.ports import Metrics
+    from kcl_mld.kernel.ports import Clock, IdSource, Offload
+    from kcl_mld.signals.ports import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

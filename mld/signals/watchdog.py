@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.signals.model.metrics import LOOP_LATENESS
+from kcl_mld.signals.model.metrics import LOOP_LATENESS
 
 if TYPE_CHECKING:
-    from mld.kernel.ports import Clock
-    from mld.signals.ports import Metrics
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.signals")
 

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.fleet.rules.leader_election import leader_of
-from mld.simulate.java_worker import JavaWorker
-from mld.simulate.our_worker import OurWorker
-from mld.simulate.profile import AUDIT_S, ProfileName, make_profile
-from mld.simulate.readings import Events, Reading, Readings
-from mld.simulate.scenario import ChangeKind, MembershipChange, shares, spread
-from mld.simulate.table import SECONDS_PER_HOUR, Bill, Lock, SimulatedRow, Table
-from mld.simulate.worker import TakingWorker
+from kcl_mld.fleet.rules.leader_election import leader_of
+from kcl_mld.simulate.java_worker import JavaWorker
+from kcl_mld.simulate.our_worker import OurWorker
+from kcl_mld.simulate.profile import AUDIT_S, ProfileName, make_profile
+from kcl_mld.simulate.readings import Events, Reading, Readings
+from kcl_mld.simulate.scenario import ChangeKind, MembershipChange, shares, spread
+from kcl_mld.simulate.table import SECONDS_PER_HOUR, Bill, Lock, SimulatedRow, Table
+from kcl_mld.simulate.worker import TakingWorker
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
-    from mld.simulate.scenario import Scenario
-    from mld.simulate.worker import Hold, SimulatedWorker
+    from kcl_mld.simulate.scenario import Scenario
+    from kcl_mld.simulate.worker import Hold, SimulatedWorker
 
 #: A fleet that has kept its final spread for fewer seconds does not count as balanced: a leader or
 #: taker scans three times in it.

@@ -1,6 +1,6 @@
 """A Java worker of a 3.x fleet, and how it assigns leases when it leads: its rules as they are.
 
-Ours are in :mod:`mld.fleet.rules.assignment`. Java's know no groups, lose workers in the middle of a plan
+Ours are in :mod:`kcl_mld.fleet.rules.assignment`. Java's know no groups, lose workers in the middle of a plan
 and, where all workers are alike, use two of them. Off AWS a Java worker has no CPU figure; then the
 throughput of its leases stands for its load, which is what is modelled here.
 
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mld.fleet.rules.assignment.planning import MoveKind
-from mld.leases.rules.taking import Sighting, look
-from mld.simulate.profile import METRICS_EXPIRY_S
-from mld.simulate.worker import AssignedWorker, JavaMove
+from kcl_mld.fleet.rules.assignment.planning import MoveKind
+from kcl_mld.leases.rules.taking import Sighting, look
+from kcl_mld.simulate.profile import METRICS_EXPIRY_S
+from kcl_mld.simulate.worker import AssignedWorker, JavaMove
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 
 #: reBalanceThresholdPercentage and dampeningPercentage, and a utilization that is too much.

@@ -1,4 +1,4 @@
-"""A worker of ours in a 3.x fleet: what ``mld.fleet`` and ``mld.leases`` do, as events."""
+"""A worker of ours in a 3.x fleet: what ``kcl_mld.fleet`` and ``kcl_mld.leases`` do, as events."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment import looks
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.leaving import notice_s, plan_leaving
-from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
-from mld.fleet.rules.assignment.planning import plan_assignment
-from mld.fleet.rules.leader_lock import follow_pause_s
-from mld.leases.rules import discovery
-from mld.leases.rules.discovery import (
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment import looks
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.leaving import notice_s, plan_leaving
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from kcl_mld.fleet.rules.assignment.planning import plan_assignment
+from kcl_mld.fleet.rules.leader_lock import follow_pause_s
+from kcl_mld.leases.rules import discovery
+from kcl_mld.leases.rules.discovery import (
     Ownership,
     Watched,
     is_small,
@@ -22,15 +22,15 @@ from mld.leases.rules.discovery import (
     may_ask_index,
     vanished,
 )
-from mld.leases.rules.taking import NEVER, Sighting
-from mld.simulate.worker import AssignedWorker
+from kcl_mld.leases.rules.taking import NEVER, Sighting
+from kcl_mld.simulate.worker import AssignedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.fleet.rules.assignment.planning import LeaseMove
-    from mld.simulate.table import SimulatedRow
-    from mld.simulate.worker import Hold
+    from kcl_mld.fleet.rules.assignment.planning import LeaseMove
+    from kcl_mld.simulate.table import SimulatedRow
+    from kcl_mld.simulate.worker import Hold
 
 #: The default of ``shutdownGraceMillis``, in seconds.
 GRACE_S = 20.0
@@ -234,7 +234,7 @@ class OurWorker(AssignedWorker):
 def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMemory:
     """The counters as known from scans of the table at some times.
 
-    The same as ``mld.fleet.rules.assignment.looks.observe`` at each of them, without the work;
+    The same as ``kcl_mld.fleet.rules.assignment.looks.observe`` at each of them, without the work;
     hand-offs that were under way get their time anew.
 
     Args:

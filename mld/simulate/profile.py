@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
-from mld.config.config import LeaseConfig
-from mld.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
-from mld.fleet.rules.assignment import looks
-from mld.fleet.rules.leader_lock import LockTiming
-from mld.leases.rules import discovery
-from mld.leases.rules.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
+from kcl_mld.fleet.rules.assignment import looks
+from kcl_mld.fleet.rules.leader_lock import LockTiming
+from kcl_mld.leases.rules import discovery
+from kcl_mld.leases.rules.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 
 if TYPE_CHECKING:
-    from mld.simulate.scenario import Scenario
+    from kcl_mld.simulate.scenario import Scenario
 
 #: Java's periodic loops that the failover time does not move (LeaseManagementConfig.java 322-330,
 #: DynamicMigrationComponentsInitializer.java 273-277).
@@ -51,7 +51,7 @@ class Profile:
         brisk_s: Java's period of renewals.
         calm_periods_s: the least and the most of ours while the table is well.
         failover_s: ``failoverTimeMillis``.
-        is_calm: renewals are due by ``mld.leases.rules.renewal``, and a checkpoint counts as one.
+        is_calm: renewals are due by ``kcl_mld.leases.rules.renewal``, and a checkpoint counts as one.
         lock: of the leader lock; followers read it at each heartbeat.
         lock_reads: requests of one such read.
         watches_expiry: a follower also reads the lock when it expires.

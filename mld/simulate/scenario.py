@@ -10,8 +10,8 @@ from enum import StrEnum
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, assert_never
 
-from mld.errors import ConfigError
-from mld.kernel.model.masking import brief
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     import random

@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mld.fleet.model.lock_item import LockItem
-from mld.leases.model.lease import Lease
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.leases.model.lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.fleet.rules.leader_lock import LockTiming
+    from kcl_mld.fleet.rules.leader_lock import LockTiming
 
 #: Size of a lease row with what DynamoDB adds, and of the other items of a 3.x table.
 LEASE_BYTES = 450

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from mld.fleet.rules.assignment.planning import MoveKind
-from mld.fleet.rules.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
-from mld.leases.rules.taking import Sighting, TakeLimits, look, plan_taking
-from mld.simulate.profile import JAVA_ELECTION_S
+from kcl_mld.fleet.rules.assignment.planning import MoveKind
+from kcl_mld.fleet.rules.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
+from kcl_mld.leases.rules.taking import Sighting, TakeLimits, look, plan_taking
+from kcl_mld.simulate.profile import JAVA_ELECTION_S
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from mld.fleet.rules.assignment.planning import LeaseMove
-    from mld.leases.model.lease import Lease
-    from mld.simulate.profile import Profile
-    from mld.simulate.readings import Events, Reading, Readings
-    from mld.simulate.scenario import Scenario
-    from mld.simulate.table import Lock, Table
+    from kcl_mld.fleet.rules.assignment.planning import LeaseMove
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.simulate.profile import Profile
+    from kcl_mld.simulate.readings import Events, Reading, Readings
+    from kcl_mld.simulate.scenario import Scenario
+    from kcl_mld.simulate.table import Lock, Table
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class JavaMove:
 
 
 class WorkerFleet(Protocol):
-    """What a worker shares with the others; :class:`mld.simulate.fleet.SimulatedFleet` has it."""
+    """What a worker shares with the others; :class:`kcl_mld.simulate.fleet.SimulatedFleet` has it."""
 
     scenario: Scenario
     profile: Profile

@@ -3,7 +3,7 @@
 An app is a program that ends in :func:`run`; the daemon starts it with
 ``executableName = kcl-mld-spark app.py``::
 
-    from mld.spark import run
+    from kcl_mld.spark import run
 
     def process(df, ctx):
         return df.where("amount > 0")
@@ -20,10 +20,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mld.spark.batch_context import BatchContext
-    from mld.spark.model import Position
-    from mld.spark.registration import run
-    from protocol.child import schema_definition
+    from kcl_mld.spark.batch_context import BatchContext
+    from kcl_mld.spark.model import Position
+    from kcl_mld.spark.registration import run
+    from kcl_mld_protocol.child import schema_definition
 
 __all__ = [
     "BatchContext",
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchContext": "mld.spark.model",
-    "Position": "mld.spark.model",
-    "run": "mld.spark.registration",
-    "schema_definition": "protocol.child",
+    "BatchContext": "kcl_mld.spark.model",
+    "Position": "kcl_mld.spark.model",
+    "run": "kcl_mld.spark.registration",
+    "schema_definition": "kcl_mld_protocol.child",
 }
 
 

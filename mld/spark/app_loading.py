@@ -15,19 +15,19 @@ from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from mld.config.spark.places import missing_packages
-from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
-from mld.spark.failures import condition, raised
-from mld.spark.registration import load_app
-from mld.spark.server.settings import NOT_OURS
+from kcl_mld.config.spark.places import missing_packages
+from kcl_mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
+from kcl_mld.spark.failures import condition, raised
+from kcl_mld.spark.registration import load_app
+from kcl_mld.spark.server.settings import NOT_OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from mld.spark.config import Facts, SparkConfig
-    from mld.spark.ports import Address
-    from mld.spark.registration import Pipeline
+    from kcl_mld.spark.config import Facts, SparkConfig
+    from kcl_mld.spark.ports import Address
+    from kcl_mld.spark.registration import Pipeline
 
 _log = logging.getLogger("mld.spark")
 
@@ -62,7 +62,7 @@ def passing_session(
     Raises:
         SparkChildError: the server can't be reached, or refuses us.
     """
-    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415 - rarely needed
+    from kcl_mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415 - rarely needed
 
     url, token = address()
     sessions = ConnectSessions(url, token, config, facts.application)

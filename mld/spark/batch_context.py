@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from mld.spark.errors import BatchFailed
-from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN, range_of
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from mld.spark.model import MicroBatch, Position, ShardRange
+    from kcl_mld.spark.model import MicroBatch, Position, ShardRange
 
 #: A sequence number has at most 186 bits, a sub-sequence number is below 2**32.
 _SEQUENCE_DIGITS, _SUB_DIGITS = 56, 10

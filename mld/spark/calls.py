@@ -8,15 +8,15 @@ import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mld.spark.errors import SparkUnreachable
-from mld.spark.failures import is_session_lost
+from kcl_mld.spark.errors import SparkUnreachable
+from kcl_mld.spark.failures import is_session_lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.ports import Sessions
+    from kcl_mld.spark.ports import Sessions
 
 _T = TypeVar("_T")
 

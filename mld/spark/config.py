@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mld.config.keys import readers_of
-from mld.config.overrides import overrides_of
-from mld.config.properties import last_of_each
-from mld.config.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
-from mld.config.spark.places import PathChecks, local_path, spark_faults
-from mld.errors import ConfigError as FileError
-from mld.spark.errors import SparkConfigError
-from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
-from protocol.additions import SCHEMAS_VARIABLE, capabilities
+from kcl_mld.config.keys import readers_of
+from kcl_mld.config.overrides import overrides_of
+from kcl_mld.config.properties import last_of_each
+from kcl_mld.config.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
+from kcl_mld.config.spark.places import PathChecks, local_path, spark_faults
+from kcl_mld.errors import ConfigError as FileError
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.keep_alive import TIMEOUT_KEY, interval_s
+from kcl_mld_protocol.additions import SCHEMAS_VARIABLE, capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

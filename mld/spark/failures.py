@@ -9,7 +9,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import SparkUnreachable
+from kcl_mld.spark.errors import SparkUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

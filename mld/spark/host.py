@@ -1,28 +1,26 @@
 """The program of the Spark host, one per worker; started by the first stub.
 
-``python -m mld.spark.host --listen N --daemon PID --lock FILE [--properties FILE] app.py [args…]``, with a bound socket as descriptor N. The host itself is in
-:mod:`mld.spark.worker.worker_host`; if it can't be imported, the stubs that wait get the reason.
+``python -m kcl_mld.spark.host --listen N --daemon PID --lock FILE [--properties FILE] app.py [args…]``, with a bound socket as descriptor N. The host itself is in
+:mod:`kcl_mld.spark.worker.worker_host`; if it can't be imported, the stubs that wait get the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import socket
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
+from kcl_mld.spark.errors import MissingPart, SparkChildError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.spark.parts import SparkParts
+    from kcl_mld.spark.parts import SparkParts
 
 _NEXT_STUB_S = 0.5
 
@@ -40,9 +38,8 @@ def main(argv: Sequence[str] | None = None, parts: SparkParts | None = None) -> 
         with contextlib.suppress(PermissionError):
             os.setsid()
     try:
-        _check_packages()
-        from mld.spark.parts import SparkParts  # noqa: PLC0415
-        from mld.spark.worker.worker_host import Host  # noqa: PLC0415
+        from kcl_mld.spark.parts import SparkParts  # noqa: PLC0415
+        from kcl_mld.spark.worker.worker_host import Host  # noqa: PLC0415
 
         host = Host(options, listener, parts or SparkParts())
     except SparkChildError as error:
@@ -51,23 +48,6 @@ def main(argv: Sequence[str] | None = None, parts: SparkParts | None = None) -> 
         traceback.print_exc()
         _refuse(listener, options.lock, MissingPart(f"the Spark host can't be imported: {error}"))
     host.run()
-
-
-def _check_packages() -> None:
-    """Look whether ``protocol`` is the one that belongs to ``mld``.
-
-    Raises:
-        SparkConfigError: another package of that name is first in ``sys.path``.
-    """
-    ours = Path(__file__).resolve().parents[2] / "protocol"
-    found = importlib.util.find_spec("protocol")  # also where an editable install leads to
-    place = None if found is None else next(iter(found.submodule_search_locations or ()), None)
-    place = place or (found.origin if found else None)
-    if place is None or Path(place).resolve() != ours:
-        raise SparkConfigError(
-            f"the package 'protocol' is found at {place}, not at "
-            f"{ours}: rename that file or take its folder out of PYTHONPATH"
-        )
 
 
 def _refuse(listener: socket.socket, lock_path: str, error: SparkChildError) -> NoReturn:
@@ -87,7 +67,9 @@ def _refuse(listener: socket.socket, lock_path: str, error: SparkChildError) -> 
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="mld.spark.host", description="started by kcl-mld-spark")
+    parser = argparse.ArgumentParser(
+        prog="kcl_mld.spark.host", description="started by kcl-mld-spark"
+    )
     parser.add_argument("--listen", type=int, required=True)
     parser.add_argument("--daemon", type=int, required=True)
     parser.add_argument("--lock", required=True)

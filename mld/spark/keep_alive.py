@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: As :meth:`protocol.ChildConnection.keep_alive` writes it.
+#: As :meth:`kcl_mld_protocol.ChildConnection.keep_alive` writes it.
 KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 #: Environment variable with the daemon's ``timeoutInSeconds``, if it has one.
 TIMEOUT_VARIABLE = "KCL_MLD_TIMEOUT_S"

@@ -6,25 +6,25 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.config.spark.addresses import is_local_master
-from mld.spark.app_loading import require_packages
-from mld.spark.config import require_places
-from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.rows.decode import decoder_conf
-from mld.spark.server.settings import around_proxies
-from mld.spark.table.s3_access import require_buckets
+from kcl_mld.config.spark.addresses import is_local_master
+from kcl_mld.spark.app_loading import require_packages
+from kcl_mld.spark.config import require_places
+from kcl_mld.spark.errors import SparkConfigError, SparkUnreachable
+from kcl_mld.spark.rows.decode import decoder_conf
+from kcl_mld.spark.server.settings import around_proxies
+from kcl_mld.spark.table.s3_access import require_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from mld.spark.config import Facts, SparkConfig
-    from mld.spark.model import DeadLetter
-    from mld.spark.ports import Address
-    from mld.spark.registration import Pipeline
-    from mld.spark.server.launcher import EmbeddedServer
-    from mld.spark.shard.session import ShardSession
-    from protocol.child import Readable, Writable
+    from kcl_mld.spark.config import Facts, SparkConfig
+    from kcl_mld.spark.model import DeadLetter
+    from kcl_mld.spark.ports import Address
+    from kcl_mld.spark.registration import Pipeline
+    from kcl_mld.spark.server.launcher import EmbeddedServer
+    from kcl_mld.spark.shard.session import ShardSession
+    from kcl_mld_protocol.child import Readable, Writable
 
 
 def address_of(config: SparkConfig, server: EmbeddedServer | None) -> Address:
@@ -35,7 +35,7 @@ def address_of(config: SparkConfig, server: EmbeddedServer | None) -> Address:
         SparkConfigError: the token of a remote one is missing.
     """
     if server is None:
-        from mld.spark.server.sessions import remote_token  # noqa: PLC0415 - see below
+        from kcl_mld.spark.server.sessions import remote_token  # noqa: PLC0415 - see below
 
         assert config.remote is not None  # or there was a server
         return config.remote, remote_token(config, os.environ)
@@ -63,7 +63,7 @@ class SparkParts:
         if not config.is_embedded:
             return None
         os.environ.update(around_proxies(os.environ))
-        from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
+        from kcl_mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
 
         conf = {**config.conf, **decoder_conf(config)}
         application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
@@ -103,13 +103,13 @@ class SparkService:
         address: Callable[[], Address],
         scratch: Path | None = None,
     ) -> None:
-        from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
-        from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
-        from mld.spark.rows.app_decoder import AppDecoder  # noqa: PLC0415
-        from mld.spark.rows.handoff import HandOff  # noqa: PLC0415
-        from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
-        from mld.spark.shard.session import ShardGate  # noqa: PLC0415
-        from mld.spark.sinks import make_sink  # noqa: PLC0415
+        from kcl_mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
+        from kcl_mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
+        from kcl_mld.spark.rows.app_decoder import AppDecoder  # noqa: PLC0415
+        from kcl_mld.spark.rows.handoff import HandOff  # noqa: PLC0415
+        from kcl_mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
+        from kcl_mld.spark.shard.session import ShardGate  # noqa: PLC0415
+        from kcl_mld.spark.sinks import make_sink  # noqa: PLC0415
 
         self._config = config
         self._facts = facts
@@ -143,7 +143,7 @@ class SparkService:
                 f"{name}: the app does not say that its function treats each record by itself; if "
                 f"it does, write run(process, rowwise=True)"
             )
-        from mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake
+        from kcl_mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake
 
         letters = DeadLetters(config.letters_path or "", application, config.epoch)
         letters.prepare()
@@ -155,7 +155,7 @@ class SparkService:
         Raises:
             SparkUnreachable: the job did not end in time.
         """
-        from mld.spark.calls import Overdue, call_within  # noqa: PLC0415 - as above
+        from kcl_mld.spark.calls import Overdue, call_within  # noqa: PLC0415 - as above
 
         session, tag, limit_s = (
             self._sessions.get(),
@@ -186,7 +186,7 @@ class SparkService:
         Args:
             environ: what its child knows that others don't.
         """
-        from mld.spark.shard.session import ShardSession  # noqa: PLC0415
+        from kcl_mld.spark.shard.session import ShardSession  # noqa: PLC0415
 
         return ShardSession(
             self._facts.of_child(environ),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
 
 #: URL and token of a server.
 Address: TypeAlias = tuple[str, str | None]
@@ -75,7 +75,7 @@ class Sink(Protocol):
     wanted, then ``discard``, always. Before the first batch of a shard comes ``mark``.
 
     ``write`` and ``commit_all`` run in threads that are given up when their time is over
-    (``mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
+    (``kcl_mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
     anything that may hang, and both ask ``raise_if_abandoned`` before a step that others would see.
     """
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mld.spark.errors import SparkConfigError
+from kcl_mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
-    from mld.spark.batch_context import BatchContext
+    from kcl_mld.spark.batch_context import BatchContext
 
 #: Decoders and policies that :func:`run` takes; the table of keys has the same words.
 DECODERS = ("raw", "json", "csv", "avro", "dynamodb")
@@ -128,7 +128,7 @@ def _word(name: str, value: Any, words: tuple[str, ...]) -> str | None:
 
 def _become_stub() -> NoReturn:
     """Replace this process by the stub; what it has buffered for stdout is dropped with it."""
-    from mld.spark import stub  # noqa: PLC0415 - the host never needs it
+    from kcl_mld.spark import stub  # noqa: PLC0415 - the host never needs it
 
     path = getattr(sys.modules["__main__"], "__file__", None)
     if path is None:

@@ -15,9 +15,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark import host_socket, stub_wait
-from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
-from mld.spark.stub_wait import BROKEN, end
+from kcl_mld.spark import host_socket, stub_wait
+from kcl_mld.spark.keep_alive import TIMEOUT_KEY, interval_s
+from kcl_mld.spark.stub_wait import BROKEN, end
 
 if TYPE_CHECKING:
     import socket
@@ -34,10 +34,10 @@ WARM = "warm"
 #: Words that look after a table; an app of that name is called ``./history``.
 UPKEEP = ("history", "optimize", "vacuum", "new-epoch")
 #: Our module that serves the shards; tests put theirs in its place.
-HOST_MODULE = "mld.spark.host"
+HOST_MODULE = "kcl_mld.spark.host"
 #: What the environments of one worker's children differ in.
 OWN_FACTS = ("KCL_SHARD_ID", "KCL_STREAM_NAME")
-#: As in ``mld.spark.errors``: an error of usage.
+#: As in ``kcl_mld.spark.errors``: an error of usage.
 _WRONG = 2
 
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
     if arguments[:1] and arguments[0] in UPKEEP:
         sys.exit(_look_after(arguments))
     if arguments[:1] == [WARM]:
-        from mld.spark.server import warm  # noqa: PLC0415 - not for a child
+        from kcl_mld.spark.server import warm  # noqa: PLC0415 - not for a child
 
         sys.exit(warm.main(arguments))
     try:
@@ -70,12 +70,12 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
 
 def _look_after(arguments: Sequence[str]) -> int:
     """Run a command that is no child; its exit code."""
-    from mld.spark.errors import MissingPart  # noqa: PLC0415 - not for a child
-    from mld.spark.table.upkeep_options import parse  # noqa: PLC0415
+    from kcl_mld.spark.errors import MissingPart  # noqa: PLC0415 - not for a child
+    from kcl_mld.spark.table.upkeep_options import parse  # noqa: PLC0415
 
     parse(arguments)  # its help needs nothing else
     try:
-        from mld.spark.table import upkeep  # noqa: PLC0415 - it needs deltalake
+        from kcl_mld.spark.table import upkeep  # noqa: PLC0415 - it needs deltalake
     except MissingPart as error:
         why = str(error)
     except ModuleNotFoundError as error:  # pyarrow, of the same extra
@@ -101,7 +101,7 @@ def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
     connection.set_inheritable(True)
     numbers = [str(connection.fileno()), f"{keep_alive_s(os.environ, words[0] or None):g}"]
     waiting = [sys.executable, "-I", "-S", stub_wait.__file__, *numbers]
-    os.execv(sys.executable, [*waiting, "mld.spark.stub", *words[1:]])  # noqa: S606
+    os.execv(sys.executable, [*waiting, "kcl_mld.spark.stub", *words[1:]])  # noqa: S606
 
 
 def connect(command: Sequence[str], words: Sequence[str]) -> socket.socket:
@@ -128,7 +128,7 @@ def host_command(module: str, properties: str | None, app: str, args: Sequence[s
 
 def command(app: str, args: Sequence[str]) -> list[str]:
     """How an app's own process becomes its stub."""
-    return [*_python("mld.spark.stub"), app, *args]
+    return [*_python("kcl_mld.spark.stub"), app, *args]
 
 
 def keep_alive_s(environ: Mapping[str, str], properties: str | None) -> float:

@@ -1,6 +1,6 @@
 """What a stub is while it waits: a bare interpreter with one socket.
 
-``python -I -S stub_wait.py FD SECONDS mld.spark.stub app.py…``. The stub becomes this program once the host
+``python -I -S stub_wait.py FD SECONDS kcl_mld.spark.stub app.py…``. The stub becomes this program once the host
 has its pipes: without site-packages and almost without imports it takes half the memory, and one of
 it lives per shard.
 """
@@ -14,9 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-#: As in ``mld.spark.errors``: an error of the software.
+#: As in ``kcl_mld.spark.errors``: an error of the software.
 BROKEN = 70
-#: As in ``mld.spark.keep_alive``.
+#: As in ``kcl_mld.spark.keep_alive``.
 KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 #: What ends a process so that it can't say why.
 GONE_ADVICE = "it was killed, or broke down; see the kernel's log for a lack of memory"

@@ -13,16 +13,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import MalformedData, MldError, ResourceMissing
+from kcl_mld.errors import MalformedData, MldError, ResourceMissing
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.kernel.concurrency import Wakeup
-    from mld.kernel.ports import Clock
-    from mld.signals.conditions import Conditions
-    from mld.signals.model.reasons import Reason
+    from kcl_mld.kernel.concurrency import Wakeup
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.reasons import Reason
 
 log = logging.getLogger("mld.streams")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from mld.config.stream import parse_arn
-from mld.errors import MalformedData
+from kcl_mld.config.stream import parse_arn
+from kcl_mld.errors import MalformedData
 
 if TYPE_CHECKING:
-    from mld.config.stream import Stream
+    from kcl_mld.config.stream import Stream
 
 
 class IdentifiedStream:

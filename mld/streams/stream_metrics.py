@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.signals.ports import Metrics
+from kcl_mld.signals.ports import Metrics
 
 if TYPE_CHECKING:
-    from mld.config.stream import Stream
-    from mld.signals.model.metrics import Metric
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.signals.model.metrics import Metric
 
 
 class StreamMetrics(Metrics):
@@ -28,7 +28,7 @@ class StreamMetrics(Metrics):
     ) -> None:
         """Report one value; an explicit ``stream_id`` is kept.
 
-        See :class:`mld.signals.ports.Metrics`.
+        See :class:`kcl_mld.signals.ports.Metrics`.
         """
         self._metrics.add(metric, value, shard_id=shard_id, stream_id=stream_id or self._stream_id)
 

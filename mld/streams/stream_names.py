@@ -12,9 +12,9 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mld.config.stream import TableStreamArn
-from mld.config.stream_list import ListedStream, listed_of_table
-from mld.errors import (
+from kcl_mld.config.stream import TableStreamArn
+from kcl_mld.config.stream_list import ListedStream, listed_of_table
+from kcl_mld.errors import (
     CredentialsRefused,
     Denied,
     LimitExceeded,
@@ -22,20 +22,20 @@ from mld.errors import (
     NotFound,
     Throttled,
 )
-from mld.kernel.pages import page_numbers
-from mld.kernel.rules.backoff import backoff_s
-from mld.streams.rules.existence import DELETING
-from mld.streams.rules.stream_identity import described_stream, resolved_stream
-from mld.streams.rules.stream_list import FoundStreams, KnownTags, found, tags_to_ask
+from kcl_mld.kernel.pages import page_numbers
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.streams.rules.existence import DELETING
+from kcl_mld.streams.rules.stream_identity import described_stream, resolved_stream
+from kcl_mld.streams.rules.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
-    from mld.aws.ports import Kinesis
-    from mld.config.stream import Stream
-    from mld.config.stream_list import StreamList, StreamSelection
-    from mld.kernel.ports import Clock
+    from kcl_mld.aws.ports import Kinesis
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.config.stream_list import StreamList, StreamSelection
+    from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.streams")
 
@@ -121,7 +121,7 @@ class DiscoveredNames:
     """A source of streams, see ``StreamNames``: the configured ones, and those that match its rule.
 
     A worker requests the whole list each time. Tags are cached, and requested again as
-    :func:`mld.streams.rules.stream_list.tags_to_ask` decides.
+    :func:`kcl_mld.streams.rules.stream_list.tags_to_ask` decides.
 
     Args:
         fixed: always included; a stream that has the name of one of them is not added again.

@@ -1,4 +1,4 @@
-"""``python -m protocol.conform child [--implementation NAME] [--json FILE] -- CMD…``."""
+"""``python -m kcl_mld_protocol.conform child [--implementation NAME] [--json FILE] -- CMD…``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.conform.child import MAX_TIMEOUT_S, ChildKit
+from kcl_mld_protocol.conform.child import MAX_TIMEOUT_S, ChildKit
 
 #: Characters of a wrong value in an error.
 _SHOWN = 40
@@ -33,7 +33,7 @@ def _timeout_s(text: str) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the child kit; the exit status shows whether an item failed."""
-    parser = argparse.ArgumentParser(prog="python -m protocol.conform")
+    parser = argparse.ArgumentParser(prog="python -m kcl_mld_protocol.conform")
     parser.add_argument("kit", choices=["child"])
     parser.add_argument("--implementation", choices=["generic", "kclpy"], default="generic")
     parser.add_argument("--timeout-s", type=_timeout_s, default=60.0)

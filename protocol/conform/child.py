@@ -12,9 +12,9 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from protocol import errors
-from protocol.conform.peer import Peer, Peers
-from protocol.conform.report import (
+from kcl_mld_protocol import errors
+from kcl_mld_protocol.conform.peer import Peer, Peers
+from kcl_mld_protocol.conform.report import (
     Finding,
     Report,
     Verdict,
@@ -24,9 +24,9 @@ from protocol.conform.report import (
     not_testable,
     passed,
 )
-from protocol.errors import advice_on_1x
-from protocol.jackson import decode_from_child
-from protocol.messages import (
+from kcl_mld_protocol.errors import advice_on_1x
+from kcl_mld_protocol.jackson import decode_from_child
+from kcl_mld_protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,
@@ -42,7 +42,7 @@ from protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from protocol.conform.peer import Exchange, Peers
+    from kcl_mld_protocol.conform.peer import Exchange, Peers
 
 
 SHARD: Final = "shardId-000000000000"

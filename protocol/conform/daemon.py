@@ -20,12 +20,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
-from protocol.conform.report import Finding, Report, differs, failed, judged, load_items, passed
+from kcl_mld_protocol.conform.report import (
+    Finding,
+    Report,
+    differs,
+    failed,
+    judged,
+    load_items,
+    passed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from protocol.conform.report import Baseline
+    from kcl_mld_protocol.conform.report import Baseline
 
 
 class Cloud(Protocol):

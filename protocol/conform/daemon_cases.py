@@ -7,14 +7,14 @@ import re
 import signal
 from typing import TYPE_CHECKING, Final
 
-from protocol import errors
-from protocol.conform import startup_cases
-from protocol.conform.report import Finding, failed, judged
+from kcl_mld_protocol import errors
+from kcl_mld_protocol.conform import startup_cases
+from kcl_mld_protocol.conform.report import Finding, failed, judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from protocol.conform.daemon import DaemonKit, DaemonRun, Script
+    from kcl_mld_protocol.conform.daemon import DaemonKit, DaemonRun, Script
 
 SHARD: Final = "shardId-000000000000"
 GRACE: Final[dict[str, str | None]] = {"shutdownGraceMillis": "20000"}

@@ -15,16 +15,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
-from protocol.connection import DaemonConnection
-from protocol.errors import ProtocolError
-from protocol.events import (
+from kcl_mld_protocol.connection import DaemonConnection
+from kcl_mld_protocol.errors import ProtocolError
+from kcl_mld_protocol.events import (
     NEED_DATA,
     CheckpointRequested,
     JunkLine,
     StatusReceived,
 )
-from protocol.jackson import decode_from_child
-from protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage, Status
+from kcl_mld_protocol.jackson import decode_from_child
+from kcl_mld_protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,14 +6,22 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from protocol.conform.daemon import properties_text
-from protocol.conform.report import Finding, Verdict, differs, failed, judged, not_testable, passed
+from kcl_mld_protocol.conform.daemon import properties_text
+from kcl_mld_protocol.conform.report import (
+    Finding,
+    Verdict,
+    differs,
+    failed,
+    judged,
+    not_testable,
+    passed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protocol.conform.daemon import DaemonKit
-    from protocol.conform.report import Finding
+    from kcl_mld_protocol.conform.daemon import DaemonKit
+    from kcl_mld_protocol.conform.report import Finding
 
 
 _MISSING: Final = "Unable to find property file in classpath, or file system: "

@@ -1,7 +1,7 @@
 """JSON Schemas (draft 2020-12) of the messages, one file per message.
 
 They describe what a well-behaved peer writes. What the daemon accepts beyond that is decided by
-``protocol.jackson``. Files: ``<name>.json`` for each of :data:`NAMES`.
+``kcl_mld_protocol.jackson``. Files: ``<name>.json`` for each of :data:`NAMES`.
 """
 
 from __future__ import annotations

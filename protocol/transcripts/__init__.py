@@ -5,7 +5,7 @@ the children of that worker. A line is ``<seconds since the child's start> <dire
 Lines are raw bytes: split them at LF only.
 
 :data:`ADDITIONS` is the one conversation that Java had no part in: kcl-mld and a child written with
-``protocol.child``, which ticks.
+``kcl_mld_protocol.child``, which ticks.
 """
 
 from __future__ import annotations

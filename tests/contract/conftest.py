@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests import tracing
 from tests.contract.divergences import KNOWN
 from tests.contract.table_targets import (

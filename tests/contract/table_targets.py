@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.config import Config
 
-from mld.local.dynamodb_streams import TableStreams
-from mld.local.kinesis import KinesisFault
+from kcl_mld.local.dynamodb_streams import TableStreams
+from kcl_mld.local.kinesis import KinesisFault
 from tests.contract.targets import START_WALL, Botocore, Refused, client_for
 
 if TYPE_CHECKING:
-    from mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.embedded import EmbeddedAws
 
 _HOUR_S = 3600
 _KEYS = [{"AttributeName": "pk", "KeyType": "HASH"}]

@@ -21,16 +21,16 @@ from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError
 
-from mld.errors import ConditionFailed, ServiceError
-from mld.local.event_stream import initial_response
-from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
+from kcl_mld.errors import ConditionFailed, ServiceError
+from kcl_mld.local.event_stream import initial_response
+from kcl_mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
 from tests.fakes.dynamodb_model import DynamoDbModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from mld.local.embedded import EmbeddedAws
-    from mld.local.kinesis.fan_out import LocalSubscription
+    from kcl_mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.kinesis.fan_out import LocalSubscription
 
 START_WALL = 1_700_000_000.0
 

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.config.config import LeaseConfig
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import RandomIds, SystemClock
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
-from mld.leases.model.lease_item import lease_to_item
-from mld.leases.model.lease_request import LeaseRequest
-from mld.ops.lease_steering import LeaseSteering
-from mld.ops.rules.steering import SteerStep, SteerWay
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import RandomIds, SystemClock
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
+from kcl_mld.leases.model.lease_item import lease_to_item
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.ops.lease_steering import LeaseSteering
+from kcl_mld.ops.rules.steering import SteerStep, SteerWay
 from tests.contract.targets import client_for
 from tests.fakes.lease_world import lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
     Test = Callable[["Table"], Coroutine[Any, Any, None]]
     OnTable = Callable[[Test], None]

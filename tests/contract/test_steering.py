@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.containment import FailureNote, PositionRange
-from mld.leases.model.lease import Lease
-from mld.leases.model.lease_item import LEASE_KEY, lease_from_item, lease_to_item
-from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.leases.model.lease_writes import containing, renewal
-from mld.leases.model.steering_writes import (
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import FailureNote, PositionRange
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.lease_item import LEASE_KEY, lease_from_item, lease_to_item
+from kcl_mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from kcl_mld.leases.model.lease_writes import containing, renewal
+from kcl_mld.leases.model.steering_writes import (
     carrying_out,
     creating_at_rest,
     deleting_at_rest,

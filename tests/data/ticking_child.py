@@ -1,4 +1,4 @@
-"""A child that wants ticks: ``protocol.child``.
+"""A child that wants ticks: ``kcl_mld_protocol.child``.
 
 Every line of the conversation goes to ``JOURNAL/lines-PID.txt`` in the form of the transcripts.
 """
@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from protocol import child
+from kcl_mld_protocol import child
 
 
 class Recorder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from mld.retrieval.rules.deaggregate import MAGIC
+from kcl_mld.retrieval.rules.deaggregate import MAGIC
 
 
 def aggregate(*records: tuple[str, bytes]) -> bytes:

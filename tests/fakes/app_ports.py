@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mld.app.ports import Ports
+from kcl_mld.app.ports import Ports
 
 
 def ports_with(**given: Any) -> Ports:

@@ -11,18 +11,18 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_life import FailedLife, Instance
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
-from mld.fleet.rules.assignment.planning import (
+from kcl_mld.fleet.model.worker_life import FailedLife, Instance
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from kcl_mld.fleet.rules.assignment.planning import (
     AssignmentPlan,
     LeaseMove,
     MoveKind,
     plan_assignment,
 )
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
-from mld.leases.model.lease import Lease
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
+from kcl_mld.leases.model.lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

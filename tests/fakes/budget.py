@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.retrieval.byte_budget import ByteBudget, Reservation
+    from kcl_mld.retrieval.byte_budget import ByteBudget, Reservation
 
 
 async def reserve(

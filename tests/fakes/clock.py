@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.kernel.ports import Clock
+from kcl_mld.kernel.ports import Clock
 
 
 class FakeClock(Clock):

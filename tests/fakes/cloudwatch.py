@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ServiceError
+from kcl_mld.errors import ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -13,7 +13,7 @@ _MAX_DATA = 1000
 
 
 class FakeCloudWatch:
-    """:class:`mld.aws.ports.CloudWatch` that keeps every request.
+    """:class:`kcl_mld.aws.ports.CloudWatch` that keeps every request.
 
     Args:
         before: awaited first; raise to refuse the request.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
-from mld.config.credentials import CredentialChain
+from kcl_mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
+from kcl_mld.config.credentials import CredentialChain
 
 
 def config_with(**sections: Any) -> Config:

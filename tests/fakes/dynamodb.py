@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ServiceError
+from kcl_mld.errors import ServiceError
 
 if TYPE_CHECKING:
     from tests.fakes.dynamodb_model import DynamoDbModel
 
-#: Called with service, operation and request; may wait or raise an error of ``mld.errors``.
+#: Called with service, operation and request; may wait or raise an error of ``kcl_mld.errors``.
 Hook = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
 
 
 class FakeDynamoDb:
-    """:class:`mld.aws.ports.DynamoDb` over a :class:`DynamoDbModel`.
+    """:class:`kcl_mld.aws.ports.DynamoDb` over a :class:`DynamoDbModel`.
 
     Args:
         model: shared by all workers of a test.

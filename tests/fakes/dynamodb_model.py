@@ -1,6 +1,6 @@
 """The tables of one account, and whoever watches what is written to them.
 
-Errors are those of ``mld.errors``. The service's own checks are kept where a mistake of the daemon
+Errors are those of ``kcl_mld.errors``. The service's own checks are kept where a mistake of the daemon
 could trip over them: types, keys, empty sets, unused placeholders.
 """
 
@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import NotFound, ServiceError
+from kcl_mld.errors import NotFound, ServiceError
 from tests.fakes.dynamodb_reads import READS
 from tests.fakes.dynamodb_tables import TABLE_OPERATIONS
 from tests.fakes.dynamodb_transactions import TRANSACTIONS

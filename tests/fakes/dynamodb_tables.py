@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import InUse, ServiceError
+from kcl_mld.errors import InUse, ServiceError
 from tests.fakes.items import InvalidValue
 from tests.fakes.tables import Table, names_of
 

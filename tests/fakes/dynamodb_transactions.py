@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ConditionFailed, ServiceError, TransactionCanceled
+from kcl_mld.errors import ConditionFailed, ServiceError, TransactionCanceled
 from tests.fakes.dynamodb_requests import only
 from tests.fakes.dynamodb_writes import check_effect, delete_effect, put_effect, update_effect
 from tests.fakes.items import InvalidValue

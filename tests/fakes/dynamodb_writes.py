@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ConditionFailed
+from kcl_mld.errors import ConditionFailed
 from tests.fakes.dynamodb_requests import CONDITION_PARAMETERS, checked_key, only, scope_of
 from tests.fakes.expressions import check_update, holds, updated
 from tests.fakes.items import InvalidValue, Item, checked_item, copy_item

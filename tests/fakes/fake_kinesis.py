@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from mld.errors import (
+from kcl_mld.errors import (
     CredentialsRefused,
     Denied,
     ExpiredIterator,
@@ -18,16 +18,16 @@ from mld.errors import (
     ServiceError,
     Throttled,
 )
-from mld.local.kinesis.faults import KinesisFault
+from kcl_mld.local.kinesis.faults import KinesisFault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from mld.aws.ports import Subscription
-    from mld.local.kinesis.fan_out import LocalSubscription
-    from mld.local.kinesis.model import KinesisModel
+    from kcl_mld.aws.ports import Subscription
+    from kcl_mld.local.kinesis.fan_out import LocalSubscription
+    from kcl_mld.local.kinesis.model import KinesisModel
 
-    #: Called with service, operation and request; may wait or raise an error of ``mld.errors``.
+    #: Called with service, operation and request; may wait or raise an error of ``kcl_mld.errors``.
     Hook = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def raise_as_port_error(operation: str, fault: KinesisFault) -> NoReturn:
 
 
 class FakeKinesis:
-    """:class:`mld.aws.ports.Kinesis` over a :class:`KinesisModel`.
+    """:class:`kcl_mld.aws.ports.Kinesis` over a :class:`KinesisModel`.
 
     Args:
         model: shared by all workers of a test.
@@ -145,7 +145,7 @@ class FakeKinesis:
 
 
 class FakeSubscription:
-    """:class:`mld.aws.ports.Subscription` over one of the model.
+    """:class:`kcl_mld.aws.ports.Subscription` over one of the model.
 
     It waits on the clock of the running loop, and makes no event before it is asked for one.
 

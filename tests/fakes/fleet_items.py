@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.model.state_history import ClientVersion
 from tests.fakes.lease_world import TABLE
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import NotFound
-from mld.observe.model.fleet_snapshot import FleetSnapshot
+from kcl_mld.errors import NotFound
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 PROPERTIES = """executableName=app.py
 applicationName=app

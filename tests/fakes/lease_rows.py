@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import Stream
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.lease_item import item_key, lease_to_item
-from mld.leases.model.lease_move import comparable
+from kcl_mld.config.stream import Stream
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.lease_item import item_key, lease_to_item
+from kcl_mld.leases.model.lease_move import comparable
 from tests.fakes.lease_world import lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.ops.rules.lease_migration import RowWrite
+    from kcl_mld.ops.rules.lease_migration import RowWrite
 
     Item = Mapping[str, Mapping[str, Any]]
 

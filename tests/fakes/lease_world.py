@@ -8,42 +8,42 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from mld.config.config import LeaseConfig
-from mld.config.fleet import ClientVersionConfig, FleetConfig
-from mld.config.stream import Stream
-from mld.errors import Throttled, UnknownOutcome, Unreachable
-from mld.fleet.coordinator_state import CoordinatorStateStore
-from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
-from mld.fleet.fleet_state import FleetState, FleetWatch
-from mld.fleet.leader_elector import LeaderElector
-from mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
-from mld.fleet.model.table_layout import Layout
-from mld.fleet.own_process import OwnProcess
-from mld.fleet.rules.client_version import Mode
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.leases.holder import Holder
-from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_scan import UnreadableRows
-from mld.leases.lease_store import LeaseStore
-from mld.leases.lease_taker import LeaseTaker
-from mld.leases.model.lease import Lease
-from mld.leases.model.lease_item import lease_to_item
-from mld.leases.model.owner_index import index_creation
-from mld.leases.rules.own_rows import OwnRows
-from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.reasons import Reason
-from mld.signals.ports import Metrics
-from mld.signals.runtime import Runtime
-from mld.streams.identified_stream import IdentifiedStream
-from mld.streams.model.shard import HashRange
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import Throttled, UnknownOutcome, Unreachable
+from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+from kcl_mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
+from kcl_mld.fleet.fleet_state import FleetState, FleetWatch
+from kcl_mld.fleet.leader_elector import LeaderElector
+from kcl_mld.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.fleet.own_process import OwnProcess
+from kcl_mld.fleet.rules.client_version import Mode
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.leases.holder import Holder
+from kcl_mld.leases.lease_renewer import LeaseRenewer
+from kcl_mld.leases.lease_scan import UnreadableRows
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.lease_taker import LeaseTaker
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.lease_item import lease_to_item
+from kcl_mld.leases.model.owner_index import index_creation
+from kcl_mld.leases.rules.own_rows import OwnRows
+from kcl_mld.signals.conditions import Conditions, FailingCondition
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.ports import Metrics
+from kcl_mld.signals.runtime import Runtime
+from kcl_mld.streams.identified_stream import IdentifiedStream
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.sim.loop import run
 
 if TYPE_CHECKING:
-    from mld.kernel.ports import Clock
-    from mld.leases.newcomer import Newcomer
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.newcomer import Newcomer
 
 TABLE = "app"
 Match = Callable[[str, Mapping[str, Any]], bool]

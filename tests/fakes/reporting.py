@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mld.fleet.worker_metrics import WorkerMetricsReporter
-from mld.kernel.concurrency import Wakeup
-from mld.signals.conditions import Conditions
+from kcl_mld.fleet.worker_metrics import WorkerMetricsReporter
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.signals.conditions import Conditions
 
 
 def reporter_with(items: Any, config: Any, worker: str, runtime: Any, **given: Any) -> Any:

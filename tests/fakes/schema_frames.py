@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from mld.errors import NotFound
-from mld.retrieval.model.schema import SchemaVersion
+from kcl_mld.errors import NotFound
+from kcl_mld.retrieval.model.schema import SchemaVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable

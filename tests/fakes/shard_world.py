@@ -6,8 +6,8 @@ import random
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
-from mld.children.consuming.stream_context import StreamContext, StreamRegistry
-from mld.config.config import (
+from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
+from kcl_mld.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -15,17 +15,17 @@ from mld.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.config.credentials import CredentialChain
-from mld.config.stream import Stream
-from mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
-from mld.local.kinesis.model import KinesisModel
-from mld.retrieval.child_shards import child_shards
-from mld.shards.lease_cleanup import LeaseCleanup
-from mld.shards.shard_detector import ShardDetector
-from mld.shards.shard_end import ShardEnd
-from mld.shards.shard_syncer import ShardSyncer
-from mld.shards.stream_existence import StreamExistence, StreamSource
-from mld.streams.identified_stream import IdentifiedStream
+from kcl_mld.config.credentials import CredentialChain
+from kcl_mld.config.stream import Stream
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
+from kcl_mld.local.kinesis.model import KinesisModel
+from kcl_mld.retrieval.child_shards import child_shards
+from kcl_mld.shards.lease_cleanup import LeaseCleanup
+from kcl_mld.shards.shard_detector import ShardDetector
+from kcl_mld.shards.shard_end import ShardEnd
+from kcl_mld.shards.shard_syncer import ShardSyncer
+from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
+from kcl_mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -33,7 +33,7 @@ from tests.sim.loop import run
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 HALF = 2**127
 #: A checkpoint of a shard that is being read.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.errors import ConditionFailed, InUse, NotFound, ServiceError, UnknownOutcome
+from kcl_mld.errors import ConditionFailed, InUse, NotFound, ServiceError, UnknownOutcome
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings, Write
@@ -16,7 +16,7 @@ from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings, Write
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.aws.ports import CloudWatch, DynamoDb
+    from kcl_mld.aws.ports import CloudWatch, DynamoDb
 
 KEY = {"leaseKey": {"S": "a"}}
 TABLE: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Runs our worker through a scenario that was recorded with the Java daemon.
 
-The whole worker as ``mld.app`` builds it, from the recorded properties file, on an in-process
+The whole worker as ``kcl_mld.app`` builds it, from the recorded properties file, on an in-process
 Kinesis and DynamoDB in virtual time. Its children play the recorded children: after each message
 they write what the recorded child wrote after the same message, with our sequence numbers in the
 place of the recorded ones. The world does what the recorded one did at the same point of the
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld import app
-from mld.config.build import build_config
-from mld.config.stream import Stream
-from mld.errors import MldError
-from mld.local.kinesis.model import KinesisModel
-from protocol import transcripts
-from protocol.transcripts import Direction
+from kcl_mld import app
+from kcl_mld.config.build import build_config
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MldError
+from kcl_mld.local.kinesis.model import KinesisModel
+from kcl_mld_protocol import transcripts
+from kcl_mld_protocol.transcripts import Direction
 from tests.fakes.aggregate import aggregate
 from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren
@@ -36,8 +36,8 @@ from tests.fakes.fake_kinesis import FakeKinesis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.app import Worker
-    from mld.config.config import Config
+    from kcl_mld.app import Worker
+    from kcl_mld.config.config import Config
 
 DATA = Path(__file__).parents[1] / "data"
 TABLES = [json.loads(line) for line in (DATA / "lease_tables.jsonl").read_text().splitlines()]

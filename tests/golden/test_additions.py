@@ -6,7 +6,7 @@ import json
 
 import jsonschema
 
-from protocol import (
+from kcl_mld_protocol import (
     CAPABILITIES,
     NEED_DATA,
     ChildConnection,
@@ -24,7 +24,7 @@ from protocol import (
     schema,
     transcripts,
 )
-from protocol.transcripts import ADDITIONS, Direction
+from kcl_mld_protocol.transcripts import ADDITIONS, Direction
 
 ENTRIES = transcripts.load(ADDITIONS)
 SCHEMAS = {

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from mld.config.build import build_config
-from mld.errors import ConfigError
-from mld.leases.model.lease_item import STREAM_MARK
-from mld.leases.model.lease_request import HOLDER
-from mld.leases.model.newcomer import NEWCOMER
-from mld.leases.model.reading import READ_UNTIL
-from protocol import transcripts
+from kcl_mld.config.build import build_config
+from kcl_mld.errors import ConfigError
+from kcl_mld.leases.model.lease_item import STREAM_MARK
+from kcl_mld.leases.model.lease_request import HOLDER
+from kcl_mld.leases.model.newcomer import NEWCOMER
+from kcl_mld.leases.model.reading import READ_UNTIL
+from kcl_mld_protocol import transcripts
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.golden.replay import DATA, ONLY_3X, TABLES, Recording, ReplayWorld
 from tests.sim.loop import run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     NEED_DATA,
     Action,
     CheckpointRequest,
@@ -32,10 +32,10 @@ from protocol import (
     schema,
     transcripts,
 )
-from protocol.transcripts import Direction
+from kcl_mld_protocol.transcripts import Direction
 
 if TYPE_CHECKING:
-    from protocol.events import DaemonEvent
+    from kcl_mld_protocol.events import DaemonEvent
 
 NAMES = transcripts.names()
 

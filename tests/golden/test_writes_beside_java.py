@@ -8,21 +8,21 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from mld.errors import ConditionFailed
-from mld.fleet.model.lock_item import heartbeat_attributes, lock_from_item
-from mld.fleet.model.table_layout import Place, change, creation, deletion, upsert
-from mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.lease_item import lease_from_item
-from mld.leases.model.lease_request import HOLDER
-from mld.leases.model.lease_writes import (
+from kcl_mld.errors import ConditionFailed
+from kcl_mld.fleet.model.lock_item import heartbeat_attributes, lock_from_item
+from kcl_mld.fleet.model.table_layout import Place, change, creation, deletion, upsert
+from kcl_mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.lease_item import lease_from_item
+from kcl_mld.leases.model.lease_request import HOLDER
+from kcl_mld.leases.model.lease_writes import (
     assigning,
     checkpointing,
     children_update,
     hand_off_start,
     renewal,
 )
-from mld.leases.model.owner_index import index_creation, my_leases_query
+from kcl_mld.leases.model.owner_index import index_creation, my_leases_query
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.golden.test_lease_items import written_by_us
 

@@ -16,7 +16,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from protocol.conform.daemon import DaemonRun, properties_text
+from kcl_mld_protocol.conform.daemon import DaemonRun, properties_text
 from tests import kclpy_cache
 from tests.emulators import DYNAMODB_LOCAL, KINESIS_LOCAL, Emulator
 from tests.peer import fetched
@@ -375,7 +375,7 @@ class Fleet:
         """
         promise = NATIVE if self.client_version == NATIVE else f"{COMPATIBLE}_PHASE1"
         properties = {"clientVersionConfig": promise} | properties
-        command: tuple[str, ...] = (sys.executable, "-m", "mld", "--properties")
+        command: tuple[str, ...] = (sys.executable, "-m", "kcl_mld", "--properties")
         if ahead_s is not None:
             file = self.folder / f"clock-{name}"
             file.write_text(str(ahead_s))
@@ -390,7 +390,7 @@ class Fleet:
     def older(self, name: str, **properties: str) -> Worker:
         """A worker of an older kcl-mld; otherwise as :meth:`ours`."""
         promise = NATIVE if self.client_version == NATIVE else f"{COMPATIBLE}_PHASE1"
-        command = (sys.executable, "-m", "mld", "--properties")
+        command = (sys.executable, "-m", "kcl_mld", "--properties")
         properties = {"clientVersionConfig": promise} | properties
         return self._daemon(name, command, properties, fetched.older())
 

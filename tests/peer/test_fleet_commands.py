@@ -23,7 +23,7 @@ def shown(fleet: Fleet, worker: Worker, *words: str) -> tuple[int, dict[str, Any
     """Exit code and JSON of a command with the file of a worker."""
     file = str(fleet.folder / worker.name / "app.properties")
     done = subprocess.run(
-        [sys.executable, "-m", "mld", *words, "-o", "json", "-p", file],
+        [sys.executable, "-m", "kcl_mld", *words, "-o", "json", "-p", file],
         env=fleet.aws.environment,
         capture_output=True,
         text=True,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.config.reserved_keys import FAILED_LIFE
-from mld.fleet.model.worker_life import FailedLife, failed_life_to_item
+from kcl_mld.config.reserved_keys import FAILED_LIFE
+from kcl_mld.fleet.model.worker_life import FailedLife, failed_life_to_item
 from tests.peer import fetched, rows
 from tests.peer.fleet import NATIVE
 from tests.peer.judge import Shard

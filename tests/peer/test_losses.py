@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.leases.model.reading import LOSS, READ_UNTIL, LossNote, ReadNote
-from mld.signals.model.metrics import PassCause
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.leases.model.reading import LOSS, READ_UNTIL, LossNote, ReadNote
+from kcl_mld.signals.model.metrics import PassCause
 from tests.peer.fleet import COMPATIBLE, NATIVE
 from tests.peer.test_leaving import STARTERS, fetch
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from kcl_mld.leases.model.lease_request import LeaseRequest, SteerVerb
 from tests.peer import fetched
 from tests.peer.fleet import COMPATIBLE, NATIVE
 
@@ -35,7 +35,7 @@ def steered(fleet: Fleet, worker: Worker, code: int, *words: str) -> dict[str, A
     """JSON of a command with the file of a worker; it ends with that code."""
     file = str(fleet.folder / worker.name / "app.properties")
     done = subprocess.run(
-        [sys.executable, "-m", "mld", "leases", *words, "-o", "json", "-p", file],
+        [sys.executable, "-m", "kcl_mld", "leases", *words, "-o", "json", "-p", file],
         env=fleet.aws.environment,
         capture_output=True,
         text=True,

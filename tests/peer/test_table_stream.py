@@ -13,7 +13,7 @@ import botocore.session
 import pytest
 from botocore.config import Config
 
-from protocol.conform.daemon import properties_text
+from kcl_mld_protocol.conform.daemon import properties_text
 from tests import kclpy_cache
 from tests.emulators import CONTROLLED_DYNAMODB_LOCAL, Emulator
 from tests.peer import fetched
@@ -133,7 +133,7 @@ class TableFleet:
         }
         file = folder / "app.properties"
         file.write_text(properties_text(values))
-        command = [sys.executable, "-m", "mld", "--properties", str(file)]
+        command = [sys.executable, "-m", "kcl_mld", "--properties", str(file)]
         environment = {"JOURNAL": str(folder), "PYTHONPATH": f"{kclpy_cache.kclpy()}:{_ROOT}"}
         return self._start(name, command, folder, environment)
 

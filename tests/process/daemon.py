@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.conform.daemon import SCRIPTED_CHILD, ChildEntry, DaemonRun, properties_text
+from kcl_mld_protocol.conform.daemon import SCRIPTED_CHILD, ChildEntry, DaemonRun, properties_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mld.local.embedded import EmbeddedAws
-    from protocol.conform.daemon import Script
+    from kcl_mld.local.embedded import EmbeddedAws
+    from kcl_mld_protocol.conform.daemon import Script
 
 #: Long enough for a loaded machine; nothing is ever waited for that long when all is well.
 PATIENCE_S = 120.0
@@ -321,7 +321,7 @@ class Application:
         )
         env = self.aws.environment_for_child() | {"JOURNAL": str(folder)} | dict(environment or {})
         run = Running(
-            (*launcher, sys.executable, "-m", "mld", "--properties", str(file), *arguments),
+            (*launcher, sys.executable, "-m", "kcl_mld", "--properties", str(file), *arguments),
             folder,
             {name: value for name, value in env.items() if value},
         )

@@ -13,7 +13,7 @@ from tests.process.daemon import alive, journals
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from protocol.conform.daemon import DaemonRun
+    from kcl_mld_protocol.conform.daemon import DaemonRun
 
 Position = tuple[int, int]
 DATA = Path(__file__).resolve().parents[1] / "data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from mld.ops.rules.java_command import MAIN_CLASS
+from kcl_mld.ops.rules.java_command import MAIN_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 def program(folder: Path) -> Path:
     """The script in a folder; tests need no newer installation of the checkout."""
     path = folder / "kcl-mld-java"
-    path.write_text(f"#!{sys.executable}\nfrom mld.cli.java import main\nmain()\n")
+    path.write_text(f"#!{sys.executable}\nfrom kcl_mld.cli.java import main\nmain()\n")
     path.chmod(0o755)
     return path
 
 
 def by_shell(command: str) -> Sequence[str]:
     """A launcher for ``Application.start``: a shell command, in which ``$FILE`` is the properties."""
-    # What follows are: python -m mld --properties FILE
+    # What follows are: python -m kcl_mld --properties FILE
     return ("sh", "-c", f'FILE="$5"; export FILE; {command}', "sh")
 
 

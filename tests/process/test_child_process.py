@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.adapters import child_process
-from mld.children.adapters.child_process import (
+from kcl_mld.children.adapters import child_process
+from kcl_mld.children.adapters.child_process import (
     ChildProcess,
     ProcessLauncher,
     raise_descriptor_limit,
 )
-from mld.children.adapters.kclpy_path import SHIM
-from mld.config.config import Kclpy
+from kcl_mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.config.config import Kclpy
 
 pytestmark = pytest.mark.process
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.kclpy_path import SHIM
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:
-    from mld.children.ports import Child, ChildLauncher
+    from kcl_mld.children.ports import Child, ChildLauncher
 
 pytestmark = pytest.mark.process
 
@@ -136,7 +136,7 @@ async def hang(argv: list[str], env: dict[str, str], launcher: ChildLauncher) ->
 
 
 RUNNER = """
-from protocol.child import RecordProcessor, run
+from kcl_mld_protocol.child import RecordProcessor, run
 class App(RecordProcessor):
     def process_records(self, batch):
         pass

@@ -11,18 +11,18 @@ import sys
 
 import pytest
 
-import mld
-from protocol.conform.report import load_items
+import kcl_mld
+from kcl_mld_protocol.conform.report import load_items
 from tests.kclpy_cache import kclpy
 
 pytestmark = pytest.mark.process
 
-ROOT = pathlib.Path(mld.__file__).parent.parent
+ROOT = pathlib.Path(kcl_mld.__file__).parent.parent
 #: Where console scripts are found by their names, as a user types them.
 PATH = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
 PROBE = ROOT / "protocol/conform/kclpy_probe.py"
 CHILD = """
-from protocol import child
+from kcl_mld_protocol import child
 
 class Quiet(child.RecordProcessor):
     def process_records(self, batch):
@@ -37,13 +37,13 @@ import os
 for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
     os.environ.pop(name, None)
 
-from mld.cli import main
+from kcl_mld.cli import main
 
 main()
 """
 
 
-def conform(tmp_path, *arguments, program=("-m", "mld")):
+def conform(tmp_path, *arguments, program=("-m", "kcl_mld")):
     report = tmp_path / "report.json"
     done = subprocess.run(
         [
@@ -124,7 +124,7 @@ def test_a_child_that_fails_is_shown_with_its_last_words(tmp_path):
 
 def test_a_program_that_is_not_there_is_said_to_be(tmp_path):
     (tmp_path / "app.py").touch()
-    command = [sys.executable, "-m", "mld", "conform", "child", "--", "app.py"]
+    command = [sys.executable, "-m", "kcl_mld", "conform", "child", "--", "app.py"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environ
@@ -167,7 +167,7 @@ def test_the_library_for_kclpy_programs_does_as_kclpy(tmp_path, library):
 )
 def test_what_cannot_be_run_is_said(arguments, said):
     done = subprocess.run(
-        [sys.executable, "-m", "mld", "conform", "daemon", *arguments],
+        [sys.executable, "-m", "kcl_mld", "conform", "daemon", *arguments],
         capture_output=True,
         text=True,
         timeout=120,

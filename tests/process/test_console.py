@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.cli.console import ConsoleWatch
-from mld.local.embedded import EmbeddedAws
-from mld.observe.adapters.console.server import ConsoleServer
-from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
-from mld.observe.rules.watching import ExplainRules
-from mld.streams.model.shard import HashRange, Shard
+from kcl_mld.cli.console import ConsoleWatch
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.observe.adapters.console.server import ConsoleServer
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
+from kcl_mld.observe.rules.watching import ExplainRules
+from kcl_mld.streams.model.shard import HashRange, Shard
 from tests import chromium
 from tests.fakes.lease_world import lease
 from tests.process.daemon import STATUS, Application, shard_id, wait_until
@@ -59,7 +59,7 @@ class Console:
     def __init__(self, app: Application, *arguments: str, **more: str) -> None:
         file = str(properties_of(app, **more))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mld", "console", file, "--interval", "1", *arguments],
+            [sys.executable, "-m", "kcl_mld", "console", file, "--interval", "1", *arguments],
             env=app.aws.environment_for_child(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -177,7 +177,7 @@ def timeless(value: Any) -> Any:
 def test_a_table_that_does_not_exist_ends_it(new_app: Callable[..., Application]) -> None:
     app = new_app(1)
     done = subprocess.run(
-        [sys.executable, "-m", "mld", "console", str(properties_of(app))],
+        [sys.executable, "-m", "kcl_mld", "console", str(properties_of(app))],
         check=False,
         env=app.aws.environment_for_child(),
         capture_output=True,

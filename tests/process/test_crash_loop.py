@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.config.reserved_keys import FAILED_LIFE
+from kcl_mld.config.reserved_keys import FAILED_LIFE
 from tests.process.daemon import Application, wait_until
 from tests.process.test_explain import told
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocol import transcripts
-from protocol.transcripts import Direction
+from kcl_mld_protocol import transcripts
+from kcl_mld_protocol.transcripts import Direction
 from tests.process.daemon import (
     CHECKPOINT,
     PATIENCE_S,

@@ -229,7 +229,7 @@ def test_a_shard_with_too_many_letters_is_held_while_others_go_on(
     file = run.folder / "app.properties"
     command = ["leases", "release", str(file), shard_id(0), "--execute", "--reason", "mended"]
     subprocess.run(
-        [sys.executable, "-m", "mld", *command],
+        [sys.executable, "-m", "kcl_mld", *command],
         env=os.environ | app.aws.environment_for_child(),
         check=True,
     )
@@ -325,7 +325,15 @@ def test_a_replay_reads_from_the_stream_what_a_letter_lacks(
     mended = tmp_path / "mended"
     mended.mkdir()
     environment = os.environ | app.aws.environment_for_child() | {"JOURNAL": str(mended)}
-    command = [sys.executable, "-m", "mld", "dead-letters", "replay", str(file), letter["id"][:8]]
+    command = [
+        sys.executable,
+        "-m",
+        "kcl_mld",
+        "dead-letters",
+        "replay",
+        str(file),
+        letter["id"][:8],
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{letter['id']}: processed\n"

@@ -13,7 +13,7 @@ from tests.process.test_daemon_watched import free_address, get
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.embedded import EmbeddedAws
     from tests.process.daemon import Running
 
 pytestmark = pytest.mark.process

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.streams.existence_watch import GIVE_UP_S
+from kcl_mld.streams.existence_watch import GIVE_UP_S
 from tests.process.daemon import PATIENCE_S, heard, shard_id, wait_until
 from tests.process.test_daemon_watched import free_address, get
 

@@ -76,8 +76,8 @@ def test_a_hangup_whose_stop_is_cut_short_ends_with_129(
 #: interpreter ends.
 SLOW_END = """
 import atexit, os, signal, sys, time
-from mld.children.adapters.guardian import Guardian
-from mld.cli import main
+from kcl_mld.children.adapters.guardian import Guardian
+from kcl_mld.cli import main
 
 def wait(name):
     place = os.path.join(os.environ["JOURNAL"], name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.process.daemon import CHECKPOINT, STATUS, Application, child_pids, shard_id, wait_until
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_the_table_can_be_listed_beside_a_running_daemon(
     run.wait_for_actions("checkpoint", 2)
     file = run.folder / "app.properties"
     listed = subprocess.run(
-        [sys.executable, "-m", "mld", "leases", "list", str(file)],
+        [sys.executable, "-m", "kcl_mld", "leases", "list", str(file)],
         env=app.aws.environment_for_child(),
         capture_output=True,
         text=True,
@@ -195,7 +195,7 @@ def states(app: Application, run: Running) -> list[str]:
     """State of each lease by ``kcl-mld leases list``."""
     file = str(run.folder / "app.properties")
     done = subprocess.run(
-        [sys.executable, "-m", "mld", "leases", "list", file, "-o", "jsonl"],
+        [sys.executable, "-m", "kcl_mld", "leases", "list", file, "-o", "jsonl"],
         env=app.aws.environment_for_child(),
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.process.daemon import Application, wait_until
 from tests.process.test_explain import READS, properties_of, typed
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import pytest
 
-from mld.config.stream import TableStreamArn
+from kcl_mld.config.stream import TableStreamArn
 from tests.kclpy_cache import kclpy
 from tests.process.daemon import JOURNALING, journals, wait_until
 from tests.process.table_streams import entries, keys_of, records_of, wait_for_records

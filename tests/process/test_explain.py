@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.local.embedded import EmbeddedAws
-from protocol.conform.daemon import properties_text
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld_protocol.conform.daemon import properties_text
 from tests.process.daemon import (
     CHECKPOINT,
     STATUS,
@@ -68,7 +68,7 @@ def typed(
 ) -> subprocess.CompletedProcess[str]:
     """What a command printed."""
     return subprocess.run(
-        [sys.executable, "-m", "mld", *arguments],
+        [sys.executable, "-m", "kcl_mld", *arguments],
         check=False,
         env=app.aws.environment_for_child() | environment,
         capture_output=True,

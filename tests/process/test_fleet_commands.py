@@ -178,7 +178,18 @@ def test_events_of_a_worker_that_comes_and_goes(new_app: Callable[..., Applicati
     row(app, 1)
     file = str(properties_of(app, failoverTimeMillis="2000"))
     watching = subprocess.Popen(
-        [sys.executable, "-m", "mld", "leases", "watch", file, "--every", "0.3", "--for", "600"],
+        [
+            sys.executable,
+            "-m",
+            "kcl_mld",
+            "leases",
+            "watch",
+            file,
+            "--every",
+            "0.3",
+            "--for",
+            "600",
+        ],
         env=app.aws.environment_for_child(),
         stdout=subprocess.PIPE,
         text=True,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters.guardian import _SHORT_LIVES, Guardian
+from kcl_mld.children.adapters.guardian import _SHORT_LIVES, Guardian
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -29,8 +29,8 @@ PROMISE_S = 60.0
 #: A daemon with one child; prints the child's pid, the guardian's, and what the child says.
 DAEMON = """
 import asyncio, sys
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.guardian import Guardian
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.guardian import Guardian
 
 async def main():
     guardian = Guardian()
@@ -244,8 +244,8 @@ async def next_child_notices(guardian: Guardian, session: int, _: int) -> None:
 
 def never_ending_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, each life is short and no rest ends."""
-    monkeypatch.setattr("mld.children.adapters.guardian._SHORT_LIFE_S", 3600.0)
-    monkeypatch.setattr("mld.children.adapters.guardian._REST_S", 3600.0)
+    monkeypatch.setattr("kcl_mld.children.adapters.guardian._SHORT_LIFE_S", 3600.0)
+    monkeypatch.setattr("kcl_mld.children.adapters.guardian._REST_S", 3600.0)
 
 
 def starts_after_the_first(caplog: pytest.LogCaptureFixture) -> int:
@@ -290,7 +290,7 @@ def test_a_guardian_that_ended_too_often_is_started_again_after_a_rest(
         guardian.watch(session)
         for number in range(_SHORT_LIVES + 1):
             if number == _SHORT_LIVES:
-                monkeypatch.setattr("mld.children.adapters.guardian._REST_S", 0.05)
+                monkeypatch.setattr("kcl_mld.children.adapters.guardian._REST_S", 0.05)
             await loop_notices(guardian, session, end_of(guardian))
         async with asyncio.timeout(60):
             while guardian.pid is None:  # noqa: ASYNC110 - the timer of the loop works
@@ -321,7 +321,7 @@ def test_a_guardian_that_cannot_be_started_is_tried_seldom_and_works_once_it_can
         assert guardian.pid is None
 
     async def with_a_loop(guardian: Guardian, session: int) -> None:
-        monkeypatch.setattr("mld.children.adapters.guardian._REST_S", 0.05)
+        monkeypatch.setattr("kcl_mld.children.adapters.guardian._REST_S", 0.05)
         guardian.watch(session)
         appears()
         async with asyncio.timeout(60):

@@ -20,7 +20,7 @@ from tests.process.daemon import CHECKPOINT, GOOD, STATUS, shard_id, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from protocol.conform.daemon import Script
+    from kcl_mld_protocol.conform.daemon import Script
     from tests.process.daemon import Application, Running
 
 pytestmark = pytest.mark.process

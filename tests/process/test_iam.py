@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.local.embedded import EmbeddedAws
-from protocol.conform.daemon import properties_text
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld_protocol.conform.daemon import properties_text
 from tests.process.daemon import Application, wait_until
 from tests.process.wire_spy import Asked, WireSpy
 
@@ -72,7 +72,7 @@ class Watched:
     def typed(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         """What a command prints."""
         done = subprocess.run(
-            [sys.executable, "-m", "mld", *arguments],
+            [sys.executable, "-m", "kcl_mld", *arguments],
             check=False,
             env=self.app.aws.environment_for_child() | self.environment,
             capture_output=True,

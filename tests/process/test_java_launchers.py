@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.ops.rules.java_command import MAIN_CLASS, MAIN_CLASSES_1X
-from protocol.conform.daemon import SCRIPTED_CHILD
+from kcl_mld.ops.rules.java_command import MAIN_CLASS, MAIN_CLASSES_1X
+from kcl_mld_protocol.conform.daemon import SCRIPTED_CHILD
 from tests.kclpy_cache import aws_kcl, kclpy
 from tests.process.daemon import shard_id, wait_until
 from tests.process.stand_in import by_shell, java, program

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters import kclpy_report
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.kclpy_report import KclpyReport
-from mld.config.config import Kclpy
+from kcl_mld.children.adapters import kclpy_report
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.kclpy_report import KclpyReport
+from kcl_mld.config.config import Kclpy
 
 if TYPE_CHECKING:
     from pathlib import Path

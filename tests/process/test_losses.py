@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.local.embedded import EmbeddedAws
-from mld.local.kinesis.shard import next_sequence
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.local.kinesis.shard import next_sequence
 from tests.process.daemon import GOOD, STATUS, Application, shard_id
 from tests.process.test_daemon_watched import free_address, get
 

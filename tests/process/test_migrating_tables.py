@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def command(app: Application, file: Path, to: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "mld", "leases", "migrate", str(file), "--to", to, *arguments]
+    return [sys.executable, "-m", "kcl_mld", "leases", "migrate", str(file), "--to", to, *arguments]
 
 
 def migrate(app: Application, run: Running, to: str, *arguments: str) -> tuple[int, str]:

@@ -192,7 +192,7 @@ def test_the_commands_that_look_at_a_table_know_this_one(
     assert wait_until(lambda: len(run.records()) == 2, "all records were read")
     for words in (["leases", "list"], ["validate"]):
         done = subprocess.run(
-            [sys.executable, "-m", "mld", *words, str(run.folder / "app.properties")],
+            [sys.executable, "-m", "kcl_mld", *words, str(run.folder / "app.properties")],
             env=app.aws.environment_for_child(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

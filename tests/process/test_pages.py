@@ -15,8 +15,8 @@ import threading
 
 import pytest
 
-from mld.cli import COMMANDS
-from mld.spark.stub import UPKEEP, WARM
+from kcl_mld.cli import COMMANDS
+from kcl_mld.spark.stub import UPKEEP, WARM
 from tests.checkout import copy_checkout, run
 from tests.kclpy_cache import kclpy
 from tests.markdown_pages import PAGES
@@ -114,7 +114,7 @@ def typed(blocks, folder, environment):
         absent = [text for text in block.expected if text not in output]
         assert not absent, f"{block.place} does not print {absent}:\n{output}"
         assert "Traceback" not in output, f"{block.place}:\n{output}"
-        if "until" in block.marks and "mld.cli.run" in output:
+        if "until" in block.marks and "kcl_mld.cli.run" in output:
             assert "Stopped: all children were notified; " in output, output
         if block.printed:
             assert masked(output) == masked(block.printed), block.place

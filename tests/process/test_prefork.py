@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.children.adapters import prefork, template_main
-from mld.children.adapters.child_process import ChildProcess, ProcessLauncher
-from mld.children.adapters.prefork import PreforkLauncher
-from mld.children.adapters.template_main import UNKNOWN_STATUS
+from kcl_mld.children.adapters import prefork, template_main
+from kcl_mld.children.adapters.child_process import ChildProcess, ProcessLauncher
+from kcl_mld.children.adapters.prefork import PreforkLauncher
+from kcl_mld.children.adapters.template_main import UNKNOWN_STATUS
 from tests.kclpy_cache import kclpy
 from tests.process.daemon import PATIENCE_S, alive, wait_until
 from tests.process.test_client_libraries import PYTHON, hang, live

@@ -15,7 +15,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.kclpy_path import SHIM
 from tests.markdown_pages import page
 from tests.process.daemon import wait_until
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.kclpy_path import SHIM
-from mld.children.adapters.prefork import PreforkLauncher
-from mld.config.config import Kclpy
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.prefork import PreforkLauncher
+from kcl_mld.config.config import Kclpy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mld.children.ports import ChildLauncher
+    from kcl_mld.children.ports import ChildLauncher
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.kclpy_path import SHIM
 from tests.process.daemon import wait_until
 from tests.process.siblings import DATA, Sibling, Sight, faults
 

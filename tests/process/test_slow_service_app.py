@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.kclpy_path import SHIM
 from tests.markdown_pages import ROOT
 from tests.process.daemon import wait_until
 from tests.process.test_several_children import CHILDREN, KEYS, index

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters import child_process, spawning
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.spawning import Spawned, Started, start_program
-from mld.errors import ThreadRefused
-from mld.kernel.adapters import calls
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld.children.adapters import child_process, spawning
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.spawning import Spawned, Started, start_program
+from kcl_mld.errors import ThreadRefused
+from kcl_mld.kernel.adapters import calls
+from kcl_mld.kernel.adapters.calls import CallPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

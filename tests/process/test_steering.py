@@ -172,7 +172,7 @@ def test_a_worker_that_does_not_answer_is_asked_no_longer(
 def begun(app: Application, *words: str, **how: Any) -> subprocess.Popen[str]:
     """A command that has asked, by the row of the first shard."""
     command = subprocess.Popen(
-        [sys.executable, "-m", "mld", "leases", *words, "-p", str(properties_of(app, **FAST))],
+        [sys.executable, "-m", "kcl_mld", "leases", *words, "-p", str(properties_of(app, **FAST))],
         env=app.aws.environment_for_child(),
         text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how,
@@ -487,7 +487,7 @@ def test_a_row_that_somebody_made_meanwhile_is_not_overwritten(
     try:
         before = app.aws.control()["faults"].get("dynamodb.TransactWriteItems", 0)
         command = subprocess.Popen(
-            [sys.executable, "-m", "mld", *words, "-p", str(properties_of(app, **FAST))],
+            [sys.executable, "-m", "kcl_mld", *words, "-p", str(properties_of(app, **FAST))],
             env=app.aws.environment_for_child(),
             text=True,
             stdout=subprocess.PIPE,

@@ -59,7 +59,9 @@ def test_the_license_is_the_one_that_is_named():
 
 
 def test_the_commands_run_from_the_wheel(installed, tmp_path):
-    where = run(installed / "python", "-c", "import mld; print(mld.__file__)", folder=tmp_path)
+    where = run(
+        installed / "python", "-c", "import kcl_mld; print(kcl_mld.__file__)", folder=tmp_path
+    )
     assert pathlib.Path(where.strip()).is_relative_to(installed.parent)
     assert run(installed / "kcl-mld", "--version", folder=tmp_path).startswith("kcl-mld, version")
     (tmp_path / "app.py").write_text(f"#!{installed}/python\n{PROGRAM}")
@@ -99,7 +101,10 @@ def test_a_child_with_an_environment_of_its_own_decodes_with_the_oldest_and_the_
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
         run(*pip, "--python", python, "install", version, folder=tmp_path)
         where = run(
-            installed / "python", "-c", "import mld; print(mld.__path__[0])", folder=tmp_path
+            installed / "python",
+            "-c",
+            "import kcl_mld; print(kcl_mld.__path__[0])",
+            folder=tmp_path,
         )
         path = f"PYTHONPATH={where.strip()}/shim"
         assert run("env", path, python, "-c", decoder, folder=tmp_path).startswith("msgspec ")

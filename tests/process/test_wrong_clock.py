@@ -146,7 +146,7 @@ def steered(app: Application, clocks: Clocks, *words: str) -> dict[str, Any]:
             *clocks.launcher("command"),
             sys.executable,
             "-m",
-            "mld",
+            "kcl_mld",
             "leases",
             *words,
             "-o",

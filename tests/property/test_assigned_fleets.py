@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.fleet.rules.assignment.planning import MoveKind
+from kcl_mld.fleet.rules.assignment.planning import MoveKind
 from tests.fakes.assigned_fleet import AssignedFleet, row
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
-from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from kcl_mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_assignment
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
 from tests.fakes.assigned_fleet import row
 
 WORKERS = ["a-1", "a-2", "b-1", "b-2", "c-1"]

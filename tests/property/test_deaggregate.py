@@ -7,13 +7,13 @@ from hashlib import md5
 
 from hypothesis import given, settings, strategies as st
 
-from mld.retrieval.rules.deaggregate import (
+from kcl_mld.retrieval.rules.deaggregate import (
     MAGIC,
     AggregateOutcome,
     deaggregate,
     is_aggregated_base64,
 )
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange
 
 RANGES = st.none() | st.tuples(st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY)).map(
     lambda ends: HashRange(min(ends), max(ends))

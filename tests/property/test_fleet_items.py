@@ -2,18 +2,18 @@
 
 from hypothesis import given, strategies as st
 
-from mld.fleet.model.lock_item import LockItem, lock_from_item, lock_to_item
-from mld.fleet.model.state_history import (
+from kcl_mld.fleet.model.lock_item import LockItem, lock_from_item, lock_to_item
+from kcl_mld.fleet.model.state_history import (
     ClientVersion,
     MigrationState,
     StateChange,
     migration_from_item,
     migration_to_item,
 )
-from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.lease_item import lease_from_item, lease_to_item
-from mld.leases.model.lease_writes import (
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.lease_item import lease_from_item, lease_to_item
+from kcl_mld.leases.model.lease_writes import (
     assigning,
     checkpointing,
     hand_off_start,

@@ -6,14 +6,14 @@ import javaproperties
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.config.build import build_config
-from mld.config.config import KEYS
-from mld.config.credentials import parse_chain
-from mld.config.properties import parse
-from mld.config.settings import resolve
-from mld.config.values import convert
-from mld.errors import ConfigError
-from mld.kernel.model.masking import mask
+from kcl_mld.config.build import build_config
+from kcl_mld.config.config import KEYS
+from kcl_mld.config.credentials import parse_chain
+from kcl_mld.config.properties import parse
+from kcl_mld.config.settings import resolve
+from kcl_mld.config.values import convert
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import mask
 
 #: Bytes that mean something to the grammar come often.
 _BYTES = st.lists(

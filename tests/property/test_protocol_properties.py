@@ -7,7 +7,7 @@ import json
 
 from hypothesis import given, settings, strategies as st
 
-from protocol import (
+from kcl_mld_protocol import (
     CAPABILITIES,
     NEED_DATA,
     CheckpointRequest,

@@ -7,18 +7,18 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.config.stream import Stream
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
-from mld.leases.model.lease import Lease
-from mld.shards.rules.audit import first_hole
-from mld.shards.rules.shardsync import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.shards.rules.audit import first_hole
+from kcl_mld.shards.rules.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_to_create,
     lost_children,
     unexpected_children,
 )
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 STREAM = Stream("s")
 SEEDS = st.integers(0, 2**64)

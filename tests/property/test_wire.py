@@ -8,11 +8,11 @@ import json
 import msgspec
 from hypothesis import given, settings, strategies as st
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.retrieval.model.wire import arrival_ms, decode_records, read_batch
-from mld.retrieval.rules.delivery import deliver
-from protocol import ProcessRecords, Record, decode_from_daemon, encode
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.retrieval.model.wire import arrival_ms, decode_records, read_batch
+from kcl_mld.retrieval.rules.delivery import deliver
+from kcl_mld_protocol import ProcessRecords, Record, decode_from_daemon, encode
 
 numbers = st.integers(0, 2**190).map(str)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

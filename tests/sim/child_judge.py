@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.leases.model.lease_request import PAUSED_UNTIL
-from protocol.messages import (
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from kcl_mld.leases.model.lease_request import PAUSED_UNTIL
+from kcl_mld_protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,

@@ -8,10 +8,10 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol import ChildConnection, EndOfStream, capabilities
-from protocol.connection import NEED_DATA
-from protocol.errors import RemoteProtocolError
-from protocol.messages import (
+from kcl_mld_protocol import ChildConnection, EndOfStream, capabilities
+from kcl_mld_protocol.connection import NEED_DATA
+from kcl_mld_protocol.errors import RemoteProtocolError
+from kcl_mld_protocol.messages import (
     Action,
     CheckpointRequest,
     CheckpointResult,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
-    from protocol import ChildMessage
+    from kcl_mld_protocol import ChildMessage
     from tests.sim.gate import Gate
     from tests.sim.judges import Judges
 
@@ -125,7 +125,7 @@ class _Pipe:
 
 
 class SimChild:
-    """One process: :class:`mld.children.ports.Child` for the daemon, a coroutine inside.
+    """One process: :class:`kcl_mld.children.ports.Child` for the daemon, a coroutine inside.
 
     Attributes:
         shard_id: known from initialize on; of one of many streams the lease key.
@@ -406,7 +406,7 @@ class _Crashed(Exception):
 
 
 class SimChildren:
-    """:class:`mld.children.ports.ChildLauncher` of one worker.
+    """:class:`kcl_mld.children.ports.ChildLauncher` of one worker.
 
     Args:
         manners: asked at every message, so that the nemesis may change its mind.

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mld import app
-from mld.config.config import Config
-from mld.config.stream import Stream
-from mld.errors import MldError, UnservableFleet
-from mld.fleet.lease_coordinator import TABLE_LOOK_S
-from mld.kernel.model.sequence import Sentinel
-from mld.leases.rules.newcomers import MOST_WAIT_S
-from mld.leases.rules.renewal import calm_periods_s
-from mld.local.kinesis import KinesisSettings
-from mld.local.kinesis.model import KinesisModel
-from mld.streams.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
+from kcl_mld import app
+from kcl_mld.config.config import Config
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MldError, UnservableFleet
+from kcl_mld.fleet.lease_coordinator import TABLE_LOOK_S
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.leases.rules.newcomers import MOST_WAIT_S
+from kcl_mld.leases.rules.renewal import calm_periods_s
+from kcl_mld.local.kinesis import KinesisSettings
+from kcl_mld.local.kinesis.model import KinesisModel
+from kcl_mld.streams.existence_watch import GIVE_UP_S, LOOK_S, WANTED_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.config.reserved_keys import FAILED_LIFE
-from mld.fleet.model.worker_life import SILENT
+from kcl_mld.config.reserved_keys import FAILED_LIFE
+from kcl_mld.fleet.model.worker_life import SILENT
 from tests.sim.node import TABLE
 from tests.sim.rows import position_of, taken_away, text_of, worker_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ExpiredIterator, ServiceError, Throttled, UnknownOutcome, Unreachable
+from kcl_mld.errors import ExpiredIterator, ServiceError, Throttled, UnknownOutcome, Unreachable
 from tests.sim.loop import WORLD
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Gate:
         effect: Callable[[], Coroutine[Any, Any, Any]],
         timeout_s: float,
     ) -> Any:
-        """The answer of ``effect``, or an error of ``mld.errors``.
+        """The answer of ``effect``, or an error of ``kcl_mld.errors``.
 
         Raises:
             Unreachable: nothing was sent.

@@ -3,7 +3,7 @@
 It discovers what it is given, obeys hand-offs, writes its metrics, has the leader lock of the lock
 client and assigns while it leads: from a scan each ``2 F``, by the number of leases, evening out
 with each third run. A second formulation of ``leases.md`` sections 3.3 and 5, which shares nothing
-with ``mld.fleet.rules``. In the single-table layout of 3.5, or with the two further tables of 3.0 to 3.4;
+with ``kcl_mld.fleet.rules``. In the single-table layout of 3.5, or with the two further tables of 3.0 to 3.4;
 it can join a fleet of 2.x and flip it. In a fleet that was rolled back, or has not flipped yet, it
 takes leases as those of 2.x do, and is elected as they are.
 """
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, ConditionFailed, InUse
+from kcl_mld.errors import AwsError, ConditionFailed, InUse
 from tests.sim.java_leader import JavaLeader, parents_of
 from tests.sim.java_peer import Held, JavaPeer, number
 from tests.sim.node import TABLE

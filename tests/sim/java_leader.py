@@ -1,6 +1,6 @@
 """What a Java-like worker does as the leader of a 2.x fleet: it finds holes and fills them.
 
-A second formulation of the rules, written beside ``mld.fleet.rules`` and sharing nothing with it, so
+A second formulation of the rules, written beside ``kcl_mld.fleet.rules`` and sharing nothing with it, so
 that the scripted worker does not repeat a mistake of ours.
 
 Source: DeterministicShuffleShardSyncLeaderDecider, PeriodicShardSyncManager and
@@ -13,7 +13,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mld.errors import AwsError
+from kcl_mld.errors import AwsError
 from tests.sim.rows import text_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, ConditionFailed, InUse, NotFound
+from kcl_mld.errors import AwsError, ConditionFailed, InUse, NotFound
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.gate import Gate

@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.config.config import (
+from kcl_mld.config.config import (
     AwsConfig,
     ChildConfig,
     ChildConfirms,
@@ -22,11 +22,11 @@ from mld.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.config.contain_config import ContainConfig
-from mld.config.credentials import CredentialChain
-from mld.config.fleet import ClientVersionConfig, FleetConfig
-from mld.config.stream import Stream
-from mld.config.stream_list import (
+from kcl_mld.config.contain_config import ContainConfig
+from kcl_mld.config.credentials import CredentialChain
+from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
@@ -34,9 +34,9 @@ from mld.config.stream_list import (
     StreamList,
     StreamSelection,
 )
-from mld.errors import LetterRefused, MldError
-from mld.fleet.leader_lock import LeaderLock
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.errors import LetterRefused, MldError
+from kcl_mld.fleet.leader_lock import LeaderLock
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 from tests.fakes.app_ports import ports_with
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
@@ -50,8 +50,8 @@ from tests.sim.table_stream import ARN, NAME, SimTableStream, port_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld import app
-    from mld.app.scheduler import StopOutcome
+    from kcl_mld import app
+    from kcl_mld.app.scheduler import StopOutcome
     from tests.sim.children import Manners
     from tests.sim.fleet import Fleet
     from tests.sim.plan import Plan
@@ -140,7 +140,7 @@ class SimLetters:
         self._node = node
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """See :class:`mld.children.ports.LetterStore`; it may be kept although no answer comes."""
+        """See :class:`kcl_mld.children.ports.LetterStore`; it may be kept although no answer comes."""
         node, luck = self._node, random.Random(f"{letter_id} {self._node.fleet.now()}")
         await node.gate.passable()
         await asyncio.sleep(luck.uniform(0, 1))

@@ -10,7 +10,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from mld.config.fleet import ClientVersionConfig, FleetConfig
+from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
 from tests.sim.java3_peer import METRICS_TABLE, STATE_TABLE, migration_item
 from tests.sim.java_peer import number
 from tests.sim.node import TABLE

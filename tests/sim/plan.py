@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.kernel.model.sequence import Sentinel
+from kcl_mld.kernel.model.sequence import Sentinel
 from tests.sim.changes import Changes, draw_changes
 from tests.sim.children import Manners
 

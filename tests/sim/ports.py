@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import MldError
-from mld.kernel.adapters.system import ROUNDED_S
-from mld.kernel.ports import Clock
+from kcl_mld.errors import MldError
+from kcl_mld.kernel.adapters.system import ROUNDED_S
+from kcl_mld.kernel.ports import Clock
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
-    from mld.aws.ports import Subscription
+    from kcl_mld.aws.ports import Subscription
     from tests.sim.gate import Gate
 
 #: Wall-clock time at virtual second 0.

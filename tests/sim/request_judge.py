@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.leases.model.lease_request import PAUSED_UNTIL, REQUEST, STEERED, request_from
+from kcl_mld.leases.model.lease_request import PAUSED_UNTIL, REQUEST, STEERED, request_from
 from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.leases.model.lease_request import LeaseRequest
     from tests.sim.court import Court
     from tests.sim.rows import Item
 

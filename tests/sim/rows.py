@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,14 +8,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from mld.kernel.model.sequence import Sentinel
+from kcl_mld.kernel.model.sequence import Sentinel
 from tests.sim.rows import position_of, short, text_of, worker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from protocol.messages import CheckpointRequest
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld_protocol.messages import CheckpointRequest
     from tests.sim.children import SimChild
     from tests.sim.court import Court, ShardLog
     from tests.sim.rows import Item

@@ -8,18 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, MalformedData
-from mld.fleet.model.table_layout import Layout
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.observe.fleet_reader import fleet_items
-from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
-from mld.observe.rules.watching import Snapshots
-from mld.ops.lease_steering import LeaseSteering
-from mld.ops.rules.lineage import missing_rows, plan_lineage
-from mld.ops.rules.steering import SteerWay, plan_step
-from mld.streams.model.shard import HashRange, Shard
+from kcl_mld.errors import AwsError, MalformedData
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from kcl_mld.observe.fleet_reader import fleet_items
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.lease_steering import LeaseSteering
+from kcl_mld.ops.rules.lineage import missing_rows, plan_lineage
+from kcl_mld.ops.rules.steering import SteerWay, plan_step
+from kcl_mld.streams.model.shard import HashRange, Shard
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.court import OPERATOR
@@ -29,8 +29,8 @@ from tests.sim.ports import SimClock, ThroughGate
 from tests.sim.rows import short
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
-    from mld.ops.rules.steering import SteerStep
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.ops.rules.steering import SteerStep
     from tests.sim.fleet import Fleet
     from tests.sim.stream import SimStream
 

@@ -9,13 +9,13 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.local.kinesis.faults import KinesisFault
+from kcl_mld.local.kinesis.faults import KinesisFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.local.kinesis import KinesisModel
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.local.kinesis import KinesisModel
 
 #: Between the deletion of a stream and the creation of another of its name: in the service, either
 #: takes longer.

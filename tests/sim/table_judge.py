@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.leases.model.lease_request import STEERED
+from kcl_mld.leases.model.lease_request import STEERED
 from tests.sim.court import OPERATOR, Handover
 from tests.sim.request_judge import RequestJudge
 from tests.sim.rows import (
@@ -18,7 +18,7 @@ from tests.sim.rows import (
 )
 
 if TYPE_CHECKING:
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
     from tests.fakes.dynamodb_model import Write
     from tests.sim.court import Court
     from tests.sim.fleet_judge import FleetJudge

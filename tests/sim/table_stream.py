@@ -1,7 +1,7 @@
 """The stream of a DynamoDB table under the fleet: shards that are replaced, and listed late.
 
 What is simulated is the service: a real client of botocore asks it, so that all of
-:mod:`mld.aws.dynamodb_streams` runs in virtual time. Its rules are those of the service; where it may
+:mod:`kcl_mld.aws.dynamodb_streams` runs in virtual time. Its rules are those of the service; where it may
 do one thing or another, a seed decides.
 """
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.awsrequest import AWSResponse
 
-from mld.aws.clients import ClientSettings, make_client
-from mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
-from mld.aws.http_exchange import http_session_of
-from mld.aws.whole_answers import AnswerLimit
-from mld.config.stream import TableStreamArn
-from mld.kernel.model.sequence import Sentinel
+from kcl_mld.aws.clients import ClientSettings, make_client
+from kcl_mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
+from kcl_mld.aws.http_exchange import http_session_of
+from kcl_mld.aws.whole_answers import AnswerLimit
+from kcl_mld.config.stream import TableStreamArn
+from kcl_mld.kernel.model.sequence import Sentinel
 from tests.sim.plan import draw
 from tests.sim.ports import EPOCH_S
 from tests.sim.stream import ShardTruth, ShardView, SimStream
@@ -473,7 +473,7 @@ class _Raw(io.BytesIO):
 
 
 class PoolThroughGate:
-    """:class:`mld.kernel.adapters.calls.CallPool` of one worker: its calls pass the worker's gate.
+    """:class:`kcl_mld.kernel.adapters.calls.CallPool` of one worker: its calls pass the worker's gate.
 
     Args:
         worker_id: who reads.

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from mld.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.rules import client_version, table_migration
-from mld.fleet.rules.client_version import Behaviour, Mode
-from mld.fleet.standby_leader import StandbyLeader
-from mld.fleet.state_items import StateItems
+from kcl_mld.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.rules import client_version, table_migration
+from kcl_mld.fleet.rules.client_version import Behaviour, Mode
+from kcl_mld.fleet.standby_leader import StandbyLeader
+from kcl_mld.fleet.state_items import StateItems
 from tests.sim import fleet_judge
 from tests.sim.changes import Changes
 from tests.sim.fleet import judge

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mld.fleet.leader_elector import LeaderElector
-from mld.leases.lease_renewer import LeaseRenewer
+from kcl_mld.fleet.leader_elector import LeaderElector
+from kcl_mld.leases.lease_renewer import LeaseRenewer
 from tests.sim.fleet import TABLE, Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import Plan

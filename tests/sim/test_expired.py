@@ -15,11 +15,11 @@ from functools import partial
 
 import pytest
 
-from mld.aws import dynamodb_streams
-from mld.children.consuming import loss_watch
-from mld.retrieval.rules.polling import EXPIRED_S
-from mld.shards.rules import shardsync
-from mld.streams.rules import existence
+from kcl_mld.aws import dynamodb_streams
+from kcl_mld.children.consuming import loss_watch
+from kcl_mld.retrieval.rules.polling import EXPIRED_S
+from kcl_mld.shards.rules import shardsync
+from kcl_mld.streams.rules import existence
 from tests.sim.fleet import Fleet
 from tests.sim.loop import run
 from tests.sim.plan import Plan

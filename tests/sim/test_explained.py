@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.config.reserved_keys import FAILED_LIFE
-from mld.config.stream import Stream
-from mld.errors import MldError
-from mld.fleet.model.table_layout import Layout
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
-from mld.observe.fleet_reader import FleetReader, fleet_items
-from mld.observe.model.fleet_snapshot import FleetSnapshot
-from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
-from mld.observe.rules.explain import explain
-from mld.observe.rules.fleet_events import FleetEvent, FleetEventKind, fleet_events
-from mld.observe.rules.watching import ExplainRules
-from mld.observe.stream_reader import StreamReader
-from mld.observe.tip_reader import TipReader
+from kcl_mld.config.reserved_keys import FAILED_LIFE
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MldError
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
+from kcl_mld.observe.fleet_reader import FleetReader, fleet_items
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+from kcl_mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
+from kcl_mld.observe.rules.explain import explain
+from kcl_mld.observe.rules.fleet_events import FleetEvent, FleetEventKind, fleet_events
+from kcl_mld.observe.rules.watching import ExplainRules
+from kcl_mld.observe.stream_reader import StreamReader
+from kcl_mld.observe.tip_reader import TipReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis
@@ -40,8 +40,8 @@ from tests.sim.stream import STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.observe.model.verdict import Explanation
-    from mld.streams.model.shard import Shard
+    from kcl_mld.observe.model.verdict import Explanation
+    from kcl_mld.streams.model.shard import Shard
 
 pytestmark = pytest.mark.sim
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from mld import app
-from mld.errors import UnknownOutcome
+from kcl_mld import app
+from kcl_mld.errors import UnknownOutcome
 from tests.sim.children import Manners
 from tests.sim.fleet import judge
 from tests.sim.plan import Plan

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     ExpiredIterator,
     ServiceError,

@@ -6,27 +6,27 @@ import json
 
 import pytest
 
-from mld import app
-from mld.app import scheduler
-from mld.children.consuming.consumer_context import ConsumerContext, ConsumerShutdown
-from mld.children.consuming.shard_consumer import ShardConsumer
-from mld.children.record_processor import RecordProcessor
-from mld.fleet import leader_lock
-from mld.fleet.model.worker_life import FailedLife, failed_life_to_item
-from mld.fleet.rules.assignment import leaving, planning
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.looks import FleetMemory
-from mld.fleet.rules.crash_loop import CrashLoop
-from mld.fleet.rules.leader_lock import LockMove
-from mld.fleet.rules.worker_sightings import WorkerSightings
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases import lease_store
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.lease_request import SteerVerb
-from mld.leases.model.lease_writes import taking
-from mld.ops.lease_steering import LeaseSteering
-from mld.ops.rules.lineage import plan_lineage
-from mld.shards.shard_end import ShardEnd
+from kcl_mld import app
+from kcl_mld.app import scheduler
+from kcl_mld.children.consuming.consumer_context import ConsumerContext, ConsumerShutdown
+from kcl_mld.children.consuming.shard_consumer import ShardConsumer
+from kcl_mld.children.record_processor import RecordProcessor
+from kcl_mld.fleet import leader_lock
+from kcl_mld.fleet.model.worker_life import FailedLife, failed_life_to_item
+from kcl_mld.fleet.rules.assignment import leaving, planning
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory
+from kcl_mld.fleet.rules.crash_loop import CrashLoop
+from kcl_mld.fleet.rules.leader_lock import LockMove
+from kcl_mld.fleet.rules.worker_sightings import WorkerSightings
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases import lease_store
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.leases.model.lease_writes import taking
+from kcl_mld.ops.lease_steering import LeaseSteering
+from kcl_mld.ops.rules.lineage import plan_lineage
+from kcl_mld.shards.shard_end import ShardEnd
 from tests.fakes.dynamodb_model import Write
 from tests.sim import steering
 from tests.sim.children import Manners

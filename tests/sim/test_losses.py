@@ -8,11 +8,11 @@ import dataclasses
 
 import pytest
 
-from mld.fleet.lease_coordinator import LeaseCoordinator
-from mld.kernel.model.sequence import Sentinel
-from mld.shards.shard_syncer import ShardSyncer
-from mld.shards.stream_existence import StreamExistence
-from mld.streams.existence_watch import ExistenceWatch
+from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.shards.shard_syncer import ShardSyncer
+from kcl_mld.shards.stream_existence import StreamExistence
+from kcl_mld.streams.existence_watch import ExistenceWatch
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import LOSSES, Plan

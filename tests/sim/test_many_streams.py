@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from mld import app
-from mld.app.stream_tracker import StreamTracker
-from mld.app.worker_streams import ContextLoops
-from mld.shards import stream_sync
-from mld.streams.rules import stream_identity
-from mld.streams.stream_names import DiscoveredNames
+from kcl_mld import app
+from kcl_mld.app.stream_tracker import StreamTracker
+from kcl_mld.app.worker_streams import ContextLoops
+from kcl_mld.shards import stream_sync
+from kcl_mld.streams.rules import stream_identity
+from kcl_mld.streams.stream_names import DiscoveredNames
 from tests.sim.fleet import judge
 from tests.sim.plan import STREAM_EVENTS, Plan, draw
 

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pytest
 
-from protocol.messages import (
+from kcl_mld_protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,

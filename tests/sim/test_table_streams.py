@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mld.shards import stream_sync
+from kcl_mld.shards import stream_sync
 from tests.sim.chunks import acquit, portions
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run

@@ -11,13 +11,13 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from mld.config.spark.addresses import S3Place
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.own_entry import entry_text
-from mld.spark.table.s3_access import StoreError
-from mld.spark.table.s3_store import Bucket
-from mld.spark.table.snapshot import actions_in
+from kcl_mld.config.spark.addresses import S3Place
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.own_entry import entry_text
+from kcl_mld.spark.table.s3_access import StoreError
+from kcl_mld.spark.table.s3_store import Bucket
+from kcl_mld.spark.table.snapshot import actions_in
 from tests.sim_spark.delta_log import FIELD, AnswerLost, Entry, HostLog, PlayedLog, Refused
 
 PLACE = S3Place("bucket", "table")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.spark.table.data_files import DataFile
+    from kcl_mld.spark.table.data_files import DataFile
 
 FIELD = {"name": "n", "type": "long", "nullable": True, "metadata": {}}
 
@@ -64,7 +64,7 @@ class PlayedLog:
 
 
 class HostLog:
-    """The log as one process uses it: the surface of ``mld.spark.table.delta_log.DeltaLog``."""
+    """The log as one process uses it: the surface of ``kcl_mld.spark.table.delta_log.DeltaLog``."""
 
     is_fenced = True
 
@@ -127,7 +127,7 @@ class HostLog:
 
 
 class Snapshot:
-    """The surface of ``mld.spark.table.delta_log.Snapshot``."""
+    """The surface of ``kcl_mld.spark.table.delta_log.Snapshot``."""
 
     table_id = "table"
     partitions = ()

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, Fenced, SparkChildError
-from mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
-from mld.spark.ports import CommitOutcome
-from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.resume import resume_at_mark
-from mld.spark.shard.work import ShardWork
+from kcl_mld.spark.errors import BatchFailed, Fenced, SparkChildError
+from kcl_mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.shard.batcher import FlushReason, Limits
+from kcl_mld.spark.shard.resume import resume_at_mark
+from kcl_mld.spark.shard.work import ShardWork
 from tests.sim_spark.delta_log import GivenUp
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from concurrent.futures import Future
 
-    from mld.spark.model import ShardBatch, ShardKey
+    from kcl_mld.spark.model import ShardBatch, ShardKey
 
 #: What the shards of a host may hold, in bytes: a dozen records of the simulated world.
 _HELD_BYTES = 4_000

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mld.spark.ports import CommitOutcome
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.marks import BITS, read_mark
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.marked_table import MarkedTable
+from kcl_mld.spark.table.marks import BITS, read_mark
 from tests.sim_spark.bucket import BucketLog, UnconditionalLog
 from tests.sim_spark.delta_log import FIELD, AnswerLost, HostLog, Killed, PlayedLog
 
 if TYPE_CHECKING:
-    from mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
 
 
 def kept(batch: ShardBatch) -> list[Position]:

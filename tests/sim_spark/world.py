@@ -6,13 +6,13 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.spark.model import Position, Row, ShardKey
+from kcl_mld.spark.model import Position, Row, ShardKey
 from tests.sim_spark.delta_log import Killed
 from tests.sim_spark.hosts import Host
 from tests.sim_spark.stores import TABLES, is_kept
 
 if TYPE_CHECKING:
-    from mld.spark.model import ShardBatch
+    from kcl_mld.spark.model import ShardBatch
 
 HOSTS = 3
 STORM_STEPS, MOST_STEPS = 900, 40_000

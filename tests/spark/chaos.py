@@ -36,7 +36,7 @@ from tests.spark.small_server import SMALL_SERVER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.embedded import EmbeddedAws
     from tests.spark.chaos_sinks import Sink
 
 APP = Path(__file__).with_name("chaos_app.py")
@@ -94,11 +94,11 @@ def kind_of(command: str) -> str:
     """Which part of the fleet a command line belongs to."""
     if "SparkConnectServer" in command:
         return "jvm"
-    if "mld.spark.host" in command:
+    if "kcl_mld.spark.host" in command:
         return "host"
-    if "mld.spark.stub" in command or "kcl-mld-spark" in command:
+    if "kcl_mld.spark.stub" in command or "kcl-mld-spark" in command:
         return "stub"
-    return "daemon" if "-m mld --properties" in command else "other"
+    return "daemon" if "-m kcl_mld --properties" in command else "other"
 
 
 @dataclass
@@ -186,7 +186,7 @@ class Chaos:
     def properties(self, worker: Worker) -> dict[str, str]:
         """Of the next start of a worker: cut sizes and policy are drawn anew."""
         return {
-            "executableName": f"{sys.executable} -m mld.spark.stub {APP}",
+            "executableName": f"{sys.executable} -m kcl_mld.spark.stub {APP}",
             "applicationName": self.name,
             "streamName": self.name,
             "workerId": f"{worker.name}-{worker.starts}",
@@ -220,7 +220,7 @@ class Chaos:
         env |= {chaos_faults.EVENTS: str(self.events), "CHAOS_SINK": self.sink.name}
         with (worker.folder / "log").open("ab") as log:
             worker.process = subprocess.Popen(
-                [sys.executable, "-m", "mld", "--properties", str(file)],
+                [sys.executable, "-m", "kcl_mld", "--properties", str(file)],
                 env=env,
                 stdout=log,
                 stderr=log,
@@ -451,7 +451,7 @@ class Chaos:
         return sum(log.read_text(errors="replace").count("was restored") for log in logs)
 
     def _new_epoch(self, table: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "mld.spark.stub", "new-epoch", table, str(self.epoch)]
+        command = [sys.executable, "-m", "kcl_mld.spark.stub", "new-epoch", table, str(self.epoch)]
         env = self.aws.environment_for_child()
         return subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=60, check=False
@@ -530,7 +530,7 @@ class Chaos:
 @contextlib.contextmanager
 def cloud() -> Iterator[EmbeddedAws]:
     """An embedded AWS whose reshards are quick."""
-    from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
+    from kcl_mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
 
     with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
         yield aws

@@ -8,7 +8,7 @@ from uuid import uuid4
 import chaos_faults
 from pyspark.sql import functions as F
 
-from mld.spark import run
+from kcl_mld.spark import run
 
 
 def rows(df):

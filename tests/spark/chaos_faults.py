@@ -105,7 +105,7 @@ def install(sink: str) -> None:
         from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.table import TableMerger  # noqa: PLC0415
 
-        from mld.spark.table.s3_store import Bucket  # noqa: PLC0415
+        from kcl_mld.spark.table.s3_store import Bucket  # noqa: PLC0415
 
         Bucket.create = with_faults(Bucket.create)  # appends in S3 are no commits of delta-rs
         DeltaTable.create_write_transaction = with_faults(DeltaTable.create_write_transaction)

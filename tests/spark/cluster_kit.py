@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pyspark
 
-from mld.spark.config import read_properties
-from mld.spark.server.java import find_java
-from mld.spark.server.settings import module_options
-from mld.spark.server.setup import log4j_text
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.server.java import find_java
+from kcl_mld.spark.server.settings import module_options
+from kcl_mld.spark.server.setup import log4j_text
 from tests.spark.stubs import is_alive, kill, wait_for
 
 START_S = 90.0

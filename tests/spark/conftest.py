@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.spark.config import SparkConfig, read_properties
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.config import SparkConfig, read_properties
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.sessions import ConnectSessions
 from tests.spark.small_server import SMALL_SERVER
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import sys
 import threading
 from pathlib import Path
 
-from mld.spark.errors import BatchFailed, SparkUnreachable
-from mld.spark.host import main
-from mld.spark.model import ShardKey
-from mld.spark.shard.session import ShardGate
+from kcl_mld.spark.errors import BatchFailed, SparkUnreachable
+from kcl_mld.spark.host import main
+from kcl_mld.spark.model import ShardKey
+from kcl_mld.spark.shard.session import ShardGate
 
 _PACT = ctypes.CDLL(None).prctl
 

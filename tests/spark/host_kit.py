@@ -34,7 +34,7 @@ def jvms(worker):
 
 
 def start(worker, shard, before=()):
-    argv = [*before, sys.executable, "-m", "mld.spark.stub", str(worker.app)]
+    argv = [*before, sys.executable, "-m", "kcl_mld.spark.stub", str(worker.app)]
     child = worker.child(shard, argv=argv)
     # One that refuses its properties may have ended before it is asked.
     with contextlib.suppress(BrokenPipeError):

@@ -6,7 +6,7 @@ import random
 import sys
 from pathlib import Path
 
-from mld.spark.iceberg.commit import TableCommit
+from kcl_mld.spark.iceberg.commit import TableCommit
 from tests.unit.spark.iceberg_kit import arrow_of, catalog_in, has_row, marked
 from tests.unit.spark.table_kit import BASE, batch, shard
 

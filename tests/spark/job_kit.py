@@ -1,9 +1,9 @@
 """A caller of functions over the shared server, an engine, and batches of JSON records."""
 
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.plans.one_call import FunctionCaller
-from mld.spark.registration import Pipeline
-from mld.spark.rows.app_decoder import AppDecoder
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.plans.one_call import FunctionCaller
+from kcl_mld.spark.registration import Pipeline
+from kcl_mld.spark.rows.app_decoder import AppDecoder
 from tests.spark.conftest import spark_config
 from tests.unit.spark.shard_kit import QueuedEngine
 

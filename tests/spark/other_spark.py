@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.spark.server import setup
+from kcl_mld.spark.server import setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.ports import CommitOutcome
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.sessions import ConnectSessions
-from mld.spark.sinks import make_sink
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.sinks import make_sink
 from tests.spark import other_spark
 from tests.spark.conftest import spark_config
 from tests.spark.jars import DELTA_CONF, WHY_NOT, avro_jar, delta_jars

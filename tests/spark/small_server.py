@@ -17,9 +17,9 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from mld.spark.config import read_properties
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.sessions import ConnectSessions
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache"
 ARCHIVE = _CACHE / f"spark-{version('pyspark')}-{platform.machine()}.jsa"

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-APP = """from mld.spark import run
+APP = """from kcl_mld.spark import run
 
 print("noise of the app")
 run(lambda df, ctx: df)
 """
-STUB = "import sys; from mld.spark import stub; stub.main(host_module='tests.spark.fake_host')"
+STUB = "import sys; from kcl_mld.spark import stub; stub.main(host_module='tests.spark.fake_host')"
 PATIENCE_S = 60.0
 KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 

@@ -6,9 +6,9 @@ import struct
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.errors import SparkConfigError
-from mld.spark.model import MicroBatch
-from mld.spark.rows.decode import bad_record_in, make_decoder
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.model import MicroBatch
+from kcl_mld.spark.rows.decode import bad_record_in, make_decoder
 from tests.spark.jars import WHY_NOT, avro_jar
 from tests.spark.job_kit import batch, caller
 

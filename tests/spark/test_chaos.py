@@ -13,7 +13,7 @@ from tests.spark.chaos_sinks import make, why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.embedded import EmbeddedAws
 
 pytestmark = pytest.mark.spark
 

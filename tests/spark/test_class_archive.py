@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.server import warm as command
-from mld.spark.server.java import JavaHome
-from mld.spark.server.setup import archive_options
+from kcl_mld.spark.server import warm as command
+from kcl_mld.spark.server.java import JavaHome
+from kcl_mld.spark.server.setup import archive_options
 
 #: A program among Java's own classes.
 PROGRAM = "sun.security.tools.keytool.Main"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mld.spark.config import read_properties
-from mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.server.launcher import EmbeddedServer
 from tests.spark.cluster_kit import APPLICATION, Cluster
 from tests.spark.host_kit import converse, hear_status, jvms, record, start
 from tests.spark.small_server import SMALL_SERVER
@@ -28,7 +28,7 @@ APP = """
 import os, time
 from pathlib import Path
 from pyspark.sql import functions as F
-from mld.spark import run
+from kcl_mld.spark import run
 
 FOLDER = Path(os.environ["FAKE_DIR"])
 

@@ -6,11 +6,11 @@ import pyarrow.dataset
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.errors import MissingPart, SparkConfigError
-from mld.spark.model import MicroBatch
-from mld.spark.rows.decode import bad_record_in, make_decoder
-from mld.spark.rows.handoff import HandOff
-from mld.spark.rows.records import RAW_SCHEMA, table_of
+from kcl_mld.spark.errors import MissingPart, SparkConfigError
+from kcl_mld.spark.model import MicroBatch
+from kcl_mld.spark.rows.decode import bad_record_in, make_decoder
+from kcl_mld.spark.rows.handoff import HandOff
+from kcl_mld.spark.rows.records import RAW_SCHEMA, table_of
 from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark

@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.errors import BatchFailed
-from mld.spark.model import Position, Row, ShardBatch
-from mld.spark.ports import CommitOutcome
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import Position, Row, ShardBatch
+from kcl_mld.spark.ports import CommitOutcome
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 from tests.unit.spark.table.test_readers import by_deltalake, by_duckdb, by_polars
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.process.daemon import Application, alive, shard_id, wait_until
 from tests.spark.small_server import SMALL_JVM
 
@@ -19,7 +19,7 @@ PATIENCE_S = 180.0  # for one step, on a busy machine
 MARK = "KCL_MLD_TEST_END_TO_END"
 APP = """\
 print("noise of an app on its way in")
-from mld.spark import run
+from kcl_mld.spark import run
 
 def process(df, ctx):
     print("noise of a function", ctx.batch_id)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.fakes.schema_frames import ORDER_AVRO, avro, frame
 from tests.process.daemon import Application
 from tests.process.test_daemon_schemas import Registry
@@ -40,13 +40,13 @@ PACKAGES = {
         [str(Path(__file__).resolve().parents[2]), *(p for p in sys.path if "site-packages" in p)]
     )
 }
-STUB = (sys.executable, "-m", "mld.spark.stub")
+STUB = (sys.executable, "-m", "kcl_mld.spark.stub")
 UNIVERSAL = """\
 import contextlib
 import json
 import os
 from pyspark.sql import functions as F
-from mld.spark import run
+from kcl_mld.spark import run
 
 def process(df, ctx):
     user = F.udf(lambda number: f"{number} {os.getuid()}", "string")  # in a Python worker
@@ -56,7 +56,7 @@ run(process)
 """
 ORDERS = """\
 import sys
-from mld.spark import run, schema_definition
+from kcl_mld.spark import run, schema_definition
 
 def process(df, ctx):
     for row in df.select("schema_version_id").distinct().collect():
@@ -123,9 +123,7 @@ def nobodys_python(place: Path) -> str | None:
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         return None
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    check = (
-        "import os, sys, mld, pyspark, deltalake; sys.exit(not os.access(sys.executable, os.X_OK))"
-    )
+    check = "import os, sys, kcl_mld, pyspark, deltalake; sys.exit(not os.access(sys.executable, os.X_OK))"
     for program in (sys.executable, f"/usr/bin/{version}"):
         command = [*AS_NOBODY, program, "-c", check]
         environ = {**os.environ, **PACKAGES}
@@ -151,7 +149,7 @@ def test_a_user_who_is_not_root_needs_a_home_and_a_directory_for_the_table(
     program.write_text(UNIVERSAL)
     app.put(40)
     run = app.start(
-        executable=(python, "-m", "mld.spark.stub", str(program)),
+        executable=(python, "-m", "kcl_mld.spark.stub", str(program)),
         environment={
             **PACKAGES,
             "HOME": str(home),

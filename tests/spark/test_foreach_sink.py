@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.batch_context import context_of
-from mld.spark.model import MicroBatch
+from kcl_mld.spark.batch_context import context_of
+from kcl_mld.spark.model import MicroBatch
 from tests.spark.sink_server import batch, frame, shard
 
 pytestmark = pytest.mark.spark

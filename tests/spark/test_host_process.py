@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mld.spark.stub_wait import GONE_ADVICE
+from kcl_mld.spark.stub_wait import GONE_ADVICE
 from tests.spark.stubs import APP, KEEP_ALIVE, ROOT, STUB, Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.process
@@ -161,7 +161,7 @@ def test_lines_about_a_shard_go_to_its_own_stub(worker):
     first = worker.child().begin()
     second = worker.child("shardId-000000000001").begin()
     assert second.ask("processRecords", do="log")["action"] == "status"
-    line = "WARNING mld.spark.test: shardId-000000000001 says hello\n"
+    line = "WARNING kcl_mld.spark.test: shardId-000000000001 says hello\n"
     assert line in second.errors_until("says hello\n")
     assert first.ask("processRecords", do="log")["action"] == "status"
     assert "000000000001" not in first.errors_until("says hello\n")
@@ -303,7 +303,7 @@ FAILING_STARTS = {
     "no application": ({}, {"KCL_APPLICATION_NAME": None}, None, 2, "applicationName is not known"),
 }
 TWICE = """
-from mld.spark import run
+from kcl_mld.spark import run
 try:
     run(print)
 except BaseException:
@@ -349,7 +349,7 @@ def test_a_package_that_hides_ours_is_named(worker, tmp_path):
     assert f"the package 'protocol' is found at {tmp_path}/evil/protocol, not at" in errors
 
 
-STUB_ELSEWHERE = "import os, sys; os.chdir('/'); from mld.spark import stub; stub.main(host_module='mld.spark.host')"
+STUB_ELSEWHERE = "import os, sys; os.chdir('/'); from kcl_mld.spark import stub; stub.main(host_module='kcl_mld.spark.host')"
 
 
 def test_an_app_beside_a_folder_named_protocol_works(worker, tmp_path):
@@ -398,7 +398,7 @@ def test_a_flood_that_nobody_reads_blocks_nobody(worker):
 
 def test_what_is_printed_while_no_stub_is_there_reaches_the_next(worker):
     worker.app.write_text(
-        "import os, threading\nfrom mld.spark import run\n"
+        "import os, threading\nfrom kcl_mld.spark import run\n"
         f"fifo = {str(worker.folder / 'go')!r}\n"
         "def late():\n    open(fifo).read()\n    print('printed', 'late')\n    open(fifo, 'w')\n"
         "threading.Thread(target=late, daemon=True).start()\n"
@@ -417,14 +417,14 @@ def test_python_app_py_becomes_the_stub(worker):
     worker.app.write_text(
         "import sys\n"
         "import pyspark\n"
-        "from mld.spark import run\n"
+        "from kcl_mld.spark import run\n"
         "print('printed before run')\n"
         "run(lambda df, ctx: df)\n"
     )
     worker.properties |= {"spark.remote": "sc://localhost:1", "spark.sink": "foreach"}
     worker.environ["PYTHONUNBUFFERED"] = None  # or the daemon would read what is printed
     child = worker.child(argv=[sys.executable, str(worker.app), "an", "argument"])
-    expected = ["mld.spark.stub", str(worker.app), "an", "argument", ""]
+    expected = ["kcl_mld.spark.stub", str(worker.app), "an", "argument", ""]
     wait_for(lambda: command_line(child)[-5:] == expected, "it became the stub")
     assert child.hear() == b""
     code, errors = child.end()

@@ -27,7 +27,7 @@ APP = """
 import os, signal, time
 from pathlib import Path
 from pyspark.sql import functions as F
-from mld.spark import run
+from kcl_mld.spark import run
 
 def process(df, ctx):
     if not ctx.shard_id.endswith("9"):
@@ -207,7 +207,7 @@ HUNGRY = """
 import os, resource, signal
 from pathlib import Path
 from pyspark.sql import functions as F
-from mld.spark import run
+from kcl_mld.spark import run
 
 how = Path(os.environ["FAKE_DIR"], "how")
 

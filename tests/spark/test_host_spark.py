@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 APP = """
 import os, subprocess
 from pyspark.sql import functions as F
-from mld.spark import run
+from kcl_mld.spark import run
 
 print("noise of print")
 

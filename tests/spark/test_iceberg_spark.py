@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from mld.spark.errors import SinkRefused
-from mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.server.launcher import EmbeddedServer
 from tests.spark import other_spark
 from tests.spark.conftest import spark_config
 from tests.spark.jars import iceberg_jar
@@ -40,7 +40,7 @@ def lake(tmp_path_factory):
         "behind",
         uri=f"sqlite:///{folder}/c.db?check_same_thread=false",
         warehouse=f"file://{folder}/w",
-        **{"py-io-impl": "mld.spark.iceberg.local_files.LocalFiles"},
+        **{"py-io-impl": "kcl_mld.spark.iceberg.local_files.LocalFiles"},
     )
     catalog.create_namespace("ns")
     java = "org.apache.iceberg.spark"

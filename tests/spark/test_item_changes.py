@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.errors import SparkConfigError
-from mld.spark.model import MicroBatch
-from mld.spark.rows.decode import bad_record_in, make_decoder
-from mld.spark.rows.handoff import HandOff
-from mld.spark.rows.item_changes import CHANGE_COLUMNS
-from mld.spark.rows.records import RAW_SCHEMA
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.model import MicroBatch
+from kcl_mld.spark.rows.decode import bad_record_in, make_decoder
+from kcl_mld.spark.rows.handoff import HandOff
+from kcl_mld.spark.rows.item_changes import CHANGE_COLUMNS
+from kcl_mld.spark.rows.records import RAW_SCHEMA
 from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark

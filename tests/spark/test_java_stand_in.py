@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.process.daemon import Application
 from tests.process.stand_in import java, program
 from tests.spark.small_server import SMALL_SERVER
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.process]
 STUB = Path(sys.executable).with_name("kcl-mld-spark")
 PATIENCE_S = 180.0  # for one step, on a busy machine
 APP = """\
-from mld.spark import run
+from kcl_mld.spark import run
 run(lambda df, ctx: df.select("sequence_number"))
 """
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.calls import GivenUp, Overdue, call_within
-from mld.spark.errors import BatchFailed, ResultTooLarge, SinkRefused, SinkUnavailable
-from mld.spark.ports import CommitOutcome
-from mld.spark.sinks.jdbc import PAUSES_S
+from kcl_mld.spark.calls import GivenUp, Overdue, call_within
+from kcl_mld.spark.errors import BatchFailed, ResultTooLarge, SinkRefused, SinkUnavailable
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.sinks.jdbc import PAUSES_S
 from tests.spark.postgres import running_postgres, why_not
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 from tests.unit.spark import batches as plain

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.sessions import ConnectSessions
 from tests.spark.conftest import spark_config
 
 pytestmark = pytest.mark.spark
@@ -133,7 +133,7 @@ def test_a_conf_that_has_no_place_there_starts_nothing(tmp_path):
 _PARENT = """
 import os, pathlib, signal, sys
 from tests.spark.conftest import spark_config
-from mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.launcher import EmbeddedServer
 server = EmbeddedServer.launch(spark_config(), pathlib.Path(sys.argv[1]), os.environ)
 print(server.pid, flush=True)
 server.wait_ready(180)

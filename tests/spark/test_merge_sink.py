@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.errors import BatchFailed
-from mld.spark.ports import CommitOutcome
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.ports import CommitOutcome
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard
 
 pytestmark = pytest.mark.spark

@@ -8,13 +8,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions as f
 
-from mld.spark.calls import JobCalls, Overdue
-from mld.spark.errors import BatchFailed
-from mld.spark.failures import is_deterministic
-from mld.spark.model import MicroBatch
-from mld.spark.plans.one_call import FunctionFailed
-from mld.spark.rows.handoff import HandOff
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.calls import JobCalls, Overdue
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.failures import is_deterministic
+from kcl_mld.spark.model import MicroBatch
+from kcl_mld.spark.plans.one_call import FunctionFailed
+from kcl_mld.spark.rows.handoff import HandOff
+from kcl_mld.spark.server.sessions import ConnectSessions
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, caller
 

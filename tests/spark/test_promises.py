@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.errors import RecordRefused
-from mld.spark.server.sessions import ConnectSessions
-from mld.spark.sinks import make_sink
-from protocol import ShardEnded
+from kcl_mld.spark.errors import RecordRefused
+from kcl_mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.sinks import make_sink
+from kcl_mld_protocol import ShardEnded
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import engine_of, pipeline_of
 from tests.spark.sink_server import open_sessions

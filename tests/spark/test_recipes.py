@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mld.spark.config import rooted
-from mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
-from mld.spark.plans.one_call import FunctionCaller
-from mld.spark.ports import CommitOutcome
-from mld.spark.registration import load_app
-from mld.spark.rows.app_decoder import AppDecoder
-from mld.spark.sinks import make_sink
+from kcl_mld.spark.config import rooted
+from kcl_mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.plans.one_call import FunctionCaller
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.registration import load_app
+from kcl_mld.spark.rows.app_decoder import AppDecoder
+from kcl_mld.spark.sinks import make_sink
 from tests.markdown_pages import page
 from tests.page_commands import blocks_of
 from tests.spark.conftest import spark_config

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
-from mld.spark.ports import CommitOutcome
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.spark.ports import CommitOutcome
 from tests.spark.sink_server import batch, frame, open_sink, shard
 
 pytestmark = [pytest.mark.spark, pytest.mark.untraced]

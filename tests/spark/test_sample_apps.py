@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.batch_context import BatchContext
-from mld.spark.model import Position
+from kcl_mld.spark.batch_context import BatchContext
+from kcl_mld.spark.model import Position
 
 pytestmark = pytest.mark.spark
 

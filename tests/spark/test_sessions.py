@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.config import read_properties
-from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.failures import describe, is_server_gone, is_session_lost
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import SparkConfigError, SparkUnreachable
+from kcl_mld.spark.failures import describe, is_server_gone, is_session_lost
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.sessions import ConnectSessions
 from tests.spark.conftest import spark_config
 
 pytestmark = pytest.mark.spark
@@ -176,7 +176,7 @@ def test_an_error_of_the_users_function_in_a_python_worker_names_its_line(spark)
 _LEAVER = """
 import os, sys
 from tests.spark.conftest import spark_config
-from mld.spark.server.sessions import ConnectSessions
+from kcl_mld.spark.server.sessions import ConnectSessions
 url, token, pid, end = sys.argv[1:]
 sessions = ConnectSessions(url, token, spark_config(), "leaver")
 assert sessions.get().range(3).count() == 3

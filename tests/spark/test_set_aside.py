@@ -8,10 +8,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as f
 
-from mld.spark.config import Facts
-from mld.spark.errors import BatchFailed, SparkConfigError
-from mld.spark.parts import SparkService
-from mld.spark.registration import Pipeline
+from kcl_mld.spark.config import Facts
+from kcl_mld.spark.errors import BatchFailed, SparkConfigError
+from kcl_mld.spark.parts import SparkService
+from kcl_mld.spark.registration import Pipeline
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, submit
 from tests.unit.spark.shard_kit import WAIT_S

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.emulators import CONTROLLED_DYNAMODB_LOCAL, DYNAMODB_LOCAL, Emulator
 from tests.process.table_streams import Table
 from tests.spark.small_server import SMALL_JVM

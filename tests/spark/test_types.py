@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as f
 
-from mld.spark.errors import BatchFailed, ResultTooLarge
+from kcl_mld.spark.errors import BatchFailed, ResultTooLarge
 from tests.spark.sink_server import batch, frame, open_sink, shard, write
 from tests.unit.spark.table.test_readers import by_deltalake, by_duckdb, by_polars
 from tests.unit.spark.table_kit import log_entries

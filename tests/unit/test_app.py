@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld import app
-from mld.aws import clients
-from mld.aws.clients import BotocoreCloudWatch
-from mld.config.build import build_config
-from mld.config.stream import Stream
-from mld.errors import (
+from kcl_mld import app
+from kcl_mld.aws import clients
+from kcl_mld.aws.clients import BotocoreCloudWatch
+from kcl_mld.config.build import build_config
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     AwsError,
     ConfigError,
     CredentialsMissing,
@@ -24,8 +24,8 @@ from mld.errors import (
     InvalidArgument,
     Unreachable,
 )
-from mld.local.kinesis.model import KinesisModel
-from mld.signals.model.reasons import Reason
+from kcl_mld.local.kinesis.model import KinesisModel
+from kcl_mld.signals.model.reasons import Reason
 from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
@@ -37,7 +37,7 @@ from tests.fakes.shard_world import simulated
 from tests.unit.children.consumer_world import Inline
 
 if TYPE_CHECKING:
-    from mld.config.config import Config
+    from kcl_mld.config.config import Config
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 

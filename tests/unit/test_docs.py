@@ -10,18 +10,18 @@ import shlex
 import click
 import pytest
 
-import mld.errors
-from mld import spark
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.cli import COMMANDS, cli
-from mld.cli.options import run_command
-from mld.config.settings import resolve
-from mld.config.spark import keys
-from mld.config.stream_list import parse_option
-from mld.local.kinesis.model import OPERATIONS
-from mld.signals.model.reasons import Reason
-from mld.spark import errors
-from mld.spark.batch_context import BatchContext
+import kcl_mld.errors
+from kcl_mld import spark
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.cli import COMMANDS, cli
+from kcl_mld.cli.options import run_command
+from kcl_mld.config.settings import resolve
+from kcl_mld.config.spark import keys
+from kcl_mld.config.stream_list import parse_option
+from kcl_mld.local.kinesis.model import OPERATIONS
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.spark import errors
+from kcl_mld.spark.batch_context import BatchContext
 from tests import rooms
 from tests.generated_docs import SECTIONS, section
 from tests.markdown_pages import PAGES, ROOT, page, without_targets
@@ -61,8 +61,8 @@ def test_every_error_of_a_spark_child_is_a_row_with_its_exit_code():
 
 
 def test_every_exit_code_of_the_daemon_is_a_row():
-    found = inspect.getmembers(mld.errors, inspect.isclass)
-    codes = {str(one.exit_code) for _, one in found if issubclass(one, mld.errors.MldError)}
+    found = inspect.getmembers(kcl_mld.errors, inspect.isclass)
+    codes = {str(one.exit_code) for _, one in found if issubclass(one, kcl_mld.errors.MldError)}
     text = (ROOT / "docs/supervising.md").read_text("utf-8")
     rows = re.findall(r"^\| ([\d, ]+) \| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
     assert codes
@@ -91,7 +91,7 @@ def test_what_the_pages_import_can_be_imported():
     found = set()
     for name in PAGES:
         for fence in page(name).fences:
-            for line in re.findall(r"from mld\.spark import ([\w, ]+)", fence.text):
+            for line in re.findall(r"from kcl_mld\.spark import ([\w, ]+)", fence.text):
                 found |= {word.strip() for word in line.split(",")}
     assert found
     assert found <= set(spark.__all__)
@@ -137,7 +137,7 @@ def test_the_table_of_rooms_has_each_room_in_that_order():
 
 @pytest.mark.parametrize("room", [room for room in rooms.ORDER if room not in {"errors", "app"}])
 def test_the_docstring_of_a_room_is_short_and_names_decisions_that_exist(room):
-    lines = inspect.getdoc(importlib.import_module(f"mld.{room}")).splitlines()
+    lines = inspect.getdoc(importlib.import_module(f"kcl_mld.{room}")).splitlines()
     assert len(lines) <= LINES_OF_A_ROOM
     decisions = [line.removeprefix("* ").split(": ", 1) for line in lines if line.startswith("* ")]
     assert decisions

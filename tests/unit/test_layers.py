@@ -14,14 +14,15 @@ import pytest
 from tests import rooms
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
 
 
 @pytest.fixture
 def copy(tmp_path):
     """The packages and the contracts, to be spoilt."""
-    for package in ("mld", "protocol"):
+    for package in ("kcl_mld", "kcl_mld_protocol"):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+        shutil.copytree(SOURCE / package, tmp_path / package, ignore=ignored)
     shutil.copy(ROOT / "setup.cfg", tmp_path)
     return tmp_path
 
@@ -58,26 +59,36 @@ def test_the_layers_hold(copy):
 
 #: Module, import that is planted in it, who must not import what.
 VIOLATIONS = [
-    ("mld.leases.rules.taking", "asyncio", "mld.leases.rules", "asyncio"),
-    ("mld.leases.rules.renewal", "mld.kernel.concurrency", "mld.leases.rules", "asyncio"),
-    ("mld.leases.lease_scan", "mld.fleet.fleet_state", "mld.leases", "mld.fleet"),
-    ("mld.fleet.leader_lock", "mld.observe.fleet_reader", "mld.fleet", "mld.observe"),
+    ("kcl_mld.leases.rules.taking", "asyncio", "kcl_mld.leases.rules", "asyncio"),
     (
-        "mld.leases.model.lease",
-        "mld.leases.rules.taking",
-        "mld.leases.model",
-        "mld.leases.rules",
+        "kcl_mld.leases.rules.renewal",
+        "kcl_mld.kernel.concurrency",
+        "kcl_mld.leases.rules",
+        "asyncio",
     ),
-    ("mld.aws.clients", "mld.app", "mld.aws", "mld.app"),
-    ("mld.config.spark.settings", "mld.spark.config", "mld.config", "mld.spark"),
-    ("mld.errors", "mld.leases.model.lease", "mld.errors", "mld.leases"),
-    ("mld.simulate.fleet", "mld.kernel.ports", "mld.simulate", "mld.kernel.ports"),
-    ("mld.simulate.fleet", "time", "mld.simulate", "time"),
-    ("mld.app.wiring", "mld.spark.host", "mld.app", "mld.spark"),
-    ("mld.cli.validate", "mld.spark.config", "mld.cli", "mld.spark"),
-    ("mld.spark.config", "mld.leases.lease_store", "mld.spark", "mld.leases"),
-    ("protocol.codec", "socket", "protocol.codec", "socket"),
-    ("protocol.child", "mld.errors", "protocol", "mld"),
+    ("kcl_mld.leases.lease_scan", "kcl_mld.fleet.fleet_state", "kcl_mld.leases", "kcl_mld.fleet"),
+    (
+        "kcl_mld.fleet.leader_lock",
+        "kcl_mld.observe.fleet_reader",
+        "kcl_mld.fleet",
+        "kcl_mld.observe",
+    ),
+    (
+        "kcl_mld.leases.model.lease",
+        "kcl_mld.leases.rules.taking",
+        "kcl_mld.leases.model",
+        "kcl_mld.leases.rules",
+    ),
+    ("kcl_mld.aws.clients", "kcl_mld.app", "kcl_mld.aws", "kcl_mld.app"),
+    ("kcl_mld.config.spark.settings", "kcl_mld.spark.config", "kcl_mld.config", "kcl_mld.spark"),
+    ("kcl_mld.errors", "kcl_mld.leases.model.lease", "kcl_mld.errors", "kcl_mld.leases"),
+    ("kcl_mld.simulate.fleet", "kcl_mld.kernel.ports", "kcl_mld.simulate", "kcl_mld.kernel.ports"),
+    ("kcl_mld.simulate.fleet", "time", "kcl_mld.simulate", "time"),
+    ("kcl_mld.app.wiring", "kcl_mld.spark.host", "kcl_mld.app", "kcl_mld.spark"),
+    ("kcl_mld.cli.validate", "kcl_mld.spark.config", "kcl_mld.cli", "kcl_mld.spark"),
+    ("kcl_mld.spark.config", "kcl_mld.leases.lease_store", "kcl_mld.spark", "kcl_mld.leases"),
+    ("kcl_mld_protocol.codec", "socket", "kcl_mld_protocol.codec", "socket"),
+    ("kcl_mld_protocol.child", "kcl_mld.errors", "kcl_mld_protocol", "kcl_mld"),
 ]
 
 
@@ -104,9 +115,9 @@ def test_planted_violations_are_refused(copy):
 def imports_of_all():
     """Module -> the modules that it imports, those for type checkers and in functions, too."""
     files = {}
-    for package in ("mld", "protocol"):
-        for path in (ROOT / package).rglob("*.py"):
-            parts = path.relative_to(ROOT).with_suffix("").parts
+    for package in ("kcl_mld", "kcl_mld_protocol"):
+        for path in (SOURCE / package).rglob("*.py"):
+            parts = path.relative_to(SOURCE).with_suffix("").parts
             if "shim" not in parts:
                 files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return {name: imports_in(path, files.keys()) - {name} for name, path in files.items()}
@@ -131,7 +142,7 @@ def imported():
 
 def test_no_imports_run_in_a_circle(imported):
     order = list(graphlib.TopologicalSorter(imported).static_order())
-    assert order.index("mld.leases.lease_store") < order.index("mld.fleet.lease_wiring")
+    assert order.index("kcl_mld.leases.lease_store") < order.index("kcl_mld.fleet.lease_wiring")
 
 
 #: Within a room: what a part may import of any room's parts.
@@ -170,11 +181,11 @@ def test_values_know_no_decision_decisions_no_effect_and_services_no_adapter():
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("mld.leases.model.lease", "mld.leases.rules.taking"),
-        ("mld.leases.rules.taking", "mld.kernel.ports"),
-        ("mld.leases.rules.taking", "mld.leases.lease_taker"),
-        ("mld.leases.lease_taker", "mld.aws.clients"),
-        ("mld.children.record_processor", "mld.children.adapters.pipes"),
+        ("kcl_mld.leases.model.lease", "kcl_mld.leases.rules.taking"),
+        ("kcl_mld.leases.rules.taking", "kcl_mld.kernel.ports"),
+        ("kcl_mld.leases.rules.taking", "kcl_mld.leases.lease_taker"),
+        ("kcl_mld.leases.lease_taker", "kcl_mld.aws.clients"),
+        ("kcl_mld.children.record_processor", "kcl_mld.children.adapters.pipes"),
     ],
 )
 def test_a_part_that_imports_what_lies_above_is_seen(importer, imported):
@@ -190,11 +201,11 @@ def test_no_import_runs_upward_between_rooms():
 
 
 def test_an_import_upward_is_seen():
-    planted = ("mld.leases.model.lease", "mld.app.scheduler")
-    edges = {planted, ("mld.app.scheduler", "mld.leases.model.lease")}
+    planted = ("kcl_mld.leases.model.lease", "kcl_mld.app.scheduler")
+    edges = {planted, ("kcl_mld.app.scheduler", "kcl_mld.leases.model.lease")}
     assert rooms.upward(edges) == [planted]
 
 
 def test_a_module_without_a_room_is_refused():
     with pytest.raises(KeyError):
-        rooms.room_of("mld.new_idea.module")
+        rooms.room_of("kcl_mld.new_idea.module")

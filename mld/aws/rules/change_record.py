@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mld.errors import MalformedData
+from kcl_mld.errors import MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

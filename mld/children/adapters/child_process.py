@@ -5,7 +5,7 @@ the bytes object that holds it, without another copy. asyncio's own subprocess t
 it into a buffer and, on Python 3.11, add a thread per child.
 
 A child's session outlives neither its leader nor the daemon: processes that the leader leaves are
-ended here, and those that the daemon leaves by :mod:`mld.children.adapters.guardian`.
+ended here, and those that the daemon leaves by :mod:`kcl_mld.children.adapters.guardian`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.children.adapters.kclpy_path import PYTHON_PATHS
-from mld.children.adapters.pipes import PipeReader, PipeWriter, StderrDrain
-from mld.children.adapters.spawning import start_program
-from mld.children.rules.child_environment import environment_of_child
-from mld.config.config import Kclpy
-from mld.errors import ThreadRefused
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import limit_advice, system_text
+from kcl_mld.children.adapters.kclpy_path import PYTHON_PATHS
+from kcl_mld.children.adapters.pipes import PipeReader, PipeWriter, StderrDrain
+from kcl_mld.children.adapters.spawning import start_program
+from kcl_mld.children.rules.child_environment import environment_of_child
+from kcl_mld.config.config import Kclpy
+from kcl_mld.errors import ThreadRefused
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import limit_advice, system_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mld.children.adapters.guardian import Guardian
-    from mld.children.adapters.spawning import Descriptors, Started
+    from kcl_mld.children.adapters.guardian import Guardian
+    from kcl_mld.children.adapters.spawning import Descriptors, Started
 
 #: Seconds after the leader's exit until processes left in its group get SIGTERM, then SIGKILL, and
 #: until pipes that a process still holds open are closed.
@@ -63,7 +63,7 @@ Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
 
 
 class ChildProcess:
-    """A running child; satisfies :class:`mld.children.ports.Child`. Created by the launchers only.
+    """A running child; satisfies :class:`kcl_mld.children.ports.Child`. Created by the launchers only.
 
     Args:
         reaped: gets its exit status when it is reaped, negative = signal number.
@@ -198,10 +198,10 @@ def _reaped(process: Started) -> asyncio.Future[int]:
 
 
 class ProcessLauncher:
-    """Starts children; satisfies :class:`mld.children.ports.ChildLauncher`.
+    """Starts children; satisfies :class:`kcl_mld.children.ports.ChildLauncher`.
 
     A child gets the daemon's environment and working directory, the given variables, and the
-    folders of :mod:`mld.children.adapters.kclpy_path` in ``PYTHONPATH``. Its own session keeps
+    folders of :mod:`kcl_mld.children.adapters.kclpy_path` in ``PYTHONPATH``. Its own session keeps
     Ctrl-C of the daemon's terminal away.
 
     Args:

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from mld.children.adapters.guardian_main import Watch
+from kcl_mld.children.adapters.guardian_main import Watch
 
 _log = logging.getLogger("mld.children")
 

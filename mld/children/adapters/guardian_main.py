@@ -1,8 +1,8 @@
 """The guardian: ends the children's sessions when the daemon is gone. Run as a script.
 
-Started by :mod:`mld.children.adapters.guardian` as ``python -I -S guardian_main.py`` in a session
+Started by :mod:`kcl_mld.children.adapters.guardian` as ``python -I -S guardian_main.py`` in a session
 of its own. It imports as little as possible, because every daemon pays for its memory, and nothing
-of ``mld``.
+of ``kcl_mld``.
 
 Its stdin is a pipe that only the daemon holds open. Lines on it are ``+N`` (session N was started)
 and ``-N`` (its leader has been reaped). However the daemon ends, kill -9 included, the pipe closes.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mld.children.rules.child_environment import PythonPath
-from mld.config.config import Kclpy
+from kcl_mld.children.rules.child_environment import PythonPath
+from kcl_mld.config.config import Kclpy
 
 #: Folder with the stand-in, a namespace package: any regular package on the path precedes it.
 SHIM = Path(__file__).resolve().parents[2] / "shim"

@@ -16,15 +16,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.children.adapters.kclpy_path import SHIM
-from mld.children.adapters.program import StartPlace, python_start_of
-from mld.config.child_command import spark_command
-from mld.kernel.adapters.system import system_text
+from kcl_mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.program import StartPlace, python_start_of
+from kcl_mld.config.child_command import spark_command
+from kcl_mld.kernel.adapters.system import system_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.children.ports import Child, ChildLauncher
+    from kcl_mld.children.ports import Child, ChildLauncher
 
 log = logging.getLogger("mld.children")
 

@@ -13,15 +13,15 @@ from urllib.parse import unquote, urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from mld.aws.clients import ClientSettings
-from mld.aws.whole_answers import BrokenAnswer
-from mld.errors import ConfigError, LetterRefused
+from kcl_mld.aws.clients import ClientSettings
+from kcl_mld.aws.whole_answers import BrokenAnswer
+from kcl_mld.errors import ConfigError, LetterRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.children.ports import LetterStore
-    from mld.kernel.adapters.calls import CallPool
+    from kcl_mld.children.ports import LetterStore
+    from kcl_mld.kernel.adapters.calls import CallPool
 
 log = logging.getLogger("mld.children")
 
@@ -170,14 +170,14 @@ class BucketLetters:
 
 
 class WrittenLetters:
-    """A :class:`~mld.children.ports.LetterStore` of files."""
+    """A :class:`~kcl_mld.children.ports.LetterStore` of files."""
 
     def __init__(self, letters: Letters, pool: CallPool) -> None:
         self._letters = letters
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """Store a letter as a file; see :class:`~mld.children.ports.LetterStore` for errors."""
+        """Store a letter as a file; see :class:`~kcl_mld.children.ports.LetterStore` for errors."""
         del shard_id
         await self._pool.run(self._letters.write, f"{letter_id}.json", document)
 
@@ -191,7 +191,7 @@ class QueueLetters:
         self._pool = pool
 
     async def put(self, letter_id: str, shard_id: str, document: bytes) -> None:
-        """Send a letter as a message; see :class:`~mld.children.ports.LetterStore` for errors."""
+        """Send a letter as a message; see :class:`~kcl_mld.children.ports.LetterStore` for errors."""
         ordered = {"MessageGroupId": shard_id, "MessageDeduplicationId": letter_id}
         with _refusing(self._url):
             answer = await self._pool.run(

@@ -1,6 +1,6 @@
 """Children that are forked from a template process with their program's imports loaded.
 
-The template is :mod:`mld.children.adapters.template_main`, one process per command line. If a
+The template is :mod:`kcl_mld.children.adapters.template_main`, one process per command line. If a
 program can't have a template, its children start normally, and the reason is logged once. If a
 template ends, its children continue, and another one is started.
 """
@@ -24,28 +24,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.children.adapters.child_process import (
+from kcl_mld.children.adapters.child_process import (
     ChildProcess,
     ProcessLauncher,
     child_pipes,
     encoded,
     opened,
 )
-from mld.children.adapters.kclpy_path import PYTHON_PATHS
-from mld.children.adapters.pipes import StderrDrain
-from mld.children.adapters.template_main import UNKNOWN_STATUS
-from mld.children.rules.child_environment import environment_of_child
-from mld.config.child_command import SHARD_VARIABLES, PythonCommand, python_command
-from mld.config.config import Kclpy
-from mld.kernel.adapters.system import system_text
-from mld.kernel.model.masking import mask, printable
+from kcl_mld.children.adapters.kclpy_path import PYTHON_PATHS
+from kcl_mld.children.adapters.pipes import StderrDrain
+from kcl_mld.children.adapters.template_main import UNKNOWN_STATUS
+from kcl_mld.children.rules.child_environment import environment_of_child
+from kcl_mld.config.child_command import SHARD_VARIABLES, PythonCommand, python_command
+from kcl_mld.config.config import Kclpy
+from kcl_mld.kernel.adapters.system import system_text
+from kcl_mld.kernel.model.masking import mask, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.children.adapters.child_process import Pipes
-    from mld.children.adapters.guardian import Guardian
-    from mld.children.adapters.spawning import Descriptors
+    from kcl_mld.children.adapters.child_process import Pipes
+    from kcl_mld.children.adapters.guardian import Guardian
+    from kcl_mld.children.adapters.spawning import Descriptors
 
 _log = logging.getLogger("mld.children")
 
@@ -114,7 +114,7 @@ class _ForkedChild(ChildProcess):
 
 
 class PreforkLauncher:
-    """Starts children; satisfies :class:`mld.children.ports.ChildLauncher`.
+    """Starts children; satisfies :class:`kcl_mld.children.ports.ChildLauncher`.
 
     Args:
         preload: additional modules for templates to import.

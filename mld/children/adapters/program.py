@@ -17,15 +17,15 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.config.child_command import (
+from kcl_mld.config.child_command import (
     SPARK_PROGRAM,
     PythonStart,
     python_start,
     spark_command,
 )
-from mld.config.config import Kclpy
-from mld.config.findings import Problem, Severity
-from mld.kernel.adapters.system import system_text
+from kcl_mld.config.config import Kclpy
+from kcl_mld.config.findings import Problem, Severity
+from kcl_mld.kernel.adapters.system import system_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _SPARK_USAGE = f"write executableName = {SPARK_PROGRAM} [--properties FILE] app.
 _CORRECT = "correct the name, or put the file there"
 _DAEMON = "kcl-mld"
 #: Text at the start of a console script that is the daemon itself.
-_DAEMON_MARK = b"mld.cli"
+_DAEMON_MARK = b"kcl_mld.cli"
 
 
 @dataclass(frozen=True, slots=True)

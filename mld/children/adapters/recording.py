@@ -1,4 +1,4 @@
-"""Records conversations of children as files, in the format of ``protocol.transcripts``.
+"""Records conversations of children as files, in the format of ``kcl_mld_protocol.transcripts``.
 
 Recordings are for debugging: they never delay or fail a child. A write error ends the recording
 with one warning.
@@ -13,17 +13,17 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.errors import ConfigError
-from protocol.connection import MAX_CHILD_LINE_BYTES
-from protocol.errors import LineTooLong
-from protocol.linebuffer import LineBuffer
-from protocol.transcripts import INPUT_ENDS, Direction
+from kcl_mld.errors import ConfigError
+from kcl_mld_protocol.connection import MAX_CHILD_LINE_BYTES
+from kcl_mld_protocol.errors import LineTooLong
+from kcl_mld_protocol.linebuffer import LineBuffer
+from kcl_mld_protocol.transcripts import INPUT_ENDS, Direction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.children.ports import Child, ChildLauncher
-    from mld.kernel.ports import Clock
+    from kcl_mld.children.ports import Child, ChildLauncher
+    from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.children")
 
@@ -130,7 +130,7 @@ class Transcript:
 
 
 class RecordedChild:
-    """A child whose conversation is recorded; see :class:`~mld.children.ports.Child`."""
+    """A child whose conversation is recorded; see :class:`~kcl_mld.children.ports.Child`."""
 
     def __init__(self, child: Child, transcript: Transcript) -> None:
         """Start recording."""

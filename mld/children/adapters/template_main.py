@@ -1,6 +1,6 @@
 """A template of children: imports what a script imports, then forks one child per shard.
 
-Started by :mod:`mld.children.adapters.prefork` as ``python [options] template_main.py FD script
+Started by :mod:`kcl_mld.children.adapters.prefork` as ``python [options] template_main.py FD script
 [arguments]``, with the interpreter, the options, the environment and the working directory of an
 ordinary child, but without the variables of a shard. FD is a socket of whole messages (JSON):
 
@@ -11,7 +11,7 @@ ordinary child, but without the variables of a shard. FD is a socket of whole me
 
 The script runs only in the children, each of which returns from :func:`main` and executes it once.
 The end of the socket ends the template, not its children. Standard library only, nothing of
-``mld``: the interpreter is the user's. Python 3.9 or later, Linux.
+``kcl_mld``: the interpreter is the user's. Python 3.9 or later, Linux.
 """
 
 from __future__ import annotations

@@ -14,30 +14,30 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.children.consuming.child_factory import ChildFactory, Delivering
-from mld.children.consuming.child_group import ChildGroup
-from mld.children.consuming.loss_watch import LossWatch
-from mld.children.consuming.missing_report import MissingReport
-from mld.children.record_processor import OutgoingLine
-from mld.children.rules.containment import FailedLine
-from mld.children.rules.lifecycle import TaskOutcome
-from mld.errors import ChildFailed, MalformedData
-from mld.kernel.model.sequence import Sentinel
-from mld.retrieval.model.wire import first_arrival_s
-from mld.retrieval.rules.polling import ReadPosition
-from mld.signals.model.metrics import PROCESS_RECORDS_TIME
-from mld.signals.rules.remedies import failed_reading
+from kcl_mld.children.consuming.child_factory import ChildFactory, Delivering
+from kcl_mld.children.consuming.child_group import ChildGroup
+from kcl_mld.children.consuming.loss_watch import LossWatch
+from kcl_mld.children.consuming.missing_report import MissingReport
+from kcl_mld.children.record_processor import OutgoingLine
+from kcl_mld.children.rules.containment import FailedLine
+from kcl_mld.children.rules.lifecycle import TaskOutcome
+from kcl_mld.errors import ChildFailed, MalformedData
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.retrieval.model.wire import first_arrival_s
+from kcl_mld.retrieval.rules.polling import ReadPosition
+from kcl_mld.signals.model.metrics import PROCESS_RECORDS_TIME
+from kcl_mld.signals.rules.remedies import failed_reading
 
 if TYPE_CHECKING:
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.children.consuming.containment import Containment
-    from mld.children.record_processor import RecordProcessor
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
-    from mld.retrieval.rules.delivery import Delivery
-    from mld.retrieval.rules.routing import Route
-    from mld.signals.rules.remedies import FailedCall
-    from mld.streams.model.shard import ChildShard
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.children.consuming.containment import Containment
+    from kcl_mld.children.record_processor import RecordProcessor
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+    from kcl_mld.retrieval.rules.delivery import Delivery
+    from kcl_mld.retrieval.rules.routing import Route
+    from kcl_mld.signals.rules.remedies import FailedCall
+    from kcl_mld.streams.model.shard import ChildShard
 
 log = logging.getLogger("mld.children")
 

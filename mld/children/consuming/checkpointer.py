@@ -14,21 +14,28 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.children.rules.checkpointing import CheckpointState, position_to_store
-from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
-from mld.kernel.rules.backoff import backoff_s
-from mld.signals.model.metrics import CHECKPOINT, LAST_CHECKPOINT
-from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
+from kcl_mld.children.rules.checkpointing import CheckpointState, position_to_store
+from kcl_mld.errors import (
+    CheckpointRefused,
+    LeaseLost,
+    MldError,
+    NotFound,
+    Throttled,
+    UnknownOutcome,
+)
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.signals.model.metrics import CHECKPOINT, LAST_CHECKPOINT
+from kcl_mld_protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.kernel.ports import Clock
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.model.lease import HeldLease
-    from mld.signals.ports import Metrics
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.model.lease import HeldLease
+    from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.children")
 

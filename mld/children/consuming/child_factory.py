@@ -6,20 +6,20 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.children.model.child_name import ChildName
-from mld.children.record_processor import RecordProcessor
-from mld.children.rules.child_environment import ChildFacts, announced_to
-from mld.config.config import ChildExceptionPolicy
-from mld.errors import ProcessorRaised
-from mld.signals.model.metrics import PROCESSOR_EXCEPTIONS
-from protocol import Action
+from kcl_mld.children.model.child_name import ChildName
+from kcl_mld.children.record_processor import RecordProcessor
+from kcl_mld.children.rules.child_environment import ChildFacts, announced_to
+from kcl_mld.config.config import ChildExceptionPolicy
+from kcl_mld.errors import ProcessorRaised
+from kcl_mld.signals.model.metrics import PROCESSOR_EXCEPTIONS
+from kcl_mld_protocol import Action
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.children.ports import Checkpointer
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.children.ports import Checkpointer
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 log = logging.getLogger("mld.children")
 

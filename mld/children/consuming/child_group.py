@@ -12,23 +12,23 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mld.children.consuming.child_slot import ChildSlot
-from mld.children.consuming.mark_watch import MarkWatch
-from mld.children.consuming.shared_checkpoint import SharedCheckpoint
-from mld.kernel.concurrency import Wakeup
-from mld.retrieval.rules.routing import Route
+from kcl_mld.children.consuming.child_slot import ChildSlot
+from kcl_mld.children.consuming.mark_watch import MarkWatch
+from kcl_mld.children.consuming.shared_checkpoint import SharedCheckpoint
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.retrieval.rules.routing import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from mld.children.consuming.child_factory import ChildFactory
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.children.model.consumer_status import ChildStatus
-    from mld.children.record_processor import RecordProcessor
-    from mld.errors import ChildFailed
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.retrieval.byte_budget import BudgetShare
-    from mld.retrieval.rules.delivery import Delivery
+    from kcl_mld.children.consuming.child_factory import ChildFactory
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.children.model.consumer_status import ChildStatus
+    from kcl_mld.children.record_processor import RecordProcessor
+    from kcl_mld.errors import ChildFailed
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.retrieval.byte_budget import BudgetShare
+    from kcl_mld.retrieval.rules.delivery import Delivery
 
 log = logging.getLogger("mld.children")
 

@@ -10,16 +10,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.children.consuming.part_queue import PartQueue
-from mld.children.consuming.shared_checkpoint import ChildCheckpointer
-from mld.children.model.child_name import ChildName
-from mld.children.model.consumer_status import ChildStatus
-from mld.children.rules.lifecycle import RestartCount, ShutdownReason, restart_pause_s
-from mld.children.rules.mark import MOST_WAITING
-from mld.config.config import ChildConfirms
-from mld.errors import ChildFailed, ChildTimedOut, EndNotCheckpointed
-from mld.kernel.concurrency import Wakeup
-from mld.signals.model.metrics import (
+from kcl_mld.children.consuming.part_queue import PartQueue
+from kcl_mld.children.consuming.shared_checkpoint import ChildCheckpointer
+from kcl_mld.children.model.child_name import ChildName
+from kcl_mld.children.model.consumer_status import ChildStatus
+from kcl_mld.children.rules.lifecycle import RestartCount, ShutdownReason, restart_pause_s
+from kcl_mld.children.rules.mark import MOST_WAITING
+from kcl_mld.config.config import ChildConfirms
+from kcl_mld.errors import ChildFailed, ChildTimedOut, EndNotCheckpointed
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.signals.model.metrics import (
     CHILD_RESTARTED,
     INITIALIZE_TIME,
     PROCESS_RECORDS_TIME,
@@ -29,13 +29,13 @@ from mld.signals.model.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.children.consuming.child_factory import ChildFactory, Delivering
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.children.consuming.shared_checkpoint import SharedCheckpoint
-    from mld.children.record_processor import RecordProcessor
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.retrieval.byte_budget import BudgetShare
-    from mld.retrieval.rules.routing import Part
+    from kcl_mld.children.consuming.child_factory import ChildFactory, Delivering
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.children.consuming.shared_checkpoint import SharedCheckpoint
+    from kcl_mld.children.record_processor import RecordProcessor
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.retrieval.byte_budget import BudgetShare
+    from kcl_mld.retrieval.rules.routing import Part
 
 log = logging.getLogger("mld.children")
 

@@ -10,9 +10,9 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mld.children.consuming.checkpointer import ShardCheckpointer
-from mld.children.rules.lifecycle import ShutdownReason, stronger
-from mld.signals.model.metrics import (
+from kcl_mld.children.consuming.checkpointer import ShardCheckpointer
+from kcl_mld.children.rules.lifecycle import ShutdownReason, stronger
+from kcl_mld.signals.model.metrics import (
     ANY_MILLIS_BEHIND_LATEST,
     DATA_BYTES_PROCESSED,
     HANDED_OFF,
@@ -29,13 +29,13 @@ from mld.signals.model.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.children.consuming.consumer_parts import ConsumerParts
-    from mld.errors import ChildFailed
-    from mld.kernel.ports import Clock
-    from mld.leases.model.lease import HeldLease
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.signals.model.metrics import Metric
-    from mld.signals.ports import Metrics
+    from kcl_mld.children.consuming.consumer_parts import ConsumerParts
+    from kcl_mld.errors import ChildFailed
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.leases.model.lease import HeldLease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.signals.model.metrics import Metric
+    from kcl_mld.signals.ports import Metrics
 
 
 #: Seconds until the daemon knows of a Ctrl-C that has already ended a child.
@@ -47,7 +47,7 @@ class ConsumerShutdown:
 
     Sources are the worker's stop, a leader's hand-over to another worker, any task that finds the
     lease lost, and the end of the shard. The strongest of them is the :attr:`reason`, by the ranks
-    of :class:`~mld.children.rules.lifecycle.ShutdownReason`.
+    of :class:`~kcl_mld.children.rules.lifecycle.ShutdownReason`.
 
     Args:
         on_request: called after every request, so that waits for data or parents end.

@@ -11,30 +11,30 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.children.rules.lifecycle import start_order
-from mld.leases.model.reading import RowNotes
-from mld.retrieval.rules.delivery import Delivery, RemainingRecords, deliver, deliver_rest
+from kcl_mld.children.rules.lifecycle import start_order
+from kcl_mld.leases.model.reading import RowNotes
+from kcl_mld.retrieval.rules.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mld.children.consuming.stream_context import StreamRegistry
-    from mld.children.ports import ChildLauncher, LetterStore
-    from mld.config.config import Config
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.kernel.ports import Offload
-    from mld.leases.lease_renewer import LeaseRenewer
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_writes import FindNotes
-    from mld.retrieval.byte_budget import Reservation
-    from mld.retrieval.model.schema import Catalogue
-    from mld.retrieval.records_publisher import FetchedBatch
-    from mld.retrieval.rules.routing import Route
-    from mld.retrieval.schema_registry import SchemaRegistry
-    from mld.shards.lease_cleanup import LeaseCleanup
-    from mld.shards.shard_end import ShardEnd
-    from mld.signals.runtime import Runtime
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.children.consuming.stream_context import StreamRegistry
+    from kcl_mld.children.ports import ChildLauncher, LetterStore
+    from kcl_mld.config.config import Config
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.ports import Offload
+    from kcl_mld.leases.lease_renewer import LeaseRenewer
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_writes import FindNotes
+    from kcl_mld.retrieval.byte_budget import Reservation
+    from kcl_mld.retrieval.model.schema import Catalogue
+    from kcl_mld.retrieval.records_publisher import FetchedBatch
+    from kcl_mld.retrieval.rules.routing import Route
+    from kcl_mld.retrieval.schema_registry import SchemaRegistry
+    from kcl_mld.shards.lease_cleanup import LeaseCleanup
+    from kcl_mld.shards.shard_end import ShardEnd
+    from kcl_mld.signals.runtime import Runtime
+    from kcl_mld.streams.model.shard import HashRange
 
 log = logging.getLogger("mld.children")
 
@@ -137,7 +137,7 @@ class LineWriter:
         hash_range: HashRange | None,
         route: Route | None = None,
     ) -> Delivery:
-        """The line of a batch; see :func:`mld.retrieval.rules.delivery.deliver`.
+        """The line of a batch; see :func:`kcl_mld.retrieval.rules.delivery.deliver`.
 
         The batch's reservation becomes the size of the line, or of its parts, and of what is left for further lines.
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.children.rules.containment import (
+from kcl_mld.children.rules.containment import (
     FailedLine,
     FailureJudgement,
     LetterFacts,
@@ -25,25 +25,25 @@ from mld.children.rules.containment import (
     judge,
     letter,
 )
-from mld.children.rules.lifecycle import CAP_S
-from mld.errors import AwsError, LeaseLost, LetterRefused, ThreadRefused
-from mld.kernel.model.text import counted
-from mld.kernel.rules.backoff import backoff_s
-from mld.leases.model.containment import (
+from kcl_mld.children.rules.lifecycle import CAP_S
+from kcl_mld.errors import AwsError, LeaseLost, LetterRefused, ThreadRefused
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.leases.model.containment import (
     MOST_SKIPPED,
     FailureNote,
     PositionRange,
     skipped_behind,
 )
-from mld.signals.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_HELD
+from kcl_mld.signals.model.metrics import DEAD_LETTERED, PASSED_DEAD_LETTER, SHARD_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.children.ports import LetterStore
-    from mld.config.contain_config import ContainConfig
-    from mld.retrieval.rules.delivery import Delivery
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.children.ports import LetterStore
+    from kcl_mld.config.contain_config import ContainConfig
+    from kcl_mld.retrieval.rules.delivery import Delivery
 
 log = logging.getLogger("mld.children")
 

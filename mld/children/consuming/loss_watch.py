@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from mld.leases.model.reading import RowNotes
-from mld.retrieval.model.wire import first_arrival_s, first_sequence_number
-from mld.retrieval.rules.loss import (
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from kcl_mld.leases.model.reading import RowNotes
+from kcl_mld.retrieval.model.wire import first_arrival_s, first_sequence_number
+from kcl_mld.retrieval.rules.loss import (
     END_OF_TIME_S,
     REFUSED,
     KnownReading,
@@ -25,13 +25,13 @@ from mld.retrieval.rules.loss import (
     sentence,
     shard_created_s,
 )
-from mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
+from kcl_mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 
 if TYPE_CHECKING:
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.reading import LossNote, ReadNote
-    from mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.reading import LossNote, ReadNote
+    from kcl_mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 
 log = logging.getLogger("mld.children")
 
@@ -79,7 +79,7 @@ class LossWatch:
         return now_s - max(until_s, created_s or until_s)
 
     def notes(self, lease: Lease) -> RowNotes:
-        """Notes for a holder's write; see :class:`~mld.leases.lease_store.Holder`."""
+        """Notes for a holder's write; see :class:`~kcl_mld.leases.lease_store.Holder`."""
         self._warn_of_risk()
         checkpoint = lease.checkpoint
         read = None if checkpoint is None else self._marks.at(checkpoint)

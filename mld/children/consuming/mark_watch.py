@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.children.model.consumer_status import UNCONFIRMED_S
-from mld.kernel.model.text import lasted
-from mld.retrieval.rules.loss import RISK
+from kcl_mld.children.model.consumer_status import UNCONFIRMED_S
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.retrieval.rules.loss import RISK
 
 if TYPE_CHECKING:
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.children.consuming.shared_checkpoint import SharedCheckpoint
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.children.consuming.shared_checkpoint import SharedCheckpoint
 
 log = logging.getLogger("mld.children")
 

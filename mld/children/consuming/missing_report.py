@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import counted
+from kcl_mld.kernel.model.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.retrieval.rules.delivery import Missing
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.retrieval.rules.delivery import Missing
 
 log = logging.getLogger("mld.children")
 

@@ -6,12 +6,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.children.record_processor import OutgoingLine
+from kcl_mld.children.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.retrieval.byte_budget import Reservation
-    from mld.retrieval.rules.routing import Part
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.retrieval.byte_budget import Reservation
+    from kcl_mld.retrieval.rules.routing import Part
 
 
 @dataclass(slots=True)

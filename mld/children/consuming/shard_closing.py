@@ -11,22 +11,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.children.rules.lifecycle import ShutdownReason, TaskOutcome
-from mld.errors import (
+from kcl_mld.children.rules.lifecycle import ShutdownReason, TaskOutcome
+from kcl_mld.errors import (
     AwsError,
     BlockedOnParent,
     ChildFailed,
     EndNotCheckpointed,
     InvalidShardEnd,
 )
-from mld.kernel.model.sequence import SHARD_END
-from mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.signals.model.metrics import PASSED_RESET, SHUTDOWN_TIME
 
 if TYPE_CHECKING:
-    from mld.children.consuming.batch_feed import BatchFeed
-    from mld.children.consuming.child_group import ChildGroup
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.leases.model.lease import Lease
+    from kcl_mld.children.consuming.batch_feed import BatchFeed
+    from kcl_mld.children.consuming.child_group import ChildGroup
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.leases.model.lease import Lease
 
 log = logging.getLogger("mld.children")
 

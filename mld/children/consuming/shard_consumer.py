@@ -1,6 +1,6 @@
 """The life of one held lease: parents, child, batches, and one of three ends.
 
-``mld.children.rules.lifecycle`` defines the transitions; this module does the work of each state.
+``kcl_mld.children.rules.lifecycle`` defines the transitions; this module does the work of each state.
 One consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a
 new one.
 
@@ -15,12 +15,12 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.children.consuming.batch_feed import BatchFeed
-from mld.children.consuming.consumer_context import ConsumerContext
-from mld.children.consuming.containment import Containment
-from mld.children.consuming.shard_closing import ShardClosing
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.children.rules.lifecycle import (
+from kcl_mld.children.consuming.batch_feed import BatchFeed
+from kcl_mld.children.consuming.consumer_context import ConsumerContext
+from kcl_mld.children.consuming.containment import Containment
+from kcl_mld.children.consuming.shard_closing import ShardClosing
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.children.rules.lifecycle import (
     ConsumerState,
     RestartCount,
     ShutdownReason,
@@ -28,23 +28,23 @@ from mld.children.rules.lifecycle import (
     next_state,
     restart_pause_s,
 )
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     ChildFailed,
     ChildTimedOut,
     EndNotCheckpointed,
     LeaseLost,
 )
-from mld.kernel.concurrency import Wakeup
-from mld.retrieval.rules.loss import sentence
-from mld.signals.log_facts import logging_with
-from mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.retrieval.rules.loss import sentence
+from kcl_mld.signals.log_facts import logging_with
+from kcl_mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 
 if TYPE_CHECKING:
-    from mld.children.consuming.consumer_parts import ConsumerParts
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.lease import HeldLease
-    from mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.children.consuming.consumer_parts import ConsumerParts
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.lease import HeldLease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
 
 log = logging.getLogger("mld.children")
 

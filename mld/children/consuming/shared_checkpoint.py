@@ -1,7 +1,7 @@
 """Checkpoints of a shard that several children share: what each confirms, and the one that is stored.
 
 A child's checkpoint is judged by what that child was given. It stays confirmed whatever becomes of
-the write, and the lease stores the mark (:mod:`mld.children.rules.mark`). A checkpoint that moves
+the write, and the lease stores the mark (:mod:`kcl_mld.children.rules.mark`). A checkpoint that moves
 the mark waits for the write and gets its outcome; any other is answered at once. Where a write
 failed, the next checkpoint of any child, also a repeated one, writes again.
 """
@@ -12,18 +12,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.children.rules.checkpointing import CheckpointState, position_to_store
-from mld.children.rules.mark import ChildProgress, mark
-from mld.errors import CheckpointRefused
-from mld.kernel.concurrency import Wakeup
-from mld.kernel.model.sequence import SHARD_END
-from protocol.errors import SHUTDOWN
+from kcl_mld.children.rules.checkpointing import CheckpointState, position_to_store
+from kcl_mld.children.rules.mark import ChildProgress, mark
+from kcl_mld.errors import CheckpointRefused
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld_protocol.errors import SHUTDOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.children.consuming.consumer_context import ConsumerContext
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.children.consuming.consumer_context import ConsumerContext
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 log = logging.getLogger("mld.children")
 

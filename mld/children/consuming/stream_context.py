@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.errors import LeaseLost
+from kcl_mld.errors import LeaseLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.config.stream import Stream
-    from mld.leases.model.lease import Lease
-    from mld.retrieval.records_publisher import PublisherFactory
-    from mld.shards.shard_syncer import ShardSyncer
-    from mld.shards.stream_existence import StreamExistence, StreamSource
-    from mld.signals.ports import Metrics
+    from kcl_mld.config.stream import Stream
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.retrieval.records_publisher import PublisherFactory
+    from kcl_mld.shards.shard_syncer import ShardSyncer
+    from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
+    from kcl_mld.signals.ports import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class ConsumerStatus:
     """What ``/leases`` shows of a shard. Ages are in seconds.
 
     Attributes:
-        state: name of a :class:`~mld.children.rules.lifecycle.ConsumerState`.
+        state: name of a :class:`~kcl_mld.children.rules.lifecycle.ConsumerState`.
         reason: why it stops, None while it does not.
         held_s: since this hold of the lease began.
         millis_behind_latest: of the last batch, None before the first.

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mld.errors import CheckpointRefused, MalformedData
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber, without_leading_zeros
+from kcl_mld.errors import CheckpointRefused, MalformedData
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber, without_leading_zeros
 
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 

@@ -12,13 +12,18 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.config.config import ChildFailurePolicy
-from protocol.additions import CAPABILITIES, CAPABILITIES_VARIABLE, FAILURE, SCHEMAS_VARIABLE
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld_protocol.additions import (
+    CAPABILITIES,
+    CAPABILITIES_VARIABLE,
+    FAILURE,
+    SCHEMAS_VARIABLE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.config.config import ChildConfig
+    from kcl_mld.config.config import ChildConfig
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z]+)\}")
 _PATH_SEPARATOR = ":"

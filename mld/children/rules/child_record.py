@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.config.config import ChildLogFormat
+from kcl_mld.config.config import ChildLogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ _MESSAGE_LINES = 20
 _SEPARATOR = b" \xe2\x80\xa6 "
 #: Levels of the logging module.
 DEBUG, INFO, WARNING, ERROR, CRITICAL = 10, 20, 30, 40, 50
-#: The action of a message that is a record of the log, see ``protocol.additions``.
+#: The action of a message that is a record of the log, see ``kcl_mld_protocol.additions``.
 _LOG_ACTION = "log"
 _LEVEL_KEYS = ("level", "levelname", "severity")
 _TEXT_KEYS = ("msg", "message", "event")

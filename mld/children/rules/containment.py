@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mld.errors import ChildReported, ChildTimedOut, ProcessorRaised
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.containment import FailureNote, PositionRange
+from kcl_mld.errors import ChildReported, ChildTimedOut, ProcessorRaised
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import FailureNote, PositionRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.config.contain_config import ContainConfig
-    from mld.errors import ChildFailed
+    from kcl_mld.config.contain_config import ContainConfig
+    from kcl_mld.errors import ChildFailed
 
 #: Dead letters of a shard are counted for this long, not counting the time of attempts: with ten
 #: attempts a record takes minutes, and a shard whose records all fail would never be put on hold.

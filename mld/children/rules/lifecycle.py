@@ -21,16 +21,16 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
-from mld.config.child_command import spark_command
-from mld.config.config import ChildFailurePolicy
-from mld.kernel.model.sequence import Sentinel
-from mld.kernel.rules.backoff import backoff_s
+from kcl_mld.config.child_command import spark_command
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.kernel.rules.backoff import backoff_s
 
 if TYPE_CHECKING:
     import random
 
-    from mld.config.config import ChildConfig
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.config.config import ChildConfig
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: Longest pause between two starts of one shard's child.
 CAP_S = 60.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: From so many unconfirmed parts on the oldest become one: a child that confirms nothing would fill
 #: the memory. The mark may then be less exact, never wrong.

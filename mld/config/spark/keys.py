@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mld.config.keys import Key, Kind, advanced, keys_of, read_as
-from mld.config.spark.addresses import connect_address
+from kcl_mld.config.keys import Key, Kind, advanced, keys_of, read_as
+from kcl_mld.config.spark.addresses import connect_address
 
 PREFIX = "spark."
 #: Characters of a wrong number in an error.
@@ -144,7 +144,7 @@ def _size(name: str, default: str, doc: str, least: float = 1) -> int:
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkValues:
-    """Effective values: sizes in bytes, times in s. A property is a field; see ``mld.config.keys``."""
+    """Effective values: sizes in bytes, times in s. A property is a field; see ``kcl_mld.config.keys``."""
 
     remote: str | None = _optional("remote", "sc://host:port of an existing Spark Connect server")
     token_variable: str | None = _optional("remote.token.env",

@@ -12,13 +12,13 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.spark.addresses import (
+from kcl_mld.config.spark.addresses import (
     addresses_of,
     is_local_master,
     namespaced_table,
     table_parts,
 )
-from mld.config.spark.keys import (
+from kcl_mld.config.spark.keys import (
     CATALOG,
     DEFAULTS,
     DELTA_SINKS,
@@ -28,8 +28,8 @@ from mld.config.spark.keys import (
     OUTPUTS,
     REMOTE,
 )
-from mld.config.spark.partitions import partition_fields
-from mld.config.spark.postgres import libpq_connection
+from kcl_mld.config.spark.partitions import partition_fields
+from kcl_mld.config.spark.postgres import libpq_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

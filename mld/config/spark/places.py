@@ -13,9 +13,9 @@ import posixpath
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.spark.addresses import is_s3, s3_place
-from mld.config.spark.keys import CATALOG, DELTA_SINKS, ICEBERG, OUTPUTS, REMOTE
-from mld.config.spark.needs import SparkFault, effective, need_faults
+from kcl_mld.config.spark.addresses import is_s3, s3_place
+from kcl_mld.config.spark.keys import CATALOG, DELTA_SINKS, ICEBERG, OUTPUTS, REMOTE
+from kcl_mld.config.spark.needs import SparkFault, effective, need_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

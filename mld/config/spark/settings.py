@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.config.findings import Problem, Severity, did_you_mean, nearest
-from mld.config.spark.keys import (
+from kcl_mld.config.findings import Problem, Severity, did_you_mean, nearest
+from kcl_mld.config.spark.keys import (
     BY_NAME,
     DEFAULTS,
     FREE_PREFIXES,
@@ -20,10 +20,10 @@ from mld.config.spark.keys import (
     check,
     is_known,
 )
-from mld.kernel.model.masking import mask_value
+from kcl_mld.kernel.model.masking import mask_value
 
 if TYPE_CHECKING:
-    from mld.config.properties import Entry
+    from kcl_mld.config.properties import Entry
 
 __all__ = ["PREFIX", "SparkSetting", "problem_of", "spark_settings"]
 

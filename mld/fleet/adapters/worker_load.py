@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mld.errors import MalformedData
-from mld.fleet.rules.worker_load import (
+from kcl_mld.errors import MalformedData
+from kcl_mld.fleet.rules.worker_load import (
     CpuReading,
     HostTimes,
     group_percent,
@@ -36,7 +36,7 @@ from mld.fleet.rules.worker_load import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.kernel.ports import Clock, LoadSource, Offload
+    from kcl_mld.kernel.ports import Clock, LoadSource, Offload
 
 _log = logging.getLogger("mld.fleet")
 #: Java waits 5 s; these servers are on the same host and answer within milliseconds.
@@ -88,7 +88,7 @@ def exchange(method: str, url: str, headers: dict[str, str]) -> bytes:
 class CgroupV2:
     """Files of cgroup v2, as a container sees them.
 
-    Satisfies the port :class:`mld.kernel.ports.LoadSource`. The limit is read with each
+    Satisfies the port :class:`kcl_mld.kernel.ports.LoadSource`. The limit is read with each
     sample, because it may be changed while the container runs.
 
     Args:
@@ -104,7 +104,7 @@ class CgroupV2:
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
-        """CPU use in percent of the limit; see :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use in percent of the limit; see :class:`kcl_mld.kernel.ports.LoadSource`."""
         try:
             used_s = usage_v2_s(_read(self._folder / "cpu.stat"))
             reading = CpuReading(used_s, self._clock.monotonic())
@@ -135,7 +135,7 @@ class CgroupV1:
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
-        """CPU use in percent of the limit; see :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use in percent of the limit; see :class:`kcl_mld.kernel.ports.LoadSource`."""
         cpu = self._folder / "cpu"
         try:
             used_s = int(_read(self._usage)) / 1_000_000_000
@@ -161,7 +161,7 @@ def _read(path: Path) -> str:
 
 
 class EcsTask:
-    """The container's part of its task. Satisfies :class:`mld.kernel.ports.LoadSource`.
+    """The container's part of its task. Satisfies :class:`kcl_mld.kernel.ports.LoadSource`.
 
     Args:
         url: ``ECS_CONTAINER_METADATA_URI_V4``.
@@ -177,7 +177,7 @@ class EcsTask:
         self._limit: float | None = None
 
     async def sample(self) -> float | None:
-        """CPU use in percent of the task's limit; see :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use in percent of the task's limit; see :class:`kcl_mld.kernel.ports.LoadSource`."""
         try:
             stats = await self._get("/stats")
             if self._limit is None:
@@ -194,7 +194,7 @@ class EcsTask:
 
 
 class HostCpu:
-    """All processors of the host. Satisfies :class:`mld.kernel.ports.LoadSource`.
+    """All processors of the host. Satisfies :class:`kcl_mld.kernel.ports.LoadSource`.
 
     Args:
         stat: ``/proc/stat``.
@@ -208,7 +208,7 @@ class HostCpu:
         self._before: HostTimes | None = None
 
     async def sample(self) -> float | None:
-        """CPU use of the host in percent; see :class:`mld.kernel.ports.LoadSource`."""
+        """CPU use of the host in percent; see :class:`kcl_mld.kernel.ports.LoadSource`."""
         try:
             times = host_times(self._stat.read_text("ascii"))
         except (OSError, ValueError, MalformedData) as error:

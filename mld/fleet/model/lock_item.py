@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.config.reserved_keys import LEADER_KEY
-from mld.errors import MalformedData
-from mld.leases.model.attributes import required, text_of
-from mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.config.reserved_keys import LEADER_KEY
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.model.attributes import required, text_of
+from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
 
 if TYPE_CHECKING:
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 OWNER_NAME = "ownerName"
 RECORD_VERSION = "recordVersionNumber"

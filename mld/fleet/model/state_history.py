@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
-from mld.errors import MalformedData
-from mld.leases.model.attributes import integer, integer_of, required, text_of, value_of
-from mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.model.attributes import integer, integer_of, required, text_of, value_of
+from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 #: Attribute of the state.
 TABLE_STATUS = "tm"

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.fleet.model.state_history import TableStatus
+from kcl_mld.fleet.model.state_history import TableStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from mld.config.config import Config
-    from mld.leases.model.attributes import Item
+    from kcl_mld.config.config import Config
+    from kcl_mld.leases.model.attributes import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.config.reserved_keys import FAILED_LIFE
-from mld.errors import MalformedData
-from mld.leases.model.attributes import integer, text_of, value_of
-from mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.config.reserved_keys import FAILED_LIFE
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.model.attributes import integer, text_of, value_of
+from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 #: Entry of ``properties`` of a worker's metrics.
 INSTANCE = "kclMldInstance"

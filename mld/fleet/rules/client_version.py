@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mld.config.fleet import ClientVersionConfig
-from mld.fleet.model.state_history import ClientVersion
+from kcl_mld.config.fleet import ClientVersionConfig
+from kcl_mld.fleet.model.state_history import ClientVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.leases.model.lease import Lease
 
 #: How long all owners of leases have to report before a fleet is flipped (Scheduler.java:376).
 READY_S = 600.0

@@ -2,7 +2,7 @@
 
 A program that crashes soon after each start leaves its share of the shards unread each time. A
 crash is a life of under a minute that ends by its own failure. There are two signs of it: the item
-that a process leaves when it fails (:mod:`mld.fleet.model.worker_life`), and a worker that stops
+that a process leaves when it fails (:mod:`kcl_mld.fleet.model.worker_life`), and a worker that stops
 renewing soon after its start. A process that is asked to stop leaves no such item, whatever its
 age.
 
@@ -16,13 +16,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_life import SILENT
-from mld.leases.rules.newcomers import MOST_WAIT_S, QUIET_S, SOON_S
+from kcl_mld.fleet.model.worker_life import SILENT
+from kcl_mld.leases.rules.newcomers import MOST_WAIT_S, QUIET_S, SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_life import FailedLife
 
 #: Items of failed lives that stay in the table: more do not make a worker wait longer.
 MOST_LIVES = 20

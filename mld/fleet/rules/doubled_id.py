@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.fleet.model.worker_life import Instance
-    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.model.worker_life import Instance
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from mld.fleet.model.lock_item import LockItem
-    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.model.lock_item import LockItem
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
 
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02

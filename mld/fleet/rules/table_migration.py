@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mld.errors import UnservableFleet
-from mld.fleet.model.state_history import TableStatus
-from mld.fleet.model.worker_metrics import SINGLE_TABLE_MIGRATION
+from kcl_mld.errors import UnservableFleet
+from kcl_mld.fleet.model.state_history import TableStatus
+from kcl_mld.fleet.model.worker_metrics import SINGLE_TABLE_MIGRATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.fleet.model.state_history import TableMigrationState
-    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.model.state_history import TableMigrationState
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
 
 #: ``sup`` counts for this many seconds (DAT:394-421).
 SUPPORT_S = 90

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.errors import UnservableFleet
+from kcl_mld.errors import UnservableFleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

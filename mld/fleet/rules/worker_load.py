@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import MalformedData
+from kcl_mld.errors import MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

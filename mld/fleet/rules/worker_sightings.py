@@ -7,7 +7,7 @@ never changed is no younger than the scan that first showed it, whatever its val
 
 A worker that stopped renewing is dead until it reports again, however young its metrics are. Where
 workers fail soon after their start, newcomers get leases only when they have run for a while, see
-:mod:`mld.fleet.rules.crash_loop`.
+:mod:`kcl_mld.fleet.rules.crash_loop`.
 
 Source of the rule for unchanged stamps: LeaseAssignmentManager (KCL 3.5.1).
 
@@ -27,13 +27,13 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_life import SILENT, FailedLife
-from mld.fleet.rules.crash_loop import CrashLoop
+from kcl_mld.fleet.model.worker_life import SILENT, FailedLife
+from kcl_mld.fleet.rules.crash_loop import CrashLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
 
 #: Seconds after the last worker without figures was seen until they are reported: a rolling restart
 #: is one change, not many.

@@ -15,7 +15,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mld.errors import ThreadRefused
+from kcl_mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +176,7 @@ class CallPool:
     Threads start when they are needed, are called ``<name>-<n>`` and are daemon threads: neither
     :meth:`close` nor the exit of the interpreter waits for a call that hangs. Of several idle
     threads the one that worked last is woken: its memory is warm, and the others sleep on.
-    Satisfies the port :class:`mld.kernel.ports.Offload`.
+    Satisfies the port :class:`kcl_mld.kernel.ports.Offload`.
 
     Args:
         name: shown in thread names and in /proc.

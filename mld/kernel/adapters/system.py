@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.kernel.ports import Clock
+from kcl_mld.kernel.ports import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class SystemClock(Clock):
 
 
 class RandomIds:
-    """Random UUIDs; satisfies :class:`mld.kernel.ports.IdSource`."""
+    """Random UUIDs; satisfies :class:`kcl_mld.kernel.ports.IdSource`."""
 
     def new_id(self) -> str:
         """A fresh UUID, e.g. ``2c0b1c0e-7f0e-4a63-8d7e-0d1f5a3b9c55``."""

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mld.errors import MalformedData
-from mld.kernel.model.masking import printable
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.masking import printable
 
 #: Kinesis writes 56 digits; Python converts at most 4,300.
 _DIGITS = re.compile(r"[0-9]{1,4000}\Z")

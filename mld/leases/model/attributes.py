@@ -6,7 +6,7 @@ import re
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from mld.errors import MalformedData
+from kcl_mld.errors import MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: JSON text: the suspects, how often they failed, and why the shard is on hold.
 FAILURE = "kclMldFailure"

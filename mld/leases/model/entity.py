@@ -8,10 +8,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.config.reserved_keys import LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_KEY
+from kcl_mld.config.reserved_keys import LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_KEY
 
 if TYPE_CHECKING:
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 #: Attribute that holds the kind of an item; 3.0 to 3.4 don't write it.
 ENTITY_TYPE = "entityType"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.leases.model.containment import NO_FAILURE
+from kcl_mld.leases.model.containment import NO_FAILURE
 
 if TYPE_CHECKING:
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.containment import FailureNote, PositionRange
-    from mld.leases.model.lease_request import LeaseRequest
-    from mld.leases.model.newcomer import NewcomerMark
-    from mld.leases.model.reading import LossNote, ReadNote
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.containment import FailureNote, PositionRange
+    from kcl_mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.leases.model.newcomer import NewcomerMark
+    from kcl_mld.leases.model.reading import LossNote, ReadNote
+    from kcl_mld.streams.model.shard import HashRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Lease:
             never stored.
         stream_mark: ``account:region:name`` of the stream, in rows of a single stream (attribute
             ``kclMldStream``, ours alone); None until a worker of ours has held it.
-        failure: failures of its children, see :mod:`mld.leases.model.containment`.
+        failure: failures of its children, see :mod:`kcl_mld.leases.model.containment`.
         skipped: dead-lettered records that no checkpoint covers.
         holder: the last worker of ours that held it (``kclMldHolder``, ours alone).
         request: the pending request to its holder (``kclMldRequest``, ours alone).

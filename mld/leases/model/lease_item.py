@@ -10,10 +10,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mld.config.reserved_keys import RESERVED_KEYS
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.attributes import (
+from kcl_mld.config.reserved_keys import RESERVED_KEYS
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.attributes import (
     decimal,
     decimal_of,
     integer,
@@ -22,10 +22,10 @@ from mld.leases.model.attributes import (
     text_of,
     texts_of,
 )
-from mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
-from mld.leases.model.entity import ENTITY_TYPE, Entity
-from mld.leases.model.lease import Lease
-from mld.leases.model.lease_request import (
+from kcl_mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
+from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.lease_request import (
     HOLDER,
     PAUSED_UNTIL,
     REQUEST,
@@ -33,12 +33,12 @@ from mld.leases.model.lease_request import (
     LeaseRequest,
     request_from,
 )
-from mld.leases.model.newcomer import NEWCOMER, newcomer_mark_of
-from mld.leases.model.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
-from mld.streams.model.shard import HashRange
+from kcl_mld.leases.model.newcomer import NEWCOMER, newcomer_mark_of
+from kcl_mld.leases.model.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
+from kcl_mld.streams.model.shard import HashRange
 
 if TYPE_CHECKING:
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"

@@ -6,7 +6,7 @@ both, including parents and children, which are bare ids (DynamoDBMultiStreamLea
 3.5.1).
 
 During the migration a row is *staged*: it has its new key, no stream attributes, and its
-``leaseCounter`` is stored in :data:`~mld.leases.model.lease_item.MOVING`. Without a counter, no
+``leaseCounter`` is stored in :data:`~kcl_mld.leases.model.lease_item.MOVING`. Without a counter, no
 worker can take it: KCL 3.5 skips such a row, older versions refuse to list the table, and kcl-mld
 refuses to run on it.
 """
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData
-from mld.leases.model.lease_item import LEASE_KEY, MOVING, STREAM_MARK, item_key
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.model.lease_item import LEASE_KEY, MOVING, STREAM_MARK, item_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"

@@ -16,8 +16,8 @@ from enum import StrEnum
 
 import msgspec
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 HOLDER, REQUEST = "kclMldHolder", "kclMldRequest"
 STEERED, PAUSED_UNTIL = "kclMldSteered", "kclMldPausedUntil"

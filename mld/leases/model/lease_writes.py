@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.leases.model.attributes import decimal, integer, rounded
-from mld.leases.model.containment import FAILURE, SKIP, skipped_behind
-from mld.leases.model.lease_item import (
+from kcl_mld.leases.model.attributes import decimal, integer, rounded
+from kcl_mld.leases.model.containment import FAILURE, SKIP, skipped_behind
+from kcl_mld.leases.model.lease_item import (
     LEASE_KEY,
     STREAM_MARK,
     THROUGHPUT,
@@ -21,19 +21,19 @@ from mld.leases.model.lease_item import (
     is_plausible,
     stream_attributes,
 )
-from mld.leases.model.lease_request import HOLDER, REQUEST
-from mld.leases.model.newcomer import NEWCOMER
-from mld.leases.model.reading import COARSE_S, LOSS, READ_UNTIL
+from kcl_mld.leases.model.lease_request import HOLDER, REQUEST
+from kcl_mld.leases.model.newcomer import NEWCOMER
+from kcl_mld.leases.model.reading import COARSE_S, LOSS, READ_UNTIL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.containment import FailureNote, PositionRange
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.newcomer import NewcomerMark
-    from mld.leases.model.reading import RowNotes
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.containment import FailureNote, PositionRange
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.newcomer import NewcomerMark
+    from kcl_mld.leases.model.reading import RowNotes
+    from kcl_mld.streams.model.shard import HashRange
 
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mld.leases.model.lease_item import LEASE_KEY
+from kcl_mld.leases.model.lease_item import LEASE_KEY
 
 #: Name of the index; items without ``leaseOwner`` are not in it.
 LEASE_OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"

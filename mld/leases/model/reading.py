@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.signals.model.metrics import PassCause
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.signals.model.metrics import PassCause
 
 READ_UNTIL, LOSS = "kclMldReadUntil", "kclMldLoss"
 #: A loss is shown for this many seconds.

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.leases.model.attributes import integer
-from mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP
-from mld.leases.model.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
-from mld.leases.model.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
-from mld.leases.model.lease_writes import PENDING, LeaseWrite, own_write, renewal
+from kcl_mld.leases.model.attributes import integer
+from kcl_mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP
+from kcl_mld.leases.model.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
+from kcl_mld.leases.model.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
+from kcl_mld.leases.model.lease_writes import PENDING, LeaseWrite, own_write, renewal
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
 
 
 def carrying_out(lease: Lease, request: LeaseRequest, at_s: float) -> LeaseWrite:

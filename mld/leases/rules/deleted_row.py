@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import Sentinel
+from kcl_mld.kernel.model.sequence import Sentinel
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 
 def creating_command(lease: Lease) -> str | None:

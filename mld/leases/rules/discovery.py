@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 #: Looks are frequent for this many seconds after the last change.
 LIVELY_S = 60.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import counted
-from mld.leases.model.lease_item import (
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.model.lease_item import (
     STREAM_MARK,
     is_lease_entity,
     is_moving,
@@ -16,7 +16,7 @@ from mld.leases.model.lease_item import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 #: Number of rows that a sentence names.
 _NAMED = 5

@@ -5,7 +5,7 @@ A hand-off of a 3.x leader is a state of the row, which then names both owners: 
 owner ends it by removing its name, after the child's last checkpoint or at a timeout. If the old
 owner dies, the leader ends it by assigning the lease again once its counter no longer changes.
 
-Each event is one conditional write (:mod:`mld.leases.model.lease_writes`), so if two workers write
+Each event is one conditional write (:mod:`kcl_mld.leases.model.lease_writes`), so if two workers write
 to the same row, one is refused and reads it again. The diagram in ``docs/architecture.md`` is
 generated from the table below.
 
@@ -18,7 +18,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 
 class LeaseState(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 
 class Grouping(StrEnum):

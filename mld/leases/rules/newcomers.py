@@ -1,7 +1,7 @@
 """When a newcomer to a 2.x fleet leaves leases to others, because processes keep failing.
 
 Each worker takes leases by itself. A row with only the mark of a newcomer
-(:mod:`mld.leases.model.newcomer`) was taken by a process that failed or was killed while it was
+(:mod:`kcl_mld.leases.model.newcomer`) was taken by a process that failed or was killed while it was
 new.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.newcomer import NewcomerMark
-    from mld.leases.rules.taking import Sighting, TakePlan
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.newcomer import NewcomerMark
+    from kcl_mld.leases.rules.taking import Sighting, TakePlan
 
 #: A worker that fails within this many seconds of its start, or of the end of its wait, crashed.
 SOON_S = 60.0
@@ -106,7 +106,7 @@ def probation(
 
     Args:
         failed: as :func:`failed_marks`.
-        seen: the counters, as of :func:`mld.leases.rules.taking.look`.
+        seen: the counters, as of :func:`kcl_mld.leases.rules.taking.look`.
         now: reading of the monotonic clock after the scan.
         lived_s: seconds since its start.
         failover_s: > 0.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 #: What a person does.
 TODO = "Give each process an id of its own: remove the line workerId, or write workerIdPrefix"

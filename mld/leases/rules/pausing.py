@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import counted
-from mld.leases.model.lease_request import SteerVerb
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.model.lease_request import SteerVerb
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 #: Maximum age in seconds of a live worker's metrics. Source: two reports of Java (3.5.1).
 FRESH_S = 60.0

@@ -15,9 +15,9 @@ from zlib import crc32
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.config.config import LeaseConfig
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_writes import LeaseWrite
+    from kcl_mld.config.config import LeaseConfig
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_writes import LeaseWrite
 
 #: The reason when the row of a lease is gone.
 ROW_DELETED = "its row was deleted"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import lasted
+from kcl_mld.kernel.model.text import lasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.leases.model.lease import Lease
-    from mld.leases.model.lease_request import LeaseRequest
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease_request import LeaseRequest
 
 
 def due_request(lease: Lease, now_s: float) -> LeaseRequest | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 #: Leases whose counter has not changed for this many failover times are taken beyond the target.
 #: Source: DynamoDBLeaseTaker.java:62 and DynamoDBLeaseCoordinator.java:163-167 (3.5.1).

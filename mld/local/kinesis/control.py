@@ -15,16 +15,23 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.local.kinesis.faults import KinesisFault, in_use, invalid, malformed, not_found, over_limit
-from mld.local.kinesis.shard import shard_id_of
-from mld.local.kinesis.state import TOKEN_LIFE_S, make_token, read_token
-from mld.local.kinesis.stream import LocalStream
+from kcl_mld.local.kinesis.faults import (
+    KinesisFault,
+    in_use,
+    invalid,
+    malformed,
+    not_found,
+    over_limit,
+)
+from kcl_mld.local.kinesis.shard import shard_id_of
+from kcl_mld.local.kinesis.state import TOKEN_LIFE_S, make_token, read_token
+from kcl_mld.local.kinesis.stream import LocalStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mld.local.kinesis.shard import LocalShard
-    from mld.local.kinesis.state import KinesisState
+    from kcl_mld.local.kinesis.shard import LocalShard
+    from kcl_mld.local.kinesis.state import KinesisState
 
 DEFAULT_PAGE = 1000
 MAX_PAGE = 10_000

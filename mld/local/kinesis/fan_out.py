@@ -10,22 +10,29 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mld.local.kinesis.faults import KinesisFault, in_use, invalid, malformed, not_found, over_limit
-from mld.local.kinesis.records import (
+from kcl_mld.local.kinesis.faults import (
+    KinesisFault,
+    in_use,
+    invalid,
+    malformed,
+    not_found,
+    over_limit,
+)
+from kcl_mld.local.kinesis.records import (
     MAX_RECORDS_READ as MAX_RECORDS,
     children_json,
     millis_behind,
     starting_position,
 )
-from mld.local.kinesis.state import TOKEN_LIFE_S, make_token, read_token
-from mld.local.kinesis.stream import Consumer
+from kcl_mld.local.kinesis.state import TOKEN_LIFE_S, make_token, read_token
+from kcl_mld.local.kinesis.stream import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.local.kinesis.shard import LocalShard
-    from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import LocalStream
+    from kcl_mld.local.kinesis.shard import LocalShard
+    from kcl_mld.local.kinesis.state import KinesisState
+    from kcl_mld.local.kinesis.stream import LocalStream
 
 MAX_CONSUMERS = 20
 #: Of all streams of the account together.

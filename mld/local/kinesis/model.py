@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.json
 
-from mld.local.kinesis import control, fan_out, records
-from mld.local.kinesis.fan_out import subscribe
-from mld.local.kinesis.faults import KinesisFault
-from mld.local.kinesis.records import put_record, put_records
-from mld.local.kinesis.state import KinesisSettings, KinesisState
+from kcl_mld.local.kinesis import control, fan_out, records
+from kcl_mld.local.kinesis.fan_out import subscribe
+from kcl_mld.local.kinesis.faults import KinesisFault
+from kcl_mld.local.kinesis.records import put_record, put_records
+from kcl_mld.local.kinesis.state import KinesisSettings, KinesisState
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from mld.local.kinesis.fan_out import LocalSubscription
-    from mld.local.kinesis.stream import LocalStream
+    from kcl_mld.local.kinesis.fan_out import LocalSubscription
+    from kcl_mld.local.kinesis.stream import LocalStream
 
 __all__ = ["OPERATIONS", "KinesisModel", "KinesisSettings"]
 

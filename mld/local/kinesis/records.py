@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.json
 
-from mld.local.kinesis.faults import KinesisFault, invalid, malformed, not_found, throttled
-from mld.local.kinesis.shard import MAX_HASH_KEY
-from mld.local.kinesis.state import TOKEN_LIFE_S, make_token, read_token
+from kcl_mld.local.kinesis.faults import KinesisFault, invalid, malformed, not_found, throttled
+from kcl_mld.local.kinesis.shard import MAX_HASH_KEY
+from kcl_mld.local.kinesis.state import TOKEN_LIFE_S, make_token, read_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.local.kinesis.shard import LocalShard
-    from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import LocalStream
+    from kcl_mld.local.kinesis.shard import LocalShard
+    from kcl_mld.local.kinesis.state import KinesisState
+    from kcl_mld.local.kinesis.stream import LocalStream
 
 MAX_RECORDS_READ = 10_000
 #: Most bytes of data and partition keys in one answer.

@@ -16,13 +16,20 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.local.kinesis.faults import in_use, invalid, malformed, not_found, over_limit, throttled
+from kcl_mld.local.kinesis.faults import (
+    in_use,
+    invalid,
+    malformed,
+    not_found,
+    over_limit,
+    throttled,
+)
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from mld.local.kinesis.stream import LocalStream
+    from kcl_mld.local.kinesis.stream import LocalStream
 
 #: Life of an iterator and of a page token (Kinesis API reference: 5 minutes).
 TOKEN_LIFE_S = 300

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mld.local.kinesis.shard import MAX_HASH_KEY, LocalShard, shard_id_of
+from kcl_mld.local.kinesis.shard import MAX_HASH_KEY, LocalShard, shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

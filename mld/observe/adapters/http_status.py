@@ -14,8 +14,8 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
-from mld.errors import ConfigError
-from mld.kernel.model.masking import brief
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping

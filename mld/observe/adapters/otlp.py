@@ -37,18 +37,18 @@ from opentelemetry.sdk.resources import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from mld import __version__
-from mld.signals.model.metric_values import Distribution
-from mld.signals.model.metrics import BUCKETS, FamilyKind, Unit
+from kcl_mld import __version__
+from kcl_mld.signals.model.metric_values import Distribution
+from kcl_mld.signals.model.metrics import BUCKETS, FamilyKind, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.config.config import Config
-    from mld.kernel.adapters.calls import CallPool
-    from mld.kernel.ports import Clock
-    from mld.signals.model.metric_values import FamilyValues
-    from mld.signals.model.metrics import Family
+    from kcl_mld.config.config import Config
+    from kcl_mld.kernel.adapters.calls import CallPool
+    from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.model.metric_values import FamilyValues
+    from kcl_mld.signals.model.metrics import Family
 
 _SCOPE = InstrumentationScope("kcl-mld", __version__)
 _UNITS = {Unit.SECONDS: "s", Unit.BYTES: "By"}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
-from mld.signals.model.metric_values import Distribution
-from mld.signals.model.metrics import BUCKETS
+from kcl_mld.signals.model.metric_values import Distribution
+from kcl_mld.signals.model.metrics import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.kernel.ports import Clock, Offload
-    from mld.signals.model.metric_values import FamilyValues
+    from kcl_mld.kernel.ports import Clock, Offload
+    from kcl_mld.signals.model.metric_values import FamilyValues
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Seconds during which a text may be served again, so that many clients cost no more than one.

@@ -11,14 +11,14 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mld.errors import MalformedData
-from mld.observe.model.worker_page import WorkerPage, read_page
+from kcl_mld.errors import MalformedData
+from kcl_mld.observe.model.worker_page import WorkerPage, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.kernel.adapters.calls import CallPool
-    from mld.kernel.ports import Clock
+    from kcl_mld.kernel.adapters.calls import CallPool
+    from kcl_mld.kernel.ports import Clock
 
 TIMEOUT_S = 5.0
 #: A page has some 600 bytes for each lease.

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_metrics import honoring
+from kcl_mld.fleet.model.worker_metrics import honoring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.fleet.model.lock_item import LockItem
-    from mld.fleet.model.state_history import ClientVersion, TableStatus
-    from mld.fleet.model.worker_life import FailedLife
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.worker_page import WorkerPage
-    from mld.streams.model.shard import Shard
+    from kcl_mld.fleet.model.lock_item import LockItem
+    from kcl_mld.fleet.model.state_history import ClientVersion, TableStatus
+    from kcl_mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.worker_page import WorkerPage
+    from kcl_mld.streams.model.shard import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
+    from kcl_mld.leases.model.lease import Lease
 
 
 class VerdictSeverity(IntEnum):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mld.errors import MalformedData
+from kcl_mld.errors import MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ class ChildOnPage(msgspec.Struct, gc=False, frozen=True):
 
 
 class ShardOnPage(msgspec.Struct, gc=False, frozen=True):
-    """A held shard; attributes as in :class:`~mld.children.model.consumer_status.ConsumerStatus`."""
+    """A held shard; attributes as in :class:`~kcl_mld.children.model.consumer_status.ConsumerStatus`."""
 
     lease_key: str
     state: str

@@ -12,26 +12,26 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.rules.client_version import ALIVE_S, BEHAVIOUR, Mode
-from mld.fleet.rules.crash_loop import poisoned
-from mld.fleet.rules.table_migration import COMPLETE
-from mld.kernel.model.sequence import LATEST
-from mld.kernel.model.text import lasted
-from mld.kernel.rules.clock_offset import offset_text, wrong_by_s
-from mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
-from mld.leases.rules.requests import asked_facts
-from mld.observe.model.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
-from mld.observe.rules.reported_lag import lag_facts
-from mld.observe.rules.scraped import failures
-from mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity
-from mld.observe.rules.watching import ExplainRules, Snapshots
-from mld.signals.model.reasons import Reason
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.rules.client_version import ALIVE_S, BEHAVIOUR, Mode
+from kcl_mld.fleet.rules.crash_loop import poisoned
+from kcl_mld.fleet.rules.table_migration import COMPLETE
+from kcl_mld.kernel.model.sequence import LATEST
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.kernel.rules.clock_offset import offset_text, wrong_by_s
+from kcl_mld.leases.rules.newcomers import MOST_WAIT_S, SOON_S, failed_marks
+from kcl_mld.leases.rules.requests import asked_facts
+from kcl_mld.observe.model.verdict import Conclusion, Explanation, Verdict, VerdictSeverity
+from kcl_mld.observe.rules.reported_lag import lag_facts
+from kcl_mld.observe.rules.scraped import failures
+from kcl_mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity
+from kcl_mld.observe.rules.watching import ExplainRules, Snapshots
+from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
+    from kcl_mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
 
 #: Number of failed processes that are named.
 _NAMED = 3

@@ -11,14 +11,14 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mld.fleet.rules.client_version import ALIVE_S
-from mld.observe.rules.watching import Snapshots
+from kcl_mld.fleet.rules.client_version import ALIVE_S
+from kcl_mld.observe.rules.watching import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
 
 
 class FleetEventKind(StrEnum):

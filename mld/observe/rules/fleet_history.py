@@ -10,16 +10,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.observe.model.verdict import VerdictSeverity
-from mld.observe.rules.fleet_workers import throughput_kbps
+from kcl_mld.observe.model.verdict import VerdictSeverity
+from kcl_mld.observe.rules.fleet_workers import throughput_kbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Conclusion, Explanation
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Conclusion, Explanation
+    from kcl_mld.streams.model.shard import HashRange
 
 #: Points of the fleet that are kept; at least half of them, once there were this many.
 POINTS = 480

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_metrics import FAILED_SAMPLE
-from mld.fleet.rules.client_version import ALIVE_S
-from mld.observe.model.verdict import Verdict
+from kcl_mld.fleet.model.worker_metrics import FAILED_SAMPLE
+from kcl_mld.fleet.rules.client_version import ALIVE_S
+from kcl_mld.observe.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Conclusion, Explanation
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Conclusion, Explanation
 
 #: Short name of the CPU among the samples of a worker.
 _CPU = "C"

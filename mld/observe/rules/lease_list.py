@@ -6,19 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData
-from mld.leases.rules.lease_life import state_of
-from mld.observe.rules.scraped import page_of, records_per_s, shard_on_page
-from mld.observe.rules.watching import Snapshots
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.rules.lease_life import state_of
+from kcl_mld.observe.rules.scraped import page_of, records_per_s, shard_on_page
+from kcl_mld.observe.rules.watching import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.verdict import Conclusion, Explanation
-    from mld.observe.model.worker_page import ShardOnPage
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.verdict import Conclusion, Explanation
+    from kcl_mld.observe.model.worker_page import ShardOnPage
 
 #: ``host:uuid``, the worker id that the samples of the KCL make.
 _HOST_AND_UUID = re.compile(r"(?P<host>.+):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")

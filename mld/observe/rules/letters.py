@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import lasted
-from mld.observe.model.verdict import VerdictSeverity
-from mld.observe.rules.scraped import SHOWN_S
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.observe.model.verdict import VerdictSeverity
+from kcl_mld.observe.rules.scraped import SHOWN_S
 
 if TYPE_CHECKING:
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.verdict import Conclusion
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.verdict import Conclusion
 
 
 def with_letter(one: Conclusion, lease: Lease, now_s: float) -> Conclusion:

@@ -1,6 +1,6 @@
 """Metrics as they are at one moment: what Prometheus and OTLP are shown.
 
-What services counted is collected by :class:`mld.observe.metric_store.MetricStore`; what the state
+What services counted is collected by :class:`kcl_mld.observe.metric_store.MetricStore`; what the state
 of the worker says is read by :func:`observed`.
 """
 
@@ -10,18 +10,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.observe.rules.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
-from mld.signals.model import metrics as catalogue
-from mld.signals.model.metric_values import FamilyValues, shard_labels
-from mld.signals.model.metrics import Over
+from kcl_mld.observe.rules.readiness import DUE, ShardHealth, batch_age_s, health_of, readiness
+from kcl_mld.signals.model import metrics as catalogue
+from kcl_mld.signals.model.metric_values import FamilyValues, shard_labels
+from kcl_mld.signals.model.metrics import Over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.children.model.consumer_status import ConsumerStatus
-    from mld.observe.rules.readiness import WorkerSnapshot
-    from mld.signals.model.metric_values import Labels
-    from mld.signals.model.metrics import Family
+    from kcl_mld.children.model.consumer_status import ConsumerStatus
+    from kcl_mld.observe.rules.readiness import WorkerSnapshot
+    from kcl_mld.signals.model.metric_values import Labels
+    from kcl_mld.signals.model.metrics import Family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

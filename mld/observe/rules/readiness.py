@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.children.model.consumer_status import CHILD_SILENT_S
-from mld.children.rules.lifecycle import ConsumerState
-from mld.kernel.model.text import lasted
-from mld.signals.model.reasons import Condition, Reason
+from kcl_mld.children.model.consumer_status import CHILD_SILENT_S
+from kcl_mld.children.rules.lifecycle import ConsumerState
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.signals.model.reasons import Condition, Reason
 
 if TYPE_CHECKING:
-    from mld.children.model.consumer_status import ConsumerStatus
+    from kcl_mld.children.model.consumer_status import ConsumerStatus
 
 #: A child that failed so often in a row, without a checkpoint in between, is in a crash loop,
 CRASH_LOOP_FAILURES = 3

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.fleet.rules.client_version import ALIVE_S
-from mld.kernel.model.text import lasted
+from kcl_mld.fleet.rules.client_version import ALIVE_S
+from kcl_mld.kernel.model.text import lasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.rules.watching import ExplainRules
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.rules.watching import ExplainRules
 
 #: Number of workers that a sentence names.
 _NAMED = 3

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.children.model.consumer_status import UNCONFIRMED_S
-from mld.kernel.model.text import lasted
-from mld.observe.model.verdict import Verdict, VerdictSeverity
-from mld.observe.rules.scraped import shard_on_page
-from mld.retrieval.rules.loss import RISK, sentence, shard_created_s
-from mld.streams.rules.existence import ShardExistence, shard_existence
+from kcl_mld.children.model.consumer_status import UNCONFIRMED_S
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.observe.model.verdict import Verdict, VerdictSeverity
+from kcl_mld.observe.rules.scraped import shard_on_page
+from kcl_mld.retrieval.rules.loss import RISK, sentence, shard_created_s
+from kcl_mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.leases.model.lease import Lease
-    from mld.observe.rules.watching import ExplainRules, Snapshots
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.rules.watching import ExplainRules, Snapshots
 
 
 class RetentionFinding(NamedTuple):
-    """A verdict; the fields are those of :class:`~mld.observe.model.verdict.Conclusion`."""
+    """A verdict; the fields are those of :class:`~kcl_mld.observe.model.verdict.Conclusion`."""
 
     verdict: Verdict
     severity: VerdictSeverity

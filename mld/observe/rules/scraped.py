@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.children.model.consumer_status import CHILD_SILENT_S
-from mld.kernel.model.text import lasted
-from mld.observe.rules.readiness import CRASH_LOOP_FAILURES, READING_FAILS_S
+from kcl_mld.children.model.consumer_status import CHILD_SILENT_S
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.observe.rules.readiness import CRASH_LOOP_FAILURES, READING_FAILS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import FleetSnapshot
-    from mld.observe.model.worker_page import ShardOnPage, WorkerPage
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+    from kcl_mld.observe.model.worker_page import ShardOnPage, WorkerPage
 
 #: Seconds for which an exception of a processor is a warning, and the failure of a child is named.
 SHOWN_S = 600.0

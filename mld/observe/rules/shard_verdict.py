@@ -10,24 +10,24 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import Sentinel
-from mld.kernel.model.text import lasted
-from mld.leases.rules.lease_report import left_free, told_free
-from mld.leases.rules.pausing import paused_by
-from mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
-from mld.observe.rules.letters import with_letter
-from mld.observe.rules.reported_lag import bound_text, reported_lags
-from mld.observe.rules.retention import losses, retention, unconfirmed
-from mld.observe.rules.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
-from mld.shards.rules.audit import signs_of_recreation
-from mld.streams.rules.existence import ShardExistence, shard_existence
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.leases.rules.lease_report import left_free, told_free
+from kcl_mld.leases.rules.pausing import paused_by
+from kcl_mld.observe.model.verdict import Conclusion, Verdict, VerdictSeverity
+from kcl_mld.observe.rules.letters import with_letter
+from kcl_mld.observe.rules.reported_lag import bound_text, reported_lags
+from kcl_mld.observe.rules.retention import losses, retention, unconfirmed
+from kcl_mld.observe.rules.scraped import cure_of, has_raised, is_failing, owner_says, shard_on_page
+from kcl_mld.shards.rules.audit import signs_of_recreation
+from kcl_mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import TipSnapshot
-    from mld.observe.rules.watching import ExplainRules, Snapshots
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import TipSnapshot
+    from kcl_mld.observe.rules.watching import ExplainRules, Snapshots
 
 #: Part of the remedy where workers are missing.
 EXITS = "if workers exit, the last line of their logs says why"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.children.rules.lifecycle import ConsumerState
-from mld.kernel.model.text import counted, lasted
-from mld.observe.rules.readiness import ShardHealth, batch_age_s, health_of, readiness
+from kcl_mld.children.rules.lifecycle import ConsumerState
+from kcl_mld.kernel.model.text import counted, lasted
+from kcl_mld.observe.rules.readiness import ShardHealth, batch_age_s, health_of, readiness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.children.model.consumer_status import ConsumerStatus
-    from mld.observe.rules.readiness import WorkerSnapshot
+    from kcl_mld.children.model.consumer_status import ConsumerStatus
+    from kcl_mld.observe.rules.readiness import WorkerSnapshot
 
 _WORDS = {
     ShardHealth.READ: "being read",

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mld.config.stream import KINESIS
-from mld.shards.rules.audit import active, fill_hash_ranges
+from kcl_mld.config.stream import KINESIS
+from kcl_mld.shards.rules.audit import active, fill_hash_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.config.stream import SourceTraits
-    from mld.leases.model.lease import Lease
-    from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
-    from mld.streams.model.shard import HashRange, Shard
+    from kcl_mld.config.stream import SourceTraits
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot
+    from kcl_mld.streams.model.shard import HashRange, Shard
 
 #: Failover times that a window should span, so that gaps and trends are more than a moment's.
 WINDOW_FAILOVERS = 3

@@ -11,8 +11,8 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.children.adapters.child_process import DESCRIPTORS
-from mld.ops.rules.doctor import MachineLimits
+from kcl_mld.children.adapters.child_process import DESCRIPTORS
+from kcl_mld.ops.rules.doctor import MachineLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

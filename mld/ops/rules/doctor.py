@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import KINESIS
-from mld.errors import CredentialsRefused, Denied, NotFound, ServiceError, Throttled
-from mld.kernel.model.text import counted
-from mld.leases.model.lease_item import LEASE_KEY
-from mld.leases.model.owner_index import LEASE_OWNER_INDEX, index_status
-from mld.streams.rules.existence import disabled_stream
+from kcl_mld.config.stream import KINESIS
+from kcl_mld.errors import CredentialsRefused, Denied, NotFound, ServiceError, Throttled
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.leases.model.lease_item import LEASE_KEY
+from kcl_mld.leases.model.owner_index import LEASE_OWNER_INDEX, index_status
+from kcl_mld.streams.rules.existence import disabled_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mld.config.stream import SourceTraits
-    from mld.errors import MldError
+    from kcl_mld.config.stream import SourceTraits
+    from kcl_mld.errors import MldError
 
 #: AWS refuses requests from five minutes on. Source: "Signing AWS API requests", IAM user guide.
 SKEW_ERROR_S = 300.0
@@ -31,7 +31,7 @@ FILES_OF_WORKER = 200
 FILES_A_SHARD = 1
 #: Three pipes and a process descriptor.
 FILES_A_CHILD = 4
-#: Threads of the pools and the guardian, rounded up; see ``mld.aws.clients``.
+#: Threads of the pools and the guardian, rounded up; see ``kcl_mld.aws.clients``.
 THREADS_OF_WORKER = 100
 _GRANT = "grant it: kcl-mld iam FILE --role worker prints the policy"
 #: A table's stream that is gone never comes back under its ARN.

@@ -13,19 +13,19 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mld.config.config import RetrievalMode
-from mld.config.spark.addresses import is_s3, namespaced_table
-from mld.config.spark.keys import CATALOG
-from mld.config.stream import DYNAMODB_STREAMS, partition_of, stream_action
-from mld.config.stream_list import is_regular
-from mld.fleet.model.table_layout import Layout
-from mld.leases.model.owner_index import LEASE_OWNER_INDEX
+from kcl_mld.config.config import RetrievalMode
+from kcl_mld.config.spark.addresses import is_s3, namespaced_table
+from kcl_mld.config.spark.keys import CATALOG
+from kcl_mld.config.stream import DYNAMODB_STREAMS, partition_of, stream_action
+from kcl_mld.config.stream_list import is_regular
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.leases.model.owner_index import LEASE_OWNER_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mld.config.config import Config
-    from mld.config.stream_list import StreamSelection
+    from kcl_mld.config.config import Config
+    from kcl_mld.config.stream_list import StreamSelection
 
 _ANY = "*"
 #: Where Spark children write and list; where they write Iceberg's files, which they don't list.

@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.errors import ConfigError
-from mld.ops.rules.java_properties import translate
-from mld.ops.rules.java_words import words_of_file, words_of_variable
+from kcl_mld.errors import ConfigError
+from kcl_mld.ops.rules.java_properties import translate
+from kcl_mld.ops.rules.java_words import words_of_file, words_of_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

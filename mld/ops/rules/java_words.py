@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mld.errors import ConfigError
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

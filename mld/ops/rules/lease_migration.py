@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData
-from mld.leases.model.lease_item import is_lease_entity, is_moving, item_key, lease_from_item
-from mld.leases.model.lease_move import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.model.lease_item import is_lease_entity, is_moving, item_key, lease_from_item
+from kcl_mld.leases.model.lease_move import (
     RowKind,
     RowName,
     comparable,
@@ -33,7 +33,7 @@ from mld.leases.model.lease_move import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.attributes import Item
 
 
 class MigrationPhase(StrEnum):

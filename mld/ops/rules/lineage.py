@@ -16,18 +16,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.config.stream import Stream
-from mld.errors import MoveRefused
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
-from mld.ops.rules.steering import SteerStep, SteerWay, open_parents, way_of
-from mld.shards.rules.shardsync import lease_of_shard
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MoveRefused
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
+from kcl_mld.ops.rules.steering import SteerStep, SteerWay, open_parents, way_of
+from kcl_mld.shards.rules.shardsync import lease_of_shard
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.lease import Lease
-    from mld.observe.rules.watching import Snapshots
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.rules.watching import Snapshots
 
 #: Writes of one transaction.
 MOST_ROWS = 100

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import Sentinel
-from mld.leases.model.containment import NO_FAILURE
-from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.pausing import FRESH_S, judge_pause
-from mld.leases.rules.requests import asked_text
-from mld.streams.rules.existence import ShardExistence, shard_existence
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.leases.model.containment import NO_FAILURE
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.leases.rules.pausing import FRESH_S, judge_pause
+from kcl_mld.leases.rules.requests import asked_text
+from kcl_mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.leases.model.lease import Lease
-    from mld.observe.rules.watching import Snapshots
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.observe.rules.watching import Snapshots
 
 
 class SteerWay(StrEnum):

@@ -35,14 +35,14 @@ from uuid import UUID
 
 import msgspec
 
-from mld.errors import ConfigError
-from mld.retrieval.model.schema import SchemaVersion, Undecodable
-from mld.retrieval.rules.avro_shape import MOST_DIGITS, safe_schema
+from kcl_mld.errors import ConfigError
+from kcl_mld.retrieval.model.schema import SchemaVersion, Undecodable
+from kcl_mld.retrieval.rules.avro_shape import MOST_DIGITS, safe_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.retrieval.model.schema import Decode
+    from kcl_mld.retrieval.model.schema import Decode
 
 _EXTRA = "pip install 'kcl-mld[schemas]'"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ _ANY_JSON = msgspec.json.Decoder()
 
 
 class Decoders:
-    """The port :class:`mld.retrieval.ports.DecoderFactory`.
+    """The port :class:`kcl_mld.retrieval.ports.DecoderFactory`.
 
     Raises:
         ConfigError: the package fastavro is missing.

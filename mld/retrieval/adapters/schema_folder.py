@@ -14,18 +14,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.errors import ConfigError
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mld.kernel.adapters.calls import CallPool
-    from mld.retrieval.model.schema import SchemaVersion
+    from kcl_mld.kernel.adapters.calls import CallPool
+    from kcl_mld.retrieval.model.schema import SchemaVersion
 
 _PREFIX = "kcl-mld-schemas-"
 _UNFINISHED = "kcl-mld-new-schemas-"
 
 
 class SchemaFolder:
-    """The port :class:`mld.retrieval.ports.DefinitionFiles`; close it at the end.
+    """The port :class:`kcl_mld.retrieval.ports.DefinitionFiles`; close it at the end.
 
     Args:
         parent: where the folder is made; None = the system's place for temporary files.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
-    from mld.streams.model.shard import ChildShard
+    from kcl_mld.streams.model.shard import ChildShard
 
 #: No record of Kinesis is shorter in JSON: the field names and a 56-digit sequence number alone.
 MIN_RECORD_BYTES = 170

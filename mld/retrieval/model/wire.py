@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mld.errors import MalformedData
-from mld.retrieval.model.record import Batch, KinesisRecord
-from mld.streams.model.shard import ChildShard, HashRange
+from kcl_mld.errors import MalformedData
+from kcl_mld.retrieval.model.record import Batch, KinesisRecord
+from kcl_mld.streams.model.shard import ChildShard, HashRange
 
 
 class _HashKeyRange(msgspec.Struct, gc=False, rename="pascal"):

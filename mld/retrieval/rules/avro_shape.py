@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mld.retrieval.model.schema import Undecodable
+from kcl_mld.retrieval.model.schema import Undecodable
 
 #: Deeper than any schema that was written by hand or by a generator.
 MOST_DEPTH = 64
@@ -28,7 +28,7 @@ _LEAST_BYTES = {
     "bytes": 1,
     "string": 1,
 }
-#: Logical types that get readers of our own, see :mod:`mld.retrieval.adapters.schema_decoders`: those of the
+#: Logical types that get readers of our own, see :mod:`kcl_mld.retrieval.adapters.schema_decoders`: those of the
 #: library refuse what their type of Python can't hold, and with it the whole record.
 OWN_LOGICAL_TYPES = {
     name: f"kcl-mld-{name}"

@@ -31,8 +31,8 @@ from enum import Enum
 from hashlib import md5
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.errors import MalformedData
-from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
+from kcl_mld.errors import MalformedData
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

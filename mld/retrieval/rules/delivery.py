@@ -19,20 +19,20 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.retrieval.model.record import LineRecord
-from mld.retrieval.model.wire import MS_PER_S, arrival_ms, decode_records
-from mld.retrieval.rules.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
-from mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind, payload_bytes
-from mld.retrieval.rules.routing import split
-from mld.retrieval.rules.schema_frame import may_have_frame, unframe
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.retrieval.model.record import LineRecord
+from kcl_mld.retrieval.model.wire import MS_PER_S, arrival_ms, decode_records
+from kcl_mld.retrieval.rules.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
+from kcl_mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind, payload_bytes
+from kcl_mld.retrieval.rules.routing import split
+from kcl_mld.retrieval.rules.schema_frame import may_have_frame, unframe
 
 if TYPE_CHECKING:
-    from mld.retrieval.model.record import Batch, KinesisRecord
-    from mld.retrieval.model.schema import Catalogue
-    from mld.retrieval.rules.routing import Part, Route
-    from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.retrieval.model.record import Batch, KinesisRecord
+    from kcl_mld.retrieval.model.schema import Catalogue
+    from kcl_mld.retrieval.rules.routing import Part, Route
+    from kcl_mld.retrieval.rules.schema_frame import FailureCount, FailureKey
+    from kcl_mld.streams.model.shard import HashRange
 
 #: Base64 of the first 30 bits of the KPL magic; the sixth character is one of ``g`` to ``v``.
 AGGREGATE_PREFIX = "84maw"

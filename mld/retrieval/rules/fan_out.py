@@ -9,15 +9,15 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mld.errors import InUse, LimitExceeded, MalformedData, Throttled
-from mld.kernel.rules.backoff import backoff_s
-from mld.retrieval.rules.polling import SMALLEST_ANSWER_BYTES
+from kcl_mld.errors import InUse, LimitExceeded, MalformedData, Throttled
+from kcl_mld.kernel.rules.backoff import backoff_s
+from kcl_mld.retrieval.rules.polling import SMALLEST_ANSWER_BYTES
 
 if TYPE_CHECKING:
     import random
 
-    from mld.errors import MldError
-    from mld.retrieval.rules.polling import IteratorStart
+    from kcl_mld.errors import MldError
+    from kcl_mld.retrieval.rules.polling import IteratorStart
 
 #: The service refuses another subscription to a shard within so long of an accepted one.
 RENEWAL_DISTANCE_S = 5.0

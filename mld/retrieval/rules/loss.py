@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.text import lasted
-from mld.leases.model.reading import LossNote, ReadNote
-from mld.signals.model.metrics import PassCause
-from mld.streams.model.shard import creation_in_id
+from kcl_mld.kernel.model.text import lasted
+from kcl_mld.leases.model.reading import LossNote, ReadNote
+from kcl_mld.signals.model.metrics import PassCause
+from kcl_mld.streams.model.shard import creation_in_id
 
 if TYPE_CHECKING:
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: The shortest retention of any stream.
 LEAST_RETENTION_S = 24 * 3600.0

@@ -6,14 +6,14 @@ import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.retrieval.rules.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.retrieval.rules.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mld.retrieval.model.record import KinesisRecord
-    from mld.streams.model.shard import HashRange
+    from kcl_mld.retrieval.model.record import KinesisRecord
+    from kcl_mld.streams.model.shard import HashRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import TRIM_HORIZON, Sentinel, without_leading_zeros
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, Sentinel, without_leading_zeros
 
 if TYPE_CHECKING:
-    from mld.config.config import RetrievalConfig
-    from mld.config.stream import SourceTraits
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.config.config import RetrievalConfig
+    from kcl_mld.config.stream import SourceTraits
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 
 #: Subtracted from our clock when an expired LATEST iterator is replaced by a timestamp: a clock
 #: that runs ahead of the service by less than this loses nothing, at the price of a few records

@@ -17,13 +17,13 @@ from zlib import crc32
 
 import msgspec
 
-from mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind
+from kcl_mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.kernel.model.sequence import ExtendedSequenceNumber
-    from mld.retrieval.model.record import LineRecord
+    from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+    from kcl_mld.retrieval.model.record import LineRecord
 
 
 class _Keys(msgspec.Struct, gc=False):
@@ -47,7 +47,7 @@ class Route:
     Attributes:
         floors: by child, up to where records were assigned to it: it gets those behind. None = it
             gets none now.
-        keys_in_data: see :attr:`mld.config.stream.SourceTraits.keys_in_data`.
+        keys_in_data: see :attr:`kcl_mld.config.stream.SourceTraits.keys_in_data`.
     """
 
     floors: tuple[ExtendedSequenceNumber | None, ...]
@@ -98,7 +98,7 @@ def item_key(data: str | None) -> str:
     texts of the service, which writes each number in one way.
 
     Args:
-        data: of the record in base64, as :func:`mld.aws.rules.change_record.change_data` writes it.
+        data: of the record in base64, as :func:`kcl_mld.aws.rules.change_record.change_data` writes it.
 
     Returns:
         "" where no key can be read.

@@ -29,13 +29,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.retrieval.model.record import LineRecord, SchemaLineRecord
-from mld.retrieval.model.schema import KnownSchema, SchemaFailure, Undecodable
+from kcl_mld.retrieval.model.record import LineRecord, SchemaLineRecord
+from kcl_mld.retrieval.model.schema import KnownSchema, SchemaFailure, Undecodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.retrieval.model.schema import Catalogue
+    from kcl_mld.retrieval.model.schema import Catalogue
 
 HEADER_BYTES = 18
 #: The same in base64.

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.leases.model.lease import Lease
-    from mld.streams.model.shard import Shard
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.streams.model.shard import Shard
 
 
 def active(leases: Iterable[Lease]) -> tuple[Lease, ...]:

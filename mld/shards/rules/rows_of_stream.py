@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.leases.model.lease import Lease
-    from mld.streams.model.shard import Shard
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.streams.model.shard import Shard
 
 
 def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:

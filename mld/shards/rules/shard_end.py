@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.sequence import Sentinel
-from mld.kernel.model.text import counted
-from mld.streams.model.shard import ChildShard
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.kernel.model.text import counted
+from kcl_mld.streams.model.shard import ChildShard
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mld.leases.model.lease import Lease
-    from mld.streams.model.shard import Shard
+    from kcl_mld.leases.model.lease import Lease
+    from kcl_mld.streams.model.shard import Shard
 
 #: One in this many attempts of a worker that may hold no more leases gives this one up when a merge
 #: parent is missing.

@@ -15,15 +15,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mld.kernel.model.sequence import (
+from kcl_mld.kernel.model.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber,
     InitialPosition,
     Sentinel,
 )
-from mld.leases.model.lease import Lease
-from mld.leases.model.reading import ReadNote
-from mld.streams.model.shard import (
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.reading import ReadNote
+from kcl_mld.streams.model.shard import (
     MAX_HASH_KEY,
     MIN_HASH_KEY,
     ChildShard,
@@ -34,7 +34,7 @@ from mld.streams.model.shard import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.config.stream import Stream
+    from kcl_mld.config.stream import Stream
 
 
 def shard_filter(position: InitialPosition) -> dict[str, Any]:

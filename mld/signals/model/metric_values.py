@@ -6,10 +6,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.signals.model.metrics import BUCKETS
+from kcl_mld.signals.model.metrics import BUCKETS
 
 if TYPE_CHECKING:
-    from mld.signals.model.metrics import Family
+    from kcl_mld.signals.model.metrics import Family
 
 #: (name, value) pairs.
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -20,7 +20,7 @@ class Distribution:
     """Values by bucket.
 
     Attributes:
-        counts: of values up to each bound of :data:`~mld.signals.model.metrics.BUCKETS`, and above the last.
+        counts: of values up to each bound of :data:`~kcl_mld.signals.model.metrics.BUCKETS`, and above the last.
         total: of the values.
         least: of them; 0 without any.
         greatest: likewise.

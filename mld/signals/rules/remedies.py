@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     CredentialsRefused,
     Denied,
@@ -21,7 +21,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.kernel.model.masking import MASK, mask, printable
+from kcl_mld.kernel.model.masking import MASK, mask, printable
 
 #: Of an error; what is longer says nothing more.
 SHOWN_CHARACTERS = 300

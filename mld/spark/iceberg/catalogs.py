@@ -9,17 +9,17 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from mld.config.spark.places import local_path
-from mld.kernel.model.masking import mask
-from mld.spark.errors import SinkRefused
-from mld.spark.iceberg.s3_files import UNDERSTOOD
+from kcl_mld.config.spark.places import local_path
+from kcl_mld.kernel.model.masking import mask
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.iceberg.s3_files import UNDERSTOOD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyiceberg.catalog import Catalog
 
-    from mld.spark.config import SparkConfig
+    from kcl_mld.spark.config import SparkConfig
 
 _log = logging.getLogger("mld.spark")
 
@@ -36,12 +36,12 @@ _TIMEOUTS = {
 #: Below ``spark.sink.catalog.``: who reads and writes files.
 _FILES = "py-io-impl"
 _SESSION = "botocore_session"
-_OUR_FILES = "mld.spark.iceberg.s3_files.TableFiles"
+_OUR_FILES = "kcl_mld.spark.iceberg.s3_files.TableFiles"
 #: Of requests that botocore makes for a catalog, in s.
 _CONNECT_S, _READ_S = 5, 30
 #: How often another worker may be making the same catalog.
 _TIMES = 3
-_LOCAL_FILES = "mld.spark.iceberg.local_files.LocalFiles"
+_LOCAL_FILES = "kcl_mld.spark.iceberg.local_files.LocalFiles"
 #: How long a worker waits for another one that writes the database, in s.
 _DATABASE_S = "30"
 

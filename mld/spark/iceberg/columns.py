@@ -27,14 +27,14 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from mld.spark.errors import BatchFailed
-from mld.spark.table.fitting import conformed, fitted
-from mld.spark.table.rules import misfit, refused_type
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.table.fitting import conformed, fitted
+from kcl_mld.spark.table.rules import misfit, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.spark.table.data_files import Rows
+    from kcl_mld.spark.table.data_files import Rows
 
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _TYPES: dict[str, IcebergType] = {

@@ -7,7 +7,7 @@ a change of properties alone is refused by nothing.
 pyiceberg repeats a refused commit by itself, on whatever came between, and removes a commit's files
 when it gives up, although a refusal may be the second answer to a commit that stands. So it is let
 to repeat for ever, and the first thing that it does then (``Table.refresh``) comes back here: the
-table is loaded, and the marks are judged (:func:`mld.spark.table.marks.judge`). After any other
+table is loaded, and the marks are judged (:func:`kcl_mld.spark.table.marks.judge`). After any other
 exception it is the same; no error's text is asked.
 """
 
@@ -24,13 +24,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
-from mld.spark.calls import GivenUp, raise_if_abandoned
-from mld.spark.errors import BatchFailed, SparkChildError
-from mld.spark.iceberg.marks import TableMark, mark_key, mark_text
-from mld.spark.iceberg.upkeep import MERGING, WRITTEN_BY, expirable, is_looked_after
-from mld.spark.model import position_text
-from mld.spark.ports import CommitOutcome, outcomes
-from mld.spark.table.marks import BITS, Judgement, judge
+from kcl_mld.spark.calls import GivenUp, raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed, SparkChildError
+from kcl_mld.spark.iceberg.marks import TableMark, mark_key, mark_text
+from kcl_mld.spark.iceberg.upkeep import MERGING, WRITTEN_BY, expirable, is_looked_after
+from kcl_mld.spark.model import position_text
+from kcl_mld.spark.ports import CommitOutcome, outcomes
+from kcl_mld.spark.table.marks import BITS, Judgement, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Transaction
     from pyiceberg.table.snapshots import Snapshot
 
-    from mld.spark.iceberg.table import IcebergTable
-    from mld.spark.model import ShardBatch, ShardKey
+    from kcl_mld.spark.iceberg.table import IcebergTable
+    from kcl_mld.spark.model import ShardBatch, ShardKey
 
 _log = logging.getLogger("mld.spark")
 

@@ -13,7 +13,7 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.spark.model import Position, ShardKey
+from kcl_mld.spark.model import Position, ShardKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

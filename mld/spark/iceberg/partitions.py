@@ -17,8 +17,8 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from mld.config.spark.partitions import PartitionField
-from mld.spark.errors import BatchFailed
+from kcl_mld.config.spark.partitions import PartitionField
+from kcl_mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

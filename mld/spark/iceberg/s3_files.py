@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from mld.spark.iceberg.local_files import LocalFiles
-from mld.spark.table.s3_access import MISSING, StoreError, asked, s3_client
+from kcl_mld.spark.iceberg.local_files import LocalFiles
+from kcl_mld.spark.table.s3_access import MISSING, StoreError, asked, s3_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

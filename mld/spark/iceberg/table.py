@@ -1,6 +1,6 @@
 """An Iceberg table whose commits carry the marks of shards: whether it may be written, where a shard stands.
 
-:mod:`mld.spark.iceberg.commit` has the proof that each record's rows are there once.
+:mod:`kcl_mld.spark.iceberg.commit` has the proof that each record's rows are there once.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from mld.spark.errors import SinkRefused
-from mld.spark.iceberg.marks import History, SnapshotLink, history, read_marks
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.iceberg.marks import History, SnapshotLink, history, read_marks
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from mld.spark.iceberg.marks import TableMark
-    from mld.spark.model import Position, ShardKey
+    from kcl_mld.spark.iceberg.marks import TableMark
+    from kcl_mld.spark.model import Position, ShardKey
 
 NEW_EPOCH = (
     "stop all workers, see which rows are there, and choose a new spark.sink.epoch, which goes on "

@@ -13,19 +13,19 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import GivenUp, Overdue, call_within
-from mld.spark.errors import BatchFailed
-from mld.spark.failures import describe
-from mld.spark.ports import CancelsCommits
+from kcl_mld.spark.calls import GivenUp, Overdue, call_within
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.failures import describe
+from kcl_mld.spark.ports import CancelsCommits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.jobs.submitted_batch import SubmittedBatch
-    from mld.spark.model import ShardKey
-    from mld.spark.ports import CommitOutcome, Sink
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.jobs.submitted_batch import SubmittedBatch
+    from kcl_mld.spark.model import ShardKey
+    from kcl_mld.spark.ports import CommitOutcome, Sink
 
 _log = logging.getLogger("mld.spark")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
 
-    from mld.spark.model import ShardBatch, ShardKey
+    from kcl_mld.spark.model import ShardBatch, ShardKey
 
 #: How long a delivery is expected to come, in s: much longer than one takes that is there already.
 GRANT_S = 0.5

@@ -1,7 +1,7 @@
 """Batches of all shards through few Spark jobs, one at a time.
 
 A job's fixed price dominates small batches, so all shards are cut together when a job may begin
-(``mld.spark.jobs.cut_schedule``): two at a time would only divide the company, and a function may
+(``kcl_mld.spark.jobs.cut_schedule``): two at a time would only divide the company, and a function may
 name things in the session.
 
 Once the shards hold as much as the job that runs, the next one is cut and its rows are made ready
@@ -15,23 +15,23 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed
-from mld.spark.failures import describe
-from mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
-from mld.spark.jobs.host_run import HostRun
-from mld.spark.jobs.part_size import PartSize
-from mld.spark.jobs.rescue import Rescue
-from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
-from mld.spark.ports import Counts
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.failures import describe
+from kcl_mld.spark.jobs.cut_schedule import CutSchedule, DeliveryBudget
+from kcl_mld.spark.jobs.host_run import HostRun
+from kcl_mld.spark.jobs.part_size import PartSize
+from kcl_mld.spark.jobs.rescue import Rescue
+from kcl_mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
+from kcl_mld.spark.ports import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.jobs.cut_schedule import BatchSource
-    from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import Sessions, Sink
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.jobs.cut_schedule import BatchSource
+    from kcl_mld.spark.model import DeadLetter, ShardKey
+    from kcl_mld.spark.plans.one_call import FunctionCaller
+    from kcl_mld.spark.ports import Sessions, Sink
 
 _log = logging.getLogger("mld.spark")
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.

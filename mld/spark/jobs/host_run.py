@@ -13,8 +13,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import GivenUp, JobCalls, Overdue, call_within, raise_if_abandoned
-from mld.spark.errors import (
+from kcl_mld.spark.calls import GivenUp, JobCalls, Overdue, call_within, raise_if_abandoned
+from kcl_mld.spark.errors import (
     BatchFailed,
     Fenced,
     RecordRefused,
@@ -23,32 +23,32 @@ from mld.spark.errors import (
     SparkChildError,
     SparkUnreachable,
 )
-from mld.spark.failures import (
+from kcl_mld.spark.failures import (
     describe,
     is_deterministic,
     is_server_gone,
     is_session_lost,
     is_worker_gone,
 )
-from mld.spark.jobs.committing import JobCommitter
-from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
-from mld.spark.jobs.submitted_batch import first_records
-from mld.spark.model import MicroBatch
-from mld.spark.ports import CommitOutcome
-from mld.spark.rows.decode import bad_record_in
+from kcl_mld.spark.jobs.committing import JobCommitter
+from kcl_mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
+from kcl_mld.spark.jobs.submitted_batch import first_records
+from kcl_mld.spark.model import MicroBatch
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.rows.decode import bad_record_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.jobs.part_size import PartSize
-    from mld.spark.jobs.rescue import Rescue
-    from mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
-    from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.plans.one_call import FunctionCaller, Packed
-    from mld.spark.ports import Sessions, Sink
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.jobs.part_size import PartSize
+    from kcl_mld.spark.jobs.rescue import Rescue
+    from kcl_mld.spark.jobs.submitted_batch import Progress, SubmittedBatch
+    from kcl_mld.spark.model import DeadLetter, ShardKey
+    from kcl_mld.spark.plans.one_call import FunctionCaller, Packed
+    from kcl_mld.spark.ports import Sessions, Sink
 
 _log = logging.getLogger("mld.spark")
 _numbers = itertools.count(1)

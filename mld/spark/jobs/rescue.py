@@ -17,21 +17,21 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.spark.calls import Overdue
-from mld.spark.errors import BatchFailed, RecordRefused
-from mld.spark.failures import describe, is_deterministic, is_worker_gone
-from mld.spark.model import DeadLetter, MicroBatch
-from mld.spark.plans.one_call import FunctionFailed
-from mld.spark.rows.decode import bad_record_in
+from kcl_mld.spark.calls import Overdue
+from kcl_mld.spark.errors import BatchFailed, RecordRefused
+from kcl_mld.spark.failures import describe, is_deterministic, is_worker_gone
+from kcl_mld.spark.model import DeadLetter, MicroBatch
+from kcl_mld.spark.plans.one_call import FunctionFailed
+from kcl_mld.spark.rows.decode import bad_record_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.calls import JobCalls
-    from mld.spark.model import Row, ShardBatch
-    from mld.spark.plans.one_call import FunctionCaller
+    from kcl_mld.spark.calls import JobCalls
+    from kcl_mld.spark.model import Row, ShardBatch
+    from kcl_mld.spark.plans.one_call import FunctionCaller
 
 _log = logging.getLogger("mld.spark")
 #: How many records of a batch may be set aside; more, and the function itself is wrong.

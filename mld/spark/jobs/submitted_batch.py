@@ -10,13 +10,13 @@ from concurrent.futures import InvalidStateError
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed
+from kcl_mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from mld.spark.model import ShardBatch, ShardKey
+    from kcl_mld.spark.model import ShardBatch, ShardKey
 
 _log = logging.getLogger("mld.spark")
 _EVERY_S = 10.0

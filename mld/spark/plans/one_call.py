@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mld.spark.batch_context import context_of
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed
-from mld.spark.failures import (
+from kcl_mld.spark.batch_context import context_of
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.failures import (
     condition,
     is_deterministic,
     is_server_gone,
@@ -23,9 +23,9 @@ from mld.spark.failures import (
     raised,
     said_by,
 )
-from mld.spark.rows.app_decoder import write_bad_rows
-from mld.spark.rows.decode import bad_record_in
-from mld.spark.rows.handoff import HandOff
+from kcl_mld.spark.rows.app_decoder import write_bad_rows
+from kcl_mld.spark.rows.decode import bad_record_in
+from kcl_mld.spark.rows.handoff import HandOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.batch_context import BatchContext
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch
-    from mld.spark.rows.app_decoder import AppDecoder
-    from mld.spark.rows.handoff import Parcel
+    from kcl_mld.spark.batch_context import BatchContext
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import MicroBatch
+    from kcl_mld.spark.rows.app_decoder import AppDecoder
+    from kcl_mld.spark.rows.handoff import Parcel
 
     FunctionAnswer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mld.config.spark.addresses import is_s3
-from mld.config.spark.places import local_path
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import SparkConfigError
-from mld.spark.rows.decode import Decoder, make_decoder
-from mld.spark.rows.item_changes import CHANGE_COLUMNS, read_change
-from mld.spark.rows.records import SCHEMA_COLUMNS, table_of
-from mld.spark.table.data_files import Rows
-from mld.spark.table.parquet import FileLayout, file_parts
-from mld.spark.table.rules import fields_in
-from mld.spark.table.store import open_store
+from kcl_mld.config.spark.addresses import is_s3
+from kcl_mld.config.spark.places import local_path
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.rows.decode import Decoder, make_decoder
+from kcl_mld.spark.rows.item_changes import CHANGE_COLUMNS, read_change
+from kcl_mld.spark.rows.records import SCHEMA_COLUMNS, table_of
+from kcl_mld.spark.table.data_files import Rows
+from kcl_mld.spark.table.parquet import FileLayout, file_parts
+from kcl_mld.spark.table.rules import fields_in
+from kcl_mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import ShardBatch
-    from mld.spark.registration import Pipeline
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import ShardBatch
+    from kcl_mld.spark.registration import Pipeline
 
 
 #: Names the folders, and is a column for their readers: ``ctx.batch_id``. Readers such as

@@ -3,7 +3,7 @@
 Every decoder adds its columns beside the raw ones. Where a decoded column has the name of a raw one
 (Spark compares names without case), the decoded one wins. What happens to a bad record is the
 policy's: ``fail`` stops the shard and names the record, ``null`` keeps a row of nulls whose
-``_corrupt`` is true, ``deadletter`` writes it elsewhere (``mld.spark.rows.app_decoder``).
+``_corrupt`` is true, ``deadletter`` writes it elsewhere (``kcl_mld.spark.rows.app_decoder``).
 
 ``fail`` costs no second pass: the check is a filter of the plan itself. It has to be
 *nondeterministic* in Spark's eyes, else the optimizer may put the function's own filter, or the
@@ -17,15 +17,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import MissingPart, SparkConfigError
-from mld.spark.failures import condition, describe, is_server_gone, is_session_lost
-from mld.spark.rows.item_changes import CHANGE_COLUMNS, IMAGE_COLUMNS
+from kcl_mld.spark.errors import MissingPart, SparkConfigError
+from kcl_mld.spark.failures import condition, describe, is_server_gone, is_session_lost
+from kcl_mld.spark.rows.item_changes import CHANGE_COLUMNS, IMAGE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from mld.spark.config import SparkConfig
+    from kcl_mld.spark.config import SparkConfig
 
 #: Column of the policy ``null``: true where the decoder failed.
 CORRUPT_COLUMN = "_corrupt"

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from mld.spark.errors import BatchFailed
-from mld.spark.model import Position, Row, RowSchema
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import Position, Row, RowSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.spark.model import ShardBatch
-    from protocol import Record
+    from kcl_mld.spark.model import ShardBatch
+    from kcl_mld_protocol import Record
 
 #: Columns that every function sees, before what the decoder adds.
 RAW_SCHEMA = pa.schema(

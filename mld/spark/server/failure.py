@@ -10,9 +10,9 @@ import signal
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.spark.needs import REPOSITORY_VARIABLE
-from mld.kernel.model.masking import mask
-from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
+from kcl_mld.config.spark.needs import REPOSITORY_VARIABLE
+from kcl_mld.kernel.model.masking import mask
+from kcl_mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

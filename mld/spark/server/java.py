@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.config.spark.places import JAVA_ADVICE, java_fault
-from mld.spark.errors import MissingPart
+from kcl_mld.config.spark.places import JAVA_ADVICE, java_fault
+from kcl_mld.spark.errors import MissingPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.spark.config import SparkConfig
+    from kcl_mld.spark.config import SparkConfig
 
 #: Spark 4 needs Java 17 or later.
 OLDEST_VERSION = 17

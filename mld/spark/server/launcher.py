@@ -17,19 +17,19 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from mld.config.spark.needs import REPOSITORY_VARIABLE
-from mld.spark.errors import SparkUnreachable
-from mld.spark.server.failure import Diagnosis, ended
-from mld.spark.server.patience import StartPatience
-from mld.spark.server.settings import ServerFiles, port_of
-from mld.spark.server.setup import prepare
+from kcl_mld.config.spark.needs import REPOSITORY_VARIABLE
+from kcl_mld.spark.errors import SparkUnreachable
+from kcl_mld.spark.server.failure import Diagnosis, ended
+from kcl_mld.spark.server.patience import StartPatience
+from kcl_mld.spark.server.settings import ServerFiles, port_of
+from kcl_mld.spark.server.setup import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.server.setup import Setup
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.server.setup import Setup
 
 _PR_SET_PDEATHSIG = 1
 _TERMINATION_GRACE_S = 2.0
@@ -98,7 +98,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect; the literal ``localhost``, see :mod:`mld.spark.server.sessions`.
+        """Where clients connect; the literal ``localhost``, see :mod:`kcl_mld.spark.server.sessions`.
 
         Raises:
             SparkUnreachable: the server is not ready yet.

@@ -30,18 +30,18 @@ import urllib.parse
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mld.config.spark import addresses as spark_addresses
-from mld.config.spark.places import token_fault
-from mld.spark.calls import CallThread, Overdue, call_within
-from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
+from kcl_mld.config.spark import addresses as spark_addresses
+from kcl_mld.config.spark.places import token_fault
+from kcl_mld.spark.calls import CallThread, Overdue, call_within
+from kcl_mld.spark.errors import SparkConfigError, SparkUnreachable
+from kcl_mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.config import SparkConfig
+    from kcl_mld.spark.config import SparkConfig
 
 _log = logging.getLogger("mld.spark")
 

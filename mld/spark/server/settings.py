@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.config.spark.addresses import is_local_master
-from mld.config.spark.needs import option_words, refused_conf
-from mld.spark.errors import SparkConfigError
+from kcl_mld.config.spark.addresses import is_local_master
+from kcl_mld.config.spark.needs import option_words, refused_conf
+from kcl_mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mld.spark.config import SparkConfig
+    from kcl_mld.spark.config import SparkConfig
 
 #: Environment variables that name directories with settings of Hadoop.
 CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
@@ -178,7 +178,7 @@ def server_properties(
     """What the server is configured with: our defaults, then ``spark.conf.*``.
 
     Args:
-        config: its ``conf`` wins over our defaults, but for :data:`~mld.config.spark.needs.REFUSED_CONF`.
+        config: its ``conf`` wins over our defaults, but for :data:`~kcl_mld.config.spark.needs.REFUSED_CONF`.
         files: warehouse and scratch directories.
         app_name: as the cluster's pages show it.
         python: program that runs the Python workers.

@@ -1,6 +1,6 @@
 """What an embedded server is given before it starts: its Java, its files, its environment.
 
-What the texts say is decided in :mod:`mld.spark.server.settings`; here they are written, into a
+What the texts say is decided in :mod:`kcl_mld.spark.server.settings`; here they are written, into a
 directory that only we can read. Whether a standalone cluster's master is there is seen before:
 Spark asks three times and gives up after a minute, with the traces of three exceptions.
 """
@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.config.spark.addresses import addresses_of, is_local_master
-from mld.config.spark.needs import REPOSITORY_VARIABLE
-from mld.config.spark.places import JARS, jar_fault
-from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
-from mld.spark.server.java import find_java
-from mld.spark.server.settings import (
+from kcl_mld.config.spark.addresses import addresses_of, is_local_master
+from kcl_mld.config.spark.needs import REPOSITORY_VARIABLE
+from kcl_mld.config.spark.places import JARS, jar_fault
+from kcl_mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server.java import find_java
+from kcl_mld.spark.server.settings import (
     CONF_DIRECTORIES,
     SERVER_CLASS,
     TOKEN_VARIABLE,
@@ -42,8 +42,8 @@ from mld.spark.server.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.server.java import JavaHome
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.server.java import JavaHome
 
 #: The first that links classes for such a file although Spark opens modules.
 OLDEST_LINKING = 25
@@ -121,7 +121,7 @@ def prepare(
 ) -> Setup:
     """Find Java and Spark, and write the server's files.
 
-    The arguments are those of :meth:`mld.spark.server.launcher.EmbeddedServer.launch`.
+    The arguments are those of :meth:`kcl_mld.spark.server.launcher.EmbeddedServer.launch`.
 
     Raises:
         SparkConfigError: a property has no place there.
@@ -330,7 +330,7 @@ def log4j_text(level: str) -> str:
     """A log configuration that writes to the standard error only.
 
     Failed tasks and calls are not logged, except with ``DEBUG``: their messages quote the data.
-    The client gets them, and says what is fit for a log (``mld.spark.failures.describe``).
+    The client gets them, and says what is fit for a log (``kcl_mld.spark.failures.describe``).
     """
     names = () if level == "DEBUG" else _TALKATIVE
     silenced = "\n".join(f'    <Logger name="{name}" level="OFF"/>' for name in names)

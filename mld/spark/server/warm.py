@@ -18,18 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.spark.config import gather_properties, read_properties
-from mld.spark.errors import SparkChildError, SparkConfigError, SparkUnreachable
-from mld.spark.server.launcher import EmbeddedServer
-from mld.spark.server.settings import SUBMIT_CLASS
-from mld.spark.server.setup import OLDEST_LINKING, prepare
+from kcl_mld.spark.config import gather_properties, read_properties
+from kcl_mld.spark.errors import SparkChildError, SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.server.settings import SUBMIT_CLASS
+from kcl_mld.spark.server.setup import OLDEST_LINKING, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.config import SparkConfig
+    from kcl_mld.spark.config import SparkConfig
 
 _CREATE_S = 600.0
 _KEPT_CHARACTERS = 300
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command.
 
     Returns:
-        exit code: 0, or that of an error of :mod:`mld.spark.errors`.
+        exit code: 0, or that of an error of :mod:`kcl_mld.spark.errors`.
     """
     parser = argparse.ArgumentParser(
         "kcl-mld-spark warm",
@@ -90,7 +90,7 @@ def _list_classes(
     config: SparkConfig, directory: Path, environ: Mapping[str, str], listed: Path
 ) -> None:
     """Have a server list the classes that it loads until it has done some jobs."""
-    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415 - imports pyspark
+    from kcl_mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415 - imports pyspark
 
     options = f"{config.jvm_options or ''} -XX:DumpLoadedClassList='{listed}' -Xlog:cds*=off"
     listing = replace(config, jvm_options=options, has_class_archive=False)

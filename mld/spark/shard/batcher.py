@@ -13,12 +13,12 @@ from enum import Enum, auto
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mld.spark.jobs.cut_schedule import Offer
+from kcl_mld.spark.jobs.cut_schedule import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.spark.model import Position, Row
+    from kcl_mld.spark.model import Position, Row
 
 
 class FlushReason(Enum):

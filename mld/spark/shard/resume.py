@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed
+from kcl_mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
-    from mld.spark.model import Position, ShardKey
+    from kcl_mld.spark.model import Position, ShardKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,15 @@ from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed
-from mld.spark.jobs.cut_schedule import GRANT_S
-from mld.spark.keep_alive import KeepAlive
-from mld.spark.model import Position, ShardKey, position_text
-from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.resume import resume_at_checkpoint, resume_at_mark
-from mld.spark.shard.storing import ChildWire, LeaseStorage
-from mld.spark.shard.work import ShardWork
-from protocol import (
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.jobs.cut_schedule import GRANT_S
+from kcl_mld.spark.keep_alive import KeepAlive
+from kcl_mld.spark.model import Position, ShardKey, position_text
+from kcl_mld.spark.shard.batcher import FlushReason, Limits
+from kcl_mld.spark.shard.resume import resume_at_checkpoint, resume_at_mark
+from kcl_mld.spark.shard.storing import ChildWire, LeaseStorage
+from kcl_mld.spark.shard.work import ShardWork
+from kcl_mld_protocol import (
     EndOfStream,
     Initialize,
     LeaseLost,
@@ -39,13 +39,13 @@ from protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mld.spark.config import Facts, SparkConfig
-    from mld.spark.jobs.engine import Engine
-    from mld.spark.model import Row
-    from mld.spark.ports import Sink
-    from mld.spark.shard.resume import Resume
-    from protocol import DaemonMessage
-    from protocol.child import Readable, Writable
+    from kcl_mld.spark.config import Facts, SparkConfig
+    from kcl_mld.spark.jobs.engine import Engine
+    from kcl_mld.spark.model import Row
+    from kcl_mld.spark.ports import Sink
+    from kcl_mld.spark.shard.resume import Resume
+    from kcl_mld_protocol import DaemonMessage
+    from kcl_mld_protocol.child import Readable, Writable
 
 _log = logging.getLogger("mld.spark")
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1

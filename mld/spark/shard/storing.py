@@ -6,24 +6,24 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed
-from mld.spark.rows.records import read_delivery, rows_of
-from protocol import (
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.rows.records import read_delivery, rows_of
+from kcl_mld_protocol import (
     NEED_DATA,
     CheckpointRequest,
     CheckpointResult,
     ChildConnection,
     ProcessRecords,
 )
-from protocol.errors import DEPENDENCY, SHUTDOWN, THROTTLING, UNREACHABLE
-from protocol.state import TABLE, Role, Signal
+from kcl_mld_protocol.errors import DEPENDENCY, SHUTDOWN, THROTTLING, UNREACHABLE
+from kcl_mld_protocol.state import TABLE, Role, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from mld.spark.model import Position, Row
-    from protocol import ChildEvent, ChildMessage
-    from protocol.child import Readable, Writable
+    from kcl_mld.spark.model import Position, Row
+    from kcl_mld_protocol import ChildEvent, ChildMessage
+    from kcl_mld_protocol.child import Readable, Writable
 
 _log = logging.getLogger("mld.spark")
 #: The table is busy or out of reach: what was refused may be asked again.

@@ -11,17 +11,17 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.spark.model import ShardBatch
-from mld.spark.shard.batcher import ShardBuffer
+from kcl_mld.spark.model import ShardBatch
+from kcl_mld.spark.shard.batcher import ShardBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.spark.jobs.cut_schedule import Offer
-    from mld.spark.jobs.engine import Engine
-    from mld.spark.model import Position, Row, ShardKey
-    from mld.spark.shard.batcher import Cut, FlushReason, Limits
-    from mld.spark.shard.resume import Resume
+    from kcl_mld.spark.jobs.cut_schedule import Offer
+    from kcl_mld.spark.jobs.engine import Engine
+    from kcl_mld.spark.model import Position, Row, ShardKey
+    from kcl_mld.spark.shard.batcher import Cut, FlushReason, Limits
+    from kcl_mld.spark.shard.resume import Resume
 
 #: Batches of a shard in the engine: one runs, one waits.
 _MOST_AT_ONCE = 2

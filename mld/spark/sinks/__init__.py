@@ -8,19 +8,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from mld.spark.errors import SparkConfigError
+from kcl_mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
-    from mld.spark.config import SparkConfig
-    from mld.spark.ports import Sink
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.ports import Sink
 
 _HOMES = {
-    "delta": ("mld.spark.sinks.delta", "DeltaSink"),
-    "outputs": ("mld.spark.sinks.outputs", "OutputsSink"),
-    "merge": ("mld.spark.sinks.merge", "MergeSink"),
-    "iceberg": ("mld.spark.sinks.iceberg", "IcebergSink"),
-    "jdbc": ("mld.spark.sinks.jdbc", "JdbcSink"),
-    "foreach": ("mld.spark.sinks.foreach", "ForeachSink"),
+    "delta": ("kcl_mld.spark.sinks.delta", "DeltaSink"),
+    "outputs": ("kcl_mld.spark.sinks.outputs", "OutputsSink"),
+    "merge": ("kcl_mld.spark.sinks.merge", "MergeSink"),
+    "iceberg": ("kcl_mld.spark.sinks.iceberg", "IcebergSink"),
+    "jdbc": ("kcl_mld.spark.sinks.jdbc", "JdbcSink"),
+    "foreach": ("kcl_mld.spark.sinks.foreach", "ForeachSink"),
 }
 
 

@@ -13,8 +13,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.config.spark.postgres import libpq_connection
-from mld.spark.errors import MissingPart, SinkUnavailable, SparkConfigError
+from kcl_mld.config.spark.postgres import libpq_connection
+from kcl_mld.spark.errors import MissingPart, SinkUnavailable, SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

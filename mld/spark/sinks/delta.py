@@ -3,7 +3,7 @@
 All batches of a job become visible in one step, which also records how far each shard has come, so
 a redelivery that is cut anew is dropped up to the mark. Spark knows nothing of the table: its rows
 come as Arrow, pyarrow writes them into a directory of the job below the table, and delta-rs (the
-PyPI package ``deltalake``) the log. See :mod:`mld.spark.table.marked_table` for the proof.
+PyPI package ``deltalake``) the log. See :mod:`kcl_mld.spark.table.marked_table` for the proof.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.ports import REQUESTS, CommitOutcome
-from mld.spark.sinks.results import fetch
-from mld.spark.table.changes import Append
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.parquet import FileLayout, require_codec
-from mld.spark.table.rules import as_nullable
-from mld.spark.table.store import open_store
+from kcl_mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.ports import REQUESTS, CommitOutcome
+from kcl_mld.spark.sinks.results import fetch
+from kcl_mld.spark.table.changes import Append
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.marked_table import MarkedTable
+from kcl_mld.spark.table.parquet import FileLayout, require_codec
+from kcl_mld.spark.table.rules import as_nullable
+from kcl_mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.table.changes import Change
-    from mld.spark.table.data_files import Rows, Staged
-    from mld.spark.table.snapshot import Snapshot
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.table.changes import Change
+    from kcl_mld.spark.table.data_files import Rows, Staged
+    from kcl_mld.spark.table.snapshot import Snapshot
 
 _log = logging.getLogger("mld.spark")
 

@@ -4,7 +4,7 @@ The function returns None when its rows are durable; nothing is left to do. It m
 with the same records: after a failed try, and after a crash between its write and the checkpoint.
 
 Which records a batch has is not kept anywhere, so after a crash they come in other batches: the
-function keeps the marks of the shards with its own data (:mod:`mld.spark.batch_context`), or
+function keeps the marks of the shards with its own data (:mod:`kcl_mld.spark.batch_context`), or
 writes by the records' own identity.
 """
 
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.ports import CommitOutcome
+from kcl_mld.spark.ports import CommitOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
 
 
 class ForeachSink:

@@ -1,7 +1,7 @@
 """Append to an Iceberg table: Spark computes the rows, this process writes and commits them.
 
 Rows come as Arrow; pyiceberg writes the files and makes the commit. See
-:mod:`mld.spark.iceberg.table` for the proof that each record's rows are there once.
+:mod:`kcl_mld.spark.iceberg.table` for the proof that each record's rows are there once.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 
-from mld.config.spark.addresses import table_parts
-from mld.config.spark.partitions import partition_fields
-from mld.kernel.model.masking import mask
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable, SparkChildError
-from mld.spark.iceberg.catalogs import open_catalog
-from mld.spark.iceberg.columns import fit, iceberg_schema, refused_column, spark_fields
-from mld.spark.iceberg.commit import TableCommit
-from mld.spark.iceberg.partitions import partition_spec, partitions_of
-from mld.spark.iceberg.table import IcebergTable
-from mld.spark.iceberg.upkeep import OF_NEW_TABLE, UPKEEP, is_looked_after
-from mld.spark.sinks.results import fetch
-from mld.spark.table.fitting import additions
+from kcl_mld.config.spark.addresses import table_parts
+from kcl_mld.config.spark.partitions import partition_fields
+from kcl_mld.kernel.model.masking import mask
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable, SparkChildError
+from kcl_mld.spark.iceberg.catalogs import open_catalog
+from kcl_mld.spark.iceberg.columns import fit, iceberg_schema, refused_column, spark_fields
+from kcl_mld.spark.iceberg.commit import TableCommit
+from kcl_mld.spark.iceberg.partitions import partition_spec, partitions_of
+from kcl_mld.spark.iceberg.table import IcebergTable
+from kcl_mld.spark.iceberg.upkeep import OF_NEW_TABLE, UPKEEP, is_looked_after
+from kcl_mld.spark.sinks.results import fetch
+from kcl_mld.spark.table.fitting import additions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.ports import CommitOutcome
-    from mld.spark.table.data_files import Rows
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.ports import CommitOutcome
+    from kcl_mld.spark.table.data_files import Rows
 
 _log = logging.getLogger("mld.spark")
 

@@ -7,7 +7,7 @@ second writer of a position changes nothing, and a redelivery may be cut anywher
 where the next batch begins.
 
 An exception proves nothing: the marks are looked at again over another connection
-(:func:`mld.spark.sinks.jdbc_marks.judge`), and while they say that nothing was committed the same
+(:func:`kcl_mld.spark.sinks.jdbc_marks.judge`), and while they say that nothing was committed the same
 rows are copied again, as long as an outage is likely to last. As long as the database goes on with a
 transaction that was given up here, it has the marks locked: another worker that extends the same
 positions waits for it, and then finds them moved or where they were.
@@ -20,20 +20,20 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from mld.config.spark.addresses import table_parts
-from mld.spark.calls import GivenUp, raise_if_abandoned
-from mld.spark.errors import BatchFailed, SinkRefused, SparkChildError
-from mld.spark.model import MicroBatch
-from mld.spark.ports import CommitOutcome
-from mld.spark.sinks.database import (
+from kcl_mld.config.spark.addresses import table_parts
+from kcl_mld.spark.calls import GivenUp, raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed, SinkRefused, SparkChildError
+from kcl_mld.spark.model import MicroBatch
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.sinks.database import (
     Database,
     DatabaseUnavailable,
     NoConnection,
     open_database,
     quoted,
 )
-from mld.spark.sinks.jdbc_marks import ShardMarks, judge, schema_of, table_columns
-from mld.spark.sinks.postgres_rows import (
+from kcl_mld.spark.sinks.jdbc_marks import ShardMarks, judge, schema_of, table_columns
+from kcl_mld.spark.sinks.postgres_rows import (
     MOST_NAME_BYTES,
     column_type,
     csv_parts,
@@ -41,7 +41,7 @@ from mld.spark.sinks.postgres_rows import (
     refused_column,
     require_values,
 )
-from mld.spark.sinks.results import fetch
+from kcl_mld.spark.sinks.results import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.sinks.database import Transaction
-    from mld.spark.table.data_files import Rows
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.sinks.database import Transaction
+    from kcl_mld.spark.table.data_files import Rows
 
 _log = logging.getLogger("mld.spark")
 #: Before the tries of a commit after the first, in s; a database that is started again takes some

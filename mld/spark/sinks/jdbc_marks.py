@@ -15,16 +15,16 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.model import parse_position, position_text
-from mld.spark.ports import CommitOutcome, outcomes
-from mld.spark.sinks.database import DatabaseUnavailable, quoted
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.model import parse_position, position_text
+from kcl_mld.spark.ports import CommitOutcome, outcomes
+from kcl_mld.spark.sinks.database import DatabaseUnavailable, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.sinks.database import Database, Transaction
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.sinks.database import Database, Transaction
 
 _log = logging.getLogger("mld.spark")
 

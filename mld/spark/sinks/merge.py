@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
-from mld.spark.sinks.delta import DeltaSink, StagedFiles
-from mld.spark.table.changes import Upsert
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
+from kcl_mld.spark.sinks.delta import DeltaSink, StagedFiles
+from kcl_mld.spark.table.changes import Upsert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import ShardBatch
-    from mld.spark.table.changes import Change
-    from mld.spark.table.data_files import Rows
-    from mld.spark.table.parquet import FileLayout
-    from mld.spark.table.snapshot import Snapshot
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import ShardBatch
+    from kcl_mld.spark.table.changes import Change
+    from kcl_mld.spark.table.data_files import Rows
+    from kcl_mld.spark.table.parquet import FileLayout
+    from kcl_mld.spark.table.snapshot import Snapshot
 
 
 #: Raised inside the job, before anything is written; never shown to people.

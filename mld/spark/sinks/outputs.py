@@ -4,7 +4,7 @@ Each table lies in a directory of its name below ``spark.sink.path``, with marks
 files are written first, then a manifest of them is made durable, then the table of positions is
 committed, which decides, and then the tables, one after the other. The next owner of a shard adds
 the *same files* where they are missing, and the function is never called again for them: see
-:mod:`mld.spark.table.manifest`.
+:mod:`kcl_mld.spark.table.manifest`.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.failures import describe
-from mld.spark.model import position_text
-from mld.spark.ports import REQUESTS, CommitOutcome, outcomes
-from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.epoch import NEW_EPOCH
-from mld.spark.table.manifest import Manifest, Step
-from mld.spark.table.marks import BITS, Judgement
-from mld.spark.table.stepped_table import Manifests, SteppedTable
-from mld.spark.table.store import open_store
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.failures import describe
+from kcl_mld.spark.model import position_text
+from kcl_mld.spark.ports import REQUESTS, CommitOutcome, outcomes
+from kcl_mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.epoch import NEW_EPOCH
+from kcl_mld.spark.table.manifest import Manifest, Step
+from kcl_mld.spark.table.marks import BITS, Judgement
+from kcl_mld.spark.table.stepped_table import Manifests, SteppedTable
+from kcl_mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.config import SparkConfig
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.table.marked_table import MarkedTable
-    from mld.spark.table.marks import Mark
+    from kcl_mld.spark.config import SparkConfig
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.table.marked_table import MarkedTable
+    from kcl_mld.spark.table.marks import Mark
 
 _log = logging.getLogger("mld.spark")
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from mld.spark.errors import BatchFailed
+from kcl_mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mld.spark.table.data_files import Rows
+    from kcl_mld.spark.table.data_files import Rows
 
 #: Of a table that the sink makes, by Spark's types.
 _TYPES = {

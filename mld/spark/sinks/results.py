@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mld.spark.errors import BatchFailed, ResultTooLarge
-from mld.spark.table.data_files import Rows
-from mld.spark.table.rules import as_nullable, fields_in, refused_type
+from kcl_mld.spark.errors import BatchFailed, ResultTooLarge
+from kcl_mld.spark.table.data_files import Rows
+from kcl_mld.spark.table.rules import as_nullable, fields_in, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
-from mld.spark.table.data_files import DataFile, Rows
-from mld.spark.table.fitting import fitted
-from mld.spark.table.marks import output_id
-from mld.spark.table.rules import misfit
+from kcl_mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
+from kcl_mld.spark.table.data_files import DataFile, Rows
+from kcl_mld.spark.table.fitting import fitted
+from kcl_mld.spark.table.marks import output_id
+from kcl_mld.spark.table.rules import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from mld.spark.table.data_files import Staged
-    from mld.spark.table.snapshot import Snapshot
+    from kcl_mld.spark.table.data_files import Staged
+    from kcl_mld.spark.table.snapshot import Snapshot
 
 _SHARD = "shard_id"
 

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import SinkRefused, SinkUnavailable
-from mld.spark.model import Position, ShardBatch
-from mld.spark.ports import CommitOutcome
-from mld.spark.table.data_files import Rows
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.parquet import FileLayout
-from mld.spark.table.store import open_store
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import SinkRefused, SinkUnavailable
+from kcl_mld.spark.model import Position, ShardBatch
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.table.data_files import Rows
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.marked_table import MarkedTable
+from kcl_mld.spark.table.parquet import FileLayout
+from kcl_mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import PurePath
 
-    from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.table.data_files import DataFile
+    from kcl_mld.spark.model import DeadLetter, ShardKey
+    from kcl_mld.spark.table.data_files import DataFile
 
 _log = logging.getLogger("mld.spark")
 

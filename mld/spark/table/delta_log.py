@@ -22,10 +22,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
-from mld.spark.table.disk import sync
-from mld.spark.table.rules import fields_in, index_property
-from mld.spark.table.snapshot import (
+from kcl_mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
+from kcl_mld.spark.table.disk import sync
+from kcl_mld.spark.table.rules import fields_in, index_property
+from kcl_mld.spark.table.snapshot import (
     LOG,
     NO_HOOKS,
     Snapshot,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from mld.spark.table.own_entry import FollowedTable
-    from mld.spark.table.store import Store
+    from kcl_mld.spark.table.own_entry import FollowedTable
+    from kcl_mld.spark.table.store import Store
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
 _HINT = "_last_checkpoint"
@@ -182,8 +182,8 @@ class DeltaLog:
                 self._followed = followed
 
     def _follow(self, opened: Snapshot, entry: object) -> FollowedTable | None:
-        from mld.spark.table.own_entry import follow  # noqa: PLC0415 - for S3 alone
-        from mld.spark.table.s3_store import Bucket  # noqa: PLC0415
+        from kcl_mld.spark.table.own_entry import follow  # noqa: PLC0415 - for S3 alone
+        from kcl_mld.spark.table.s3_store import Bucket  # noqa: PLC0415
 
         if entry is None or not isinstance(self._store, Bucket):
             return None

@@ -20,9 +20,9 @@ import uuid
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import SinkRefused
-from mld.spark.table.data_files import jobs_of
-from mld.spark.table.parquet import file_parts
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table.data_files import jobs_of
+from kcl_mld.spark.table.parquet import file_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.data_files import DataFile, Rows
-    from mld.spark.table.parquet import FileLayout, FilePart
+    from kcl_mld.spark.table.data_files import DataFile, Rows
+    from kcl_mld.spark.table.parquet import FileLayout, FilePart
 
 #: How the names of directories of processes begin.
 OWNER_PREFIX = "kcl-mld-"

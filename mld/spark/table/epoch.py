@@ -11,20 +11,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from mld.spark.errors import SinkRefused
-from mld.spark.table.marks import (
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table.marks import (
     EpochState,
     epoch_state,
     is_set_back,
     output_id,
     output_property,
 )
-from mld.spark.table.rules import refused_features, refused_table, refused_type
+from kcl_mld.spark.table.rules import refused_features, refused_table, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.spark.table.snapshot import Snapshot
+    from kcl_mld.spark.table.snapshot import Snapshot
 
 #: What records the beginning, as a property and as a transaction: the oldest one, which goes first.
 _BEGUN, BEGIN = "epoch", "begin"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mld.spark.table.data_files import Rows
-from mld.spark.table.rules import as_nullable, bare
+from kcl_mld.spark.table.data_files import Rows
+from kcl_mld.spark.table.rules import as_nullable, bare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.model import Position, ShardKey
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.marks import Judgement
+from kcl_mld.spark.model import Position, ShardKey
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.marks import Judgement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 The order of a commit is the whole proof: one snapshot; each guard in it is the one that this
 process knows; the commit on that same snapshot. After any exception the guards are looked at again
-(:func:`mld.spark.table.marks.judge`), and no error's text is asked.
+(:func:`kcl_mld.spark.table.marks.judge`), and no error's text is asked.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.model import position_text
-from mld.spark.ports import CommitOutcome, outcomes
-from mld.spark.table.changes import Append
-from mld.spark.table.delta_log import in_a_line
-from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
-from mld.spark.table.fitting import additions, conformed
-from mld.spark.table.marks import (
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.model import position_text
+from kcl_mld.spark.ports import CommitOutcome, outcomes
+from kcl_mld.spark.table.changes import Append
+from kcl_mld.spark.table.delta_log import in_a_line
+from kcl_mld.spark.table.epoch import NEW_EPOCH, TableEpoch
+from kcl_mld.spark.table.fitting import additions, conformed
+from kcl_mld.spark.table.marks import (
     BITS,
     EpochState,
     Judgement,
@@ -31,17 +31,17 @@ from mld.spark.table.marks import (
     read_mark,
     transactions,
 )
-from mld.spark.table.rules import refused_type
-from mld.spark.table.snapshot import Overtaken
+from kcl_mld.spark.table.rules import refused_type
+from kcl_mld.spark.table.snapshot import Overtaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.table.changes import Change
-    from mld.spark.table.data_files import Rows, Staged
-    from mld.spark.table.delta_log import DeltaLog
-    from mld.spark.table.snapshot import Snapshot
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.table.changes import Change
+    from kcl_mld.spark.table.data_files import Rows, Staged
+    from kcl_mld.spark.table.delta_log import DeltaLog
+    from kcl_mld.spark.table.snapshot import Snapshot
 
 _log = logging.getLogger("mld.spark")
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
-from mld.spark.model import Position, ShardKey
+from kcl_mld.spark.model import Position, ShardKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ A commit of delta-rs reads what is new in the log, so it costs requests for each
 log checkpoint. A plain append needs none of that: who knows the marks at one version writes the
 entry of the next one, if it is not there yet. What others wrote meanwhile is read, entry by entry,
 and judged before the next try. So the guards are compared in each version below the one that is
-written, which is what the proof of :mod:`mld.spark.table.marked_table` asks for.
+written, which is what the proof of :mod:`kcl_mld.spark.table.marked_table` asks for.
 
 Such a writer has to keep all that a table's protocol asks of it. This one does so for the tables that
 :func:`is_served` names; delta-rs makes all other commits.
@@ -19,8 +19,8 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mld.spark.table.s3_access import TAKEN, StoreError
-from mld.spark.table.snapshot import (
+from kcl_mld.spark.table.s3_access import TAKEN, StoreError
+from kcl_mld.spark.table.snapshot import (
     Overtaken,
     Snapshot,
     actions_in,
@@ -32,8 +32,8 @@ from mld.spark.table.snapshot import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mld.spark.table.data_files import DataFile
-    from mld.spark.table.s3_store import Bucket
+    from kcl_mld.spark.table.data_files import DataFile
+    from kcl_mld.spark.table.s3_store import Bucket
 
 #: Versions of the protocol before there were features: up to 2 a writer keeps ``appendOnly``, which
 #: appends do, and invariants, with which a table is refused.

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mld.spark.errors import BatchFailed, SparkConfigError
-from mld.spark.table.data_files import DataFile, Rows
+from kcl_mld.spark.errors import BatchFailed, SparkConfigError
+from kcl_mld.spark.table.data_files import DataFile, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -15,14 +15,14 @@ from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mld.config.spark.addresses import is_s3, s3_place
-from mld.spark.errors import SinkRefused
+from kcl_mld.config.spark.addresses import is_s3, s3_place
+from kcl_mld.spark.errors import SinkRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from mld.config.spark.addresses import S3Place
-    from mld.spark.config import SparkConfig
+    from kcl_mld.config.spark.addresses import S3Place
+    from kcl_mld.spark.config import SparkConfig
 
 T = TypeVar("T")
 

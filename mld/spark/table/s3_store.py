@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mld.spark.table.data_files import jobs_of
-from mld.spark.table.disk import OLD_S, OWNER_PREFIX
-from mld.spark.table.parquet import file_parts
-from mld.spark.table.s3_access import PENDING, S3Access, StoreError
+from kcl_mld.spark.table.data_files import jobs_of
+from kcl_mld.spark.table.disk import OLD_S, OWNER_PREFIX
+from kcl_mld.spark.table.parquet import file_parts
+from kcl_mld.spark.table.s3_access import PENDING, S3Access, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from mld.config.spark.addresses import S3Place
-    from mld.spark.table.data_files import DataFile, Rows
-    from mld.spark.table.parquet import FileLayout, FilePart
-    from mld.spark.table.s3_access import ListedObject
+    from kcl_mld.config.spark.addresses import S3Place
+    from kcl_mld.spark.table.data_files import DataFile, Rows
+    from kcl_mld.spark.table.parquet import FileLayout, FilePart
+    from kcl_mld.spark.table.s3_access import ListedObject
 
 _log = logging.getLogger("mld.spark")
 

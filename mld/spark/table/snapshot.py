@@ -2,7 +2,7 @@
 
 A commit is made on the very object whose marks were compared. A refresh in between would make
 others' commits known to it, and then they are no conflict. An exception says nothing about the
-commit: it may stand. See :mod:`mld.spark.table.delta_log`, which gives such objects out.
+commit: it may stand. See :mod:`kcl_mld.spark.table.delta_log`, which gives such objects out.
 
 The numbers of its application ids are read from the log's newest entries. delta-rs looks for each
 id in the log anew, entry by entry: a commit of 16 shards took 12 ms after a log checkpoint, and 45
@@ -19,8 +19,8 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import MissingPart
-from mld.spark.table.rules import fields_in, index_property, ranged_columns
+from kcl_mld.spark.errors import MissingPart
+from kcl_mld.spark.table.rules import fields_in, index_property, ranged_columns
 
 try:
     import deltalake
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake.transaction import RemoveAction
 
-    from mld.spark.table.data_files import DataFile
+    from kcl_mld.spark.table.data_files import DataFile
 
 #: Beyond so many entries delta-rs is asked again, which reads a log checkpoint.
 MOST_ENTRIES = 50

@@ -2,7 +2,7 @@
 
 A step may be taken by any number of processes at once. They add the same files under the same
 identity, behind the same guards, so the first one's commit is everybody's
-(:mod:`mld.spark.table.manifest` says why that is enough).
+(:mod:`kcl_mld.spark.table.manifest` says why that is enough).
 
 Manifests lie in a place that all workers' hosts see. A manifest's name is its identity, so the
 guard of a shard in the table of positions names the one that moved it last. It is there, durably,
@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable
-from mld.spark.ports import outcomes
-from mld.spark.table.epoch import NEW_EPOCH
-from mld.spark.table.manifest import Manifest, Move, next_move
-from mld.spark.table.marked_table import PAUSES_S, MarkedTable
-from mld.spark.table.marks import Judgement, Mark, guard_id, judge, transactions
+from kcl_mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable
+from kcl_mld.spark.ports import outcomes
+from kcl_mld.spark.table.epoch import NEW_EPOCH
+from kcl_mld.spark.table.manifest import Manifest, Move, next_move
+from kcl_mld.spark.table.marked_table import PAUSES_S, MarkedTable
+from kcl_mld.spark.table.marks import Judgement, Mark, guard_id, judge, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.ports import CommitOutcome
-    from mld.spark.table.data_files import DataFile
-    from mld.spark.table.manifest import Step
-    from mld.spark.table.store import Store
+    from kcl_mld.spark.model import Position, ShardBatch, ShardKey
+    from kcl_mld.spark.ports import CommitOutcome
+    from kcl_mld.spark.table.data_files import DataFile
+    from kcl_mld.spark.table.manifest import Step
+    from kcl_mld.spark.table.store import Store
 
 _SUFFIX = ".json"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from mld.config.spark.addresses import is_s3, s3_place
-from mld.spark.errors import SinkRefused
-from mld.spark.table.disk import Directory, local_root
+from kcl_mld.config.spark.addresses import is_s3, s3_place
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table.disk import Directory, local_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.data_files import DataFile, Rows
-    from mld.spark.table.parquet import FileLayout
+    from kcl_mld.spark.table.data_files import DataFile, Rows
+    from kcl_mld.spark.table.parquet import FileLayout
 
 
 class Jobs(Protocol):
@@ -137,7 +137,7 @@ def open_store(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
     """
     if not is_s3(text):
         return Directory(local_root(text, sink, key))
-    from mld.spark.table.s3_store import Bucket  # noqa: PLC0415 - most workers need none
+    from kcl_mld.spark.table.s3_store import Bucket  # noqa: PLC0415 - most workers need none
 
     try:
         return Bucket(s3_place(text))

@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from mld.kernel.model.masking import printable
-from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.model import ShardKey
-from mld.spark.sinks.delta import OUTPUTS_MARK
-from mld.spark.table.delta_log import DeltaLog, commits, in_a_line, open_table
-from mld.spark.table.epoch import TableEpoch, epochs_of
-from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
-from mld.spark.table.rules import fields_in
-from mld.spark.table.snapshot import (
+from kcl_mld.kernel.model.masking import printable
+from kcl_mld.spark.errors import MissingPart, SinkRefused, SparkChildError
+from kcl_mld.spark.model import ShardKey
+from kcl_mld.spark.sinks.delta import OUTPUTS_MARK
+from kcl_mld.spark.table.delta_log import DeltaLog, commits, in_a_line, open_table
+from kcl_mld.spark.table.epoch import TableEpoch, epochs_of
+from kcl_mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
+from kcl_mld.spark.table.rules import fields_in
+from kcl_mld.spark.table.snapshot import (
     LOG,
     NO_HOOKS,
     Snapshot,
@@ -42,8 +42,8 @@ from mld.spark.table.snapshot import (
     numbers_in,
     writer_properties,
 )
-from mld.spark.table.store import open_store
-from mld.spark.table.upkeep_options import UNNAMED_H, parse
+from kcl_mld.spark.table.store import open_store
+from kcl_mld.spark.table.upkeep_options import UNNAMED_H, parse
 
 try:
     from deltalake import CommitProperties
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from mld.spark.table.store import Store
+    from kcl_mld.spark.table.store import Store
 
 _TRANSACTION = "txn"
 _MIB = 1024 * 1024

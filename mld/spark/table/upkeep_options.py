@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from mld.kernel.model.masking import brief
+from kcl_mld.kernel.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.spark import host_socket
-from mld.spark.errors import SparkChildError
-from mld.spark.host_socket import start_time
-from mld.spark.server.failure import ending
-from mld.spark.worker.host_stubs import ExitNotice, Start, Stub, serve, start_thread
+from kcl_mld.spark import host_socket
+from kcl_mld.spark.errors import SparkChildError
+from kcl_mld.spark.host_socket import start_time
+from kcl_mld.spark.server.failure import ending
+from kcl_mld.spark.worker.host_stubs import ExitNotice, Start, Stub, serve, start_thread
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from mld.spark.server.launcher import EmbeddedServer
-    from mld.spark.worker.host_log import LinePump, ShardLogHandler
+    from kcl_mld.spark.server.launcher import EmbeddedServer
+    from kcl_mld.spark.worker.host_log import LinePump, ShardLogHandler
 
 _log = logging.getLogger("mld.spark")
 

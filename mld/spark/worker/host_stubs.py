@@ -13,15 +13,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import SparkChildError
-from mld.spark.keep_alive import KEEP_ALIVE
+from kcl_mld.spark.errors import SparkChildError
+from kcl_mld.spark.keep_alive import KEEP_ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.spark.parts import SparkService
-    from mld.spark.shard.session import ShardSession
-    from mld.spark.worker.host_log import LinePump, ShardLogHandler
+    from kcl_mld.spark.parts import SparkService
+    from kcl_mld.spark.shard.session import ShardSession
+    from kcl_mld.spark.worker.host_log import LinePump, ShardLogHandler
 
 _log = logging.getLogger("mld.spark")
 

@@ -21,24 +21,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from mld.spark import host_socket
-from mld.spark.app_loading import load, passing_session
-from mld.spark.calls import call_within
-from mld.spark.config import Facts, SparkConfig, gather_properties, read_properties, rooted
-from mld.spark.errors import SparkChildError
-from mld.spark.parts import address_of
-from mld.spark.server.patience import MOST_TIMES
-from mld.spark.worker.host_log import LinePump, ShardLogHandler
-from mld.spark.worker.host_loop import DaemonWatch, End, HostLoop, is_gone, is_zombie
-from mld.spark.worker.host_stubs import ExitNotice, Start, start_thread
+from kcl_mld.spark import host_socket
+from kcl_mld.spark.app_loading import load, passing_session
+from kcl_mld.spark.calls import call_within
+from kcl_mld.spark.config import Facts, SparkConfig, gather_properties, read_properties, rooted
+from kcl_mld.spark.errors import SparkChildError
+from kcl_mld.spark.parts import address_of
+from kcl_mld.spark.server.patience import MOST_TIMES
+from kcl_mld.spark.worker.host_log import LinePump, ShardLogHandler
+from kcl_mld.spark.worker.host_loop import DaemonWatch, End, HostLoop, is_gone, is_zombie
+from kcl_mld.spark.worker.host_stubs import ExitNotice, Start, start_thread
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from mld.spark.parts import SparkParts, SparkService
-    from mld.spark.ports import Address
-    from mld.spark.server.launcher import EmbeddedServer
+    from kcl_mld.spark.parts import SparkParts, SparkService
+    from kcl_mld.spark.ports import Address
+    from kcl_mld.spark.server.launcher import EmbeddedServer
 
 _log = logging.getLogger("mld.spark")
 

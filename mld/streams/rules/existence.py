@@ -13,14 +13,14 @@ import math
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import KINESIS, TableStreamArn
-from mld.streams.model.shard import creation_in_id
+from kcl_mld.config.stream import KINESIS, TableStreamArn
+from kcl_mld.streams.model.shard import creation_in_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.config.stream import SourceTraits
-    from mld.streams.model.shard import Shard
+    from kcl_mld.config.stream import SourceTraits
+    from kcl_mld.streams.model.shard import Shard
 
 #: A shard of a table is listed for so long at least, from its creation on.
 LISTED_S = 24 * 3600.0

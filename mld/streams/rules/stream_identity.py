@@ -19,7 +19,7 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mld.config.stream import (
+from kcl_mld.config.stream import (
     DYNAMODB_STREAMS,
     LOCAL_REGION,
     Stream,
@@ -27,13 +27,13 @@ from mld.config.stream import (
     TableStreamArn,
     partition_of,
 )
-from mld.errors import ConfigError, MalformedData
+from kcl_mld.errors import ConfigError, MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.config.config import StreamConfig
-    from mld.config.stream_list import ListedStream
+    from kcl_mld.config.config import StreamConfig
+    from kcl_mld.config.stream_list import ListedStream
 
 #: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
 _LEAST_MILLIS = 10**11

@@ -19,12 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.config.stream_list import FormerStrategy
+from kcl_mld.config.stream_list import FormerStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mld.config.stream_list import StreamSelection
+    from kcl_mld.config.stream_list import StreamSelection
 
 #: Streams whose tags are asked for, a second: ListTagsForStream is limited to five a second and
 #: account, for all workers together (Kinesis API reference).

@@ -9,9 +9,9 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from mld import app
-from mld.config.build import build_config
-from mld.local.kinesis.model import KinesisModel
+from kcl_mld import app
+from kcl_mld.config.build import build_config
+from kcl_mld.local.kinesis.model import KinesisModel
 from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
@@ -23,8 +23,8 @@ from tests.unit.children.consumer_world import Inline
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mld.config.properties import Entry
-    from mld.ops.rules.doctor import MachineLimits
+    from kcl_mld.config.properties import Entry
+    from kcl_mld.ops.rules.doctor import MachineLimits
 
 ACCOUNT = "123456789012"
 FIRST = "shardId-000000000000"

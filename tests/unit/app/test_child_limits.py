@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from mld.app.child_limits import PERIOD_S
-from mld.ops.rules.doctor import FILES_OF_WORKER, THREADS_OF_WORKER, MachineLimits
+from kcl_mld.app.child_limits import PERIOD_S
+from kcl_mld.ops.rules.doctor import FILES_OF_WORKER, THREADS_OF_WORKER, MachineLimits
 from tests.fakes.shard_world import simulated
 from tests.unit.app.streams_world import StreamsWorld
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from mld.app.former_streams import FormerStreams
-from mld.config.properties import parse
-from mld.config.stream import Stream
-from mld.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
-from mld.errors import Denied, Throttled, UnknownOutcome
+from kcl_mld.app.former_streams import FormerStreams
+from kcl_mld.config.properties import parse
+from kcl_mld.config.stream import Stream
+from kcl_mld.config.stream_list import FormerPolicy, FormerStrategy, ListedStream
+from kcl_mld.errors import Denied, Throttled, UnknownOutcome
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics
 from tests.fakes.shard_world import simulated

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.app.scheduler import Scheduler, SchedulerParts, StopOutcome
-from mld.app.worker_streams import SingleStream
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import (
+from kcl_mld.app.scheduler import Scheduler, SchedulerParts, StopOutcome
+from kcl_mld.app.worker_streams import SingleStream
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import (
     AwsConfig,
     ShardConfig,
 )
-from mld.config.credentials import CredentialChain
-from mld.errors import (
+from kcl_mld.config.credentials import CredentialChain
+from kcl_mld.errors import (
     ChildFailed,
     LeaseLost,
     MixedTable,
@@ -28,13 +28,13 @@ from mld.errors import (
     Throttled,
     UnservableFleet,
 )
-from mld.kernel.concurrency import Wakeup
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.lease_renewer import Releases
-from mld.leases.model.lease import HeldLease
-from mld.leases.model.lease_request import LeaseRequest
-from mld.signals.conditions import Conditions
-from mld.signals.model.reasons import Reason
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.lease_renewer import Releases
+from kcl_mld.leases.model.lease import HeldLease
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.reasons import Reason
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.lease_world import CountingMetrics, lease

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mld.app.start_calls import THROTTLED_S, StartCalls
-from mld.config.config import (
+from kcl_mld.app.start_calls import THROTTLED_S, StartCalls
+from kcl_mld.config.config import (
     ShardConfig,
 )
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     CredentialsRefused,
     Denied,
@@ -23,8 +23,8 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.signals.conditions import Conditions
-from mld.signals.model.reasons import Reason
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.reasons import Reason
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.shard_world import simulated

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from mld.errors import (
+from kcl_mld.errors import (
     CredentialsRefused,
     Denied,
     LimitExceeded,
@@ -17,9 +17,9 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
-from mld.local.kinesis.faults import KinesisFault
-from mld.signals.model.reasons import Reason
-from mld.streams import stream_names
+from kcl_mld.local.kinesis.faults import KinesisFault
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.streams import stream_names
 from tests.fakes.shard_world import simulated
 from tests.unit.app.streams_world import (
     ACCOUNT,

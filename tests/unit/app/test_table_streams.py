@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mld.config.stream import TableStreamArn
-from mld.kernel.model.sequence import Sentinel
+from kcl_mld.config.stream import TableStreamArn
+from kcl_mld.kernel.model.sequence import Sentinel
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
 from tests.unit.app.streams_world import ACCOUNT, FIRST, StreamsWorld, initialize_of

@@ -6,7 +6,7 @@ import time
 
 import botocore.session
 
-from mld.aws.clients import ClientSettings
+from kcl_mld.aws.clients import ClientSettings
 
 PATIENCE_S = 300.0
 #: Of a client whose service is on a port where nobody listens.

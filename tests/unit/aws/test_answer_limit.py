@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from mld.aws import clients, whole_answers
-from mld.aws.clients import Caller, ClientSettings, make_client
-from mld.aws.prepared import PreparedOperation
-from mld.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
-from mld.errors import UnknownOutcome
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld.aws import clients, whole_answers
+from kcl_mld.aws.clients import Caller, ClientSettings, make_client
+from kcl_mld.aws.prepared import PreparedOperation
+from kcl_mld.aws.whole_answers import AnswerLimit, BrokenAnswer, waiting
+from kcl_mld.errors import UnknownOutcome
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:

@@ -16,19 +16,19 @@ import botocore.session
 import pytest
 from botocore import exceptions as boto
 
-from mld import errors
-from mld.aws import clients
-from mld.aws.clients import (
+from kcl_mld import errors
+from kcl_mld.aws import clients
+from kcl_mld.aws.clients import (
     BotocoreCloudWatch,
     BotocoreGlue,
     ClientSettings,
     caller_identity,
     make_client,
 )
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.aws.errors import client_error, not_sent
-from mld.aws.kinesis import BotocoreKinesis
-from mld.config.config import (
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.aws.errors import client_error, not_sent
+from kcl_mld.aws.kinesis import BotocoreKinesis
+from kcl_mld.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -36,9 +36,9 @@ from mld.config.config import (
     RetrievalConfig,
     StreamConfig,
 )
-from mld.config.credentials import CredentialChain
-from mld.kernel.adapters.calls import CallPool
-from mld.retrieval.schema_registry import CALL_S, CALLS
+from kcl_mld.config.credentials import CredentialChain
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.retrieval.schema_registry import CALL_S, CALLS
 from tests.fakes.http import Replies, served
 
 if TYPE_CHECKING:

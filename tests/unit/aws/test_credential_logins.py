@@ -14,10 +14,10 @@ from botocore.credentials import SSOProvider
 from botocore.exceptions import CredentialRetrievalError
 from botocore.tokens import SSOTokenProvider
 
-from mld import errors
-from mld.aws import credential_renewal
-from mld.aws.credentials import make_session, require_credentials
-from mld.config.credentials import parse_chain
+from kcl_mld import errors
+from kcl_mld.aws import credential_renewal
+from kcl_mld.aws.credentials import make_session, require_credentials
+from kcl_mld.config.credentials import parse_chain
 from tests.fakes.http import Replies, served
 from tests.unit.aws.sessions import renewals_end
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld import errors
-from mld.aws import credential_renewal
-from mld.aws.clients import make_client
-from mld.aws.credentials import make_session, require_credentials
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.config.credentials import parse_chain
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld import errors
+from kcl_mld.aws import credential_renewal
+from kcl_mld.aws.clients import make_client
+from kcl_mld.aws.credentials import make_session, require_credentials
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.config.credentials import parse_chain
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.unit.aws.sessions import NOWHERE, renewals_end
 
 if TYPE_CHECKING:

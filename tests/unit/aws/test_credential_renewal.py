@@ -9,8 +9,8 @@ import pytest
 from botocore.credentials import Credentials, DeferredRefreshableCredentials
 from botocore.exceptions import ClientError, CredentialRetrievalError, EndpointConnectionError
 
-from mld.aws.credential_renewal import PAUSE_S, renewed
-from mld.errors import ThreadRefused
+from kcl_mld.aws.credential_renewal import PAUSE_S, renewed
+from kcl_mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

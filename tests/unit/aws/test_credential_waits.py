@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import CredentialRetrievalError
 
-from mld import errors
-from mld.aws import credential_renewal, credentials as provided
-from mld.aws.clients import Caller, make_client
-from mld.aws.credentials import make_session, require_credentials
-from mld.config.credentials import parse_chain
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld import errors
+from kcl_mld.aws import credential_renewal, credentials as provided
+from kcl_mld.aws.clients import Caller, make_client
+from kcl_mld.aws.credentials import make_session, require_credentials
+from kcl_mld.config.credentials import parse_chain
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.unit.aws.sessions import NOWHERE, PATIENCE_S
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_the_wait_for_keys_is_none_for_an_answer(
     program: Program, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that waited for longer than its answer may take is sent, and its outcome is known."""
-    monkeypatch.setattr("mld.aws.clients.SILENCES", 0.05)
+    monkeypatch.setattr("kcl_mld.aws.clients.SILENCES", 0.05)
     program.makes("SECOND", 60)
     program.hold()
     let_expire(client)
@@ -198,8 +198,8 @@ def test_the_wait_for_keys_is_none_for_an_answer(
 def test_a_process_ends_while_a_program_still_makes_keys(program: Program) -> None:
     child = """
 import sys
-from mld.aws.credentials import make_session
-from mld.config.credentials import parse_chain
+from kcl_mld.aws.credentials import make_session
+from kcl_mld.config.credentials import parse_chain
 from tests.unit.aws.sessions import PATIENCE_S
 session = make_session(parse_chain("DefaultCredentialsProvider")[0], "us-east-1")
 credentials = session.get_credentials()

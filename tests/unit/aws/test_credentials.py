@@ -8,10 +8,10 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.aws.credentials import AwsSessions, make_session, require_credentials
-from mld.config.credentials import parse_chain
-from mld.errors import ConfigError, CredentialsMissing
-from mld.signals.adapters.output.logs import JsonFormatter
+from kcl_mld.aws.credentials import AwsSessions, make_session, require_credentials
+from kcl_mld.config.credentials import parse_chain
+from kcl_mld.errors import ConfigError, CredentialsMissing
+from kcl_mld.signals.adapters.output.logs import JsonFormatter
 from tests.fakes.http import Replies, served
 
 pytestmark = pytest.mark.usefixtures("machine")

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import UnknownServiceError
 from botocore.loaders import JSONFileLoader
 
-from mld.aws.credentials import PlainJsonFiles, new_session
+from kcl_mld.aws.credentials import PlainJsonFiles, new_session
 
 DATA = Path(botocore.__file__).parent / "data"
 

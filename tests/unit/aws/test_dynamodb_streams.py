@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler
 import botocore.session
 import pytest
 
-from mld.aws.clients import ClientSettings, make_client
-from mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
-from mld.errors import (
+from kcl_mld.aws.clients import ClientSettings, make_client
+from kcl_mld.aws.dynamodb_streams import BotocoreDynamoDbStreams
+from kcl_mld.errors import (
     InvalidArgument,
     NotFound,
     ServiceError,
@@ -20,7 +20,7 @@ from mld.errors import (
     TrimmedData,
     UnknownOutcome,
 )
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.fakes.http import Replies, served
 from tests.unit.aws.sessions import quick_session
 
@@ -364,7 +364,7 @@ def test_of_a_stream_that_was_disabled_the_next_one_is_told(ask, service, answer
 
 
 def test_a_page_that_is_throttled_is_asked_for_again(ask, service, monkeypatch):
-    monkeypatch.setattr("mld.aws.dynamodb_streams.PAGE_PAUSES_S", (0, 0))
+    monkeypatch.setattr("kcl_mld.aws.dynamodb_streams.PAGE_PAUSES_S", (0, 0))
     busy = refused("LimitExceededException")
     service.answers["DescribeStream"] = [stream(("a", None), last="a"), busy, stream(("b", "a"))]
     listed = ask("list_shards", StreamARN=ARN)["Shards"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.aws import http_exchange
-from mld.aws.http_exchange import Answer, BrokenExchange, exchange
+from kcl_mld.aws import http_exchange
+from kcl_mld.aws.http_exchange import Answer, BrokenExchange, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import gc
 import socket
 from typing import Any
 
-from mld.aws.http_exchange import KeptConnections
+from kcl_mld.aws.http_exchange import KeptConnections
 
 
 class Connection:

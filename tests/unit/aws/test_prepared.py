@@ -32,16 +32,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from mld.aws import http_exchange
-from mld.aws.clients import ClientSettings, make_client
-from mld.aws.http_exchange import KeptConnections
-from mld.aws.prepared import (
+from kcl_mld.aws import http_exchange
+from kcl_mld.aws.clients import ClientSettings, make_client
+from kcl_mld.aws.http_exchange import KeptConnections
+from kcl_mld.aws.prepared import (
     TEMPLATE_AGE_S,
     PreparedOperation,
     RequestTemplate,
     request_ids,
 )
-from mld.aws.whole_answers import BrokenAnswer, limit_answers
+from kcl_mld.aws.whole_answers import BrokenAnswer, limit_answers
 from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:

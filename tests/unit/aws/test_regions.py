@@ -5,9 +5,9 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from mld.aws.credentials import new_session
-from mld.aws.regions import _instance_region, known_regions, resolve_region
-from mld.errors import ConfigError
+from kcl_mld.aws.credentials import new_session
+from kcl_mld.aws.regions import _instance_region, known_regions, resolve_region
+from kcl_mld.errors import ConfigError
 from tests.fakes.http import Replies, served
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -36,7 +36,7 @@ def test_no_region_anywhere_is_a_configuration_error():
 
 
 def test_the_instance_may_name_the_region(monkeypatch):
-    monkeypatch.setattr("mld.aws.regions._instance_region", lambda _: "sa-east-1")
+    monkeypatch.setattr("kcl_mld.aws.regions._instance_region", lambda _: "sa-east-1")
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     assert resolve_region(None) == "sa-east-1"
 

@@ -10,8 +10,8 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.exceptions import NoCredentialsError
 
-from mld.aws.prepared import RepeatedSignature, RequestTemplate
-from mld.aws.service_clock import signing_stamp
+from kcl_mld.aws.prepared import RepeatedSignature, RequestTemplate
+from kcl_mld.aws.service_clock import signing_stamp
 from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld import errors
-from mld.aws import credential_renewal
-from mld.aws.clients import make_client
-from mld.aws.credentials import make_session
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.config.credentials import parse_chain
-from mld.kernel.adapters.calls import CallPool
-from mld.signals.rules.remedies import table_remedy
+from kcl_mld import errors
+from kcl_mld.aws import credential_renewal
+from kcl_mld.aws.clients import make_client
+from kcl_mld.aws.credentials import make_session
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.config.credentials import parse_chain
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.signals.rules.remedies import table_remedy
 from tests.fakes.http import Replies, served
 from tests.unit.aws.sessions import NOWHERE, renewals_end
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld import errors
-from mld.aws.clients import ClientSettings, make_client
-from mld.aws.dynamodb import BotocoreDynamoDb
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld import errors
+from kcl_mld.aws.clients import ClientSettings, make_client
+from kcl_mld.aws.dynamodb import BotocoreDynamoDb
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:

@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.aws.clients import Caller, ClientSettings, make_client
-from mld.aws.credentials import make_session
-from mld.aws.kinesis import ShardSubscription, watch_subscriptions
-from mld.aws.service_clock import SKEW_S, ServiceClock, service_clock_of
-from mld.config.credentials import AssumedRole, CredentialChain, CredentialSource, CredentialStep
-from mld.errors import CredentialsRefused
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld.aws.clients import Caller, ClientSettings, make_client
+from kcl_mld.aws.credentials import make_session
+from kcl_mld.aws.kinesis import ShardSubscription, watch_subscriptions
+from kcl_mld.aws.service_clock import SKEW_S, ServiceClock, service_clock_of
+from kcl_mld.config.credentials import (
+    AssumedRole,
+    CredentialChain,
+    CredentialSource,
+    CredentialStep,
+)
+from kcl_mld.errors import CredentialsRefused
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.unit.aws.sessions import quick_session
 
 if TYPE_CHECKING:

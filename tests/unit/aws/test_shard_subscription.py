@@ -14,10 +14,10 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, strategies as st
 
-from mld import errors
-from mld.aws.clients import ClientSettings, make_client
-from mld.aws.kinesis import BotocoreKinesis, BrokenFrame, next_payload, read_frame
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld import errors
+from kcl_mld.aws.clients import ClientSettings, make_client
+from kcl_mld.aws.kinesis import BotocoreKinesis, BrokenFrame, next_payload, read_frame
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.fakes.event_stream import INITIAL, EventStreamServer, event, exception, frame
 from tests.unit.aws.sessions import quick_session
 from tests.unit.aws.test_prepared import certificate

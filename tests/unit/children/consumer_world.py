@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
-from mld.children.consuming.shard_consumer import ShardConsumer
-from mld.children.consuming.stream_context import StreamContext, StreamRegistry
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import (
+from kcl_mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerParts
+from kcl_mld.children.consuming.shard_consumer import ShardConsumer
+from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -23,27 +23,27 @@ from mld.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.config.credentials import CredentialChain
-from mld.config.stream import Stream
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.holder import Holder
-from mld.leases.lease_renewer import LeaseRenewer
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.lease import HeldLease, Lease
-from mld.local.kinesis import KinesisModel
-from mld.retrieval.byte_budget import ByteBudget
-from mld.retrieval.child_shards import child_shards
-from mld.retrieval.polling_publisher import PollingPublisher
-from mld.retrieval.records_publisher import PublisherParts
-from mld.shards.lease_cleanup import LeaseCleanup
-from mld.shards.shard_detector import ShardDetector
-from mld.shards.shard_end import ShardEnd
-from mld.shards.stream_existence import StreamExistence, StreamSource
-from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.reasons import Reason
-from mld.signals.ports import Metrics
-from mld.signals.runtime import Runtime
-from mld.streams.identified_stream import IdentifiedStream
+from kcl_mld.config.credentials import CredentialChain
+from kcl_mld.config.stream import Stream
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.holder import Holder
+from kcl_mld.leases.lease_renewer import LeaseRenewer
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.lease import HeldLease, Lease
+from kcl_mld.local.kinesis import KinesisModel
+from kcl_mld.retrieval.byte_budget import ByteBudget
+from kcl_mld.retrieval.child_shards import child_shards
+from kcl_mld.retrieval.polling_publisher import PollingPublisher
+from kcl_mld.retrieval.records_publisher import PublisherParts
+from kcl_mld.shards.lease_cleanup import LeaseCleanup
+from kcl_mld.shards.shard_detector import ShardDetector
+from kcl_mld.shards.shard_end import ShardEnd
+from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
+from kcl_mld.signals.conditions import Conditions, FailingCondition
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.ports import Metrics
+from kcl_mld.signals.runtime import Runtime
+from kcl_mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -54,8 +54,8 @@ from tests.fakes.lease_world import nobody_has_left
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mld.retrieval.schema_registry import SchemaRegistry
-    from mld.signals.model.metrics import Metric
+    from kcl_mld.retrieval.schema_registry import SchemaRegistry
+    from kcl_mld.signals.model.metrics import Metric
 
 STREAM = Stream(name="orders")
 FIRST = "shardId-000000000000"

@@ -7,15 +7,15 @@ import logging
 
 import pytest
 
-from mld.children.child_log import (
+from kcl_mld.children.child_log import (
     BURST_LINES,
     LINES_PER_S,
     NOTICE_S,
     TRACE_WAIT_S,
     ChildLog,
 )
-from mld.children.model.child_name import ChildName
-from protocol import JunkLine
+from kcl_mld.children.model.child_name import ChildName
+from kcl_mld_protocol import JunkLine
 
 
 class HandClock:

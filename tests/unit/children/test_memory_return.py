@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from mld.retrieval.byte_budget import BURST_BYTES, TRIM_LOOK_S, ByteBudget, MemoryReturn
+from kcl_mld.retrieval.byte_budget import BURST_BYTES, TRIM_LOOK_S, ByteBudget, MemoryReturn
 from tests.fakes.clock import FakeClock
 from tests.sim.loop import SimLoop
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mld.observe.metric_store import MetricPush
-from mld.signals.ports import MetricSender
+from kcl_mld.observe.metric_store import MetricPush
+from kcl_mld.signals.ports import MetricSender
 from tests.sim.loop import run
 
 

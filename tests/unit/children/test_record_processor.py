@@ -8,12 +8,12 @@ import logging
 
 import pytest
 
-from mld.children.child_log import BURST_LINES, MAX_LINE_BYTES
-from mld.children.model.child_name import ChildName
-from mld.children.record_processor import OutgoingLine, RecordProcessor
-from mld.config.config import ChildConfig, ChildFailurePolicy
-from mld.errors import ChildFailed, ChildTimedOut
-from mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.children.child_log import BURST_LINES, MAX_LINE_BYTES
+from kcl_mld.children.model.child_name import ChildName
+from kcl_mld.children.record_processor import OutgoingLine, RecordProcessor
+from kcl_mld.config.config import ChildConfig, ChildFailurePolicy
+from kcl_mld.errors import ChildFailed, ChildTimedOut
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren, polite
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mld.children.consuming.stream_context import StreamContext, StreamRegistry
-from mld.config.stream import Stream
-from mld.errors import LeaseLost
-from mld.signals.model.metrics import RECORDS_PROCESSED
-from mld.signals.ports import AllMetrics
-from mld.streams.stream_metrics import metrics_of
+from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import LeaseLost
+from kcl_mld.signals.model.metrics import RECORDS_PROCESSED
+from kcl_mld.signals.ports import AllMetrics
+from kcl_mld.streams.stream_metrics import metrics_of
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import ShardWorld, simulated
 from tests.unit.children.consumer_world import RecordedMetrics

@@ -8,10 +8,10 @@ import operator
 
 import pytest
 
-import mld.cli.run
-from mld.cli import dispatch
-from mld.config.build import build_config
-from mld.config.findings import Severity
+import kcl_mld.cli.run
+from kcl_mld.cli import dispatch
+from kcl_mld.config.build import build_config
+from kcl_mld.config.findings import Severity
 
 BASE = """executableName=app.py
 applicationName=app
@@ -197,7 +197,9 @@ def test_the_command_line_is_answered_as_the_item_says(item, args, part, has_usa
 @pytest.mark.parametrize(("item", "args", "file"), FILES)
 def test_the_file_used_is_that_of_the_item(item, args, file, monkeypatch):
     used = []
-    monkeypatch.setattr(mld.cli.run, "run", lambda options: used.append(options.properties_file))
+    monkeypatch.setattr(
+        kcl_mld.cli.run, "run", lambda options: used.append(options.properties_file)
+    )
     dispatch(args)
     assert used == [file]
 
@@ -211,7 +213,7 @@ def test_what_java_ignores_silently_leaves_a_warning():
 @pytest.fixture
 def calm(monkeypatch):
     """Leaves logging as it is."""
-    monkeypatch.setattr("mld.cli.loading.set_up", lambda _settings: None)
+    monkeypatch.setattr("kcl_mld.cli.loading.set_up", lambda _settings: None)
 
 
 def test_every_item_of_the_four_groups_is_here():

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from mld.cli import dispatch
-from mld.cli.console import EVENTS, VERSION, ConsoleWatch
-from mld.cli.fleet_documents import as_json
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
-from mld.observe.model.worker_page import ShardOnPage, WorkerPage
-from mld.observe.rules.explain import explain
-from mld.observe.rules.watching import ExplainRules
-from mld.streams.model.shard import HashRange, Shard
+from kcl_mld.cli import dispatch
+from kcl_mld.cli.console import EVENTS, VERSION, ConsoleWatch
+from kcl_mld.cli.fleet_documents import as_json
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
+from kcl_mld.observe.model.worker_page import ShardOnPage, WorkerPage
+from kcl_mld.observe.rules.explain import explain
+from kcl_mld.observe.rules.watching import ExplainRules
+from kcl_mld.streams.model.shard import HashRange, Shard
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

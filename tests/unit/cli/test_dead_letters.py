@@ -11,9 +11,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from mld.cli.dead_letters import dead_letters
-from mld.errors import ConfigError, CredentialsMissing, LetterRefused
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.cli.dead_letters import dead_letters
+from kcl_mld.errors import ConfigError, CredentialsMissing, LetterRefused
+from kcl_mld.local.embedded import EmbeddedAws
 
 FIRST, SECOND = "a" * 64, "ab" * 32
 CHILD = """

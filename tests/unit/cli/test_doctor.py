@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from mld.aws.regions import find_region
-from mld.cli import dispatch
-from mld.cli.doctor_facts import endpoint_origin
+from kcl_mld.aws.regions import find_region
+from kcl_mld.cli import dispatch
+from kcl_mld.cli.doctor_facts import endpoint_origin
 from tests.unit.config.test_config_build import BASE
 
 

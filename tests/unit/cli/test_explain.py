@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import mld.cli.explain
-from mld.aws import clients
-from mld.aws.credentials import AwsSessions
-from mld.cli import dispatch
-from mld.cli.fleet_access import pause_with_progress, table_region
-from mld.cli.loading import read_config
-from mld.errors import NotFound
-from mld.observe.model.fleet_snapshot import FleetSnapshot
-from mld.observe.model.verdict import Verdict
+import kcl_mld.cli.explain
+from kcl_mld.aws import clients
+from kcl_mld.aws.credentials import AwsSessions
+from kcl_mld.cli import dispatch
+from kcl_mld.cli.fleet_access import pause_with_progress, table_region
+from kcl_mld.cli.loading import read_config
+from kcl_mld.errors import NotFound
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot
+from kcl_mld.observe.model.verdict import Verdict
 from tests.fakes.lease_world import lease
 from tests.generated_docs import ROOT, verdicts
 from tests.sim.loop import run
@@ -34,7 +34,7 @@ class Table:
         if not self.rows:
             raise NotFound("Scan", "ResourceNotFoundException")
         self.fresh.append(fresh)
-        at = mld.cli.explain.asyncio.get_running_loop().time()
+        at = kcl_mld.cli.explain.asyncio.get_running_loop().time()
         count = len(self.fresh)
         rows = [replace(row, lease_counter=count) if row is HEALTHY else row for row in self.rows]
         return FleetSnapshot(
@@ -55,8 +55,8 @@ def opened(monkeypatch):
             asked.append(tips)
             yield table
 
-        monkeypatch.setattr(mld.cli.explain, "open_fleet", opening)
-        monkeypatch.setattr(mld.cli.explain, "open_fleet", opening)
+        monkeypatch.setattr(kcl_mld.cli.explain, "open_fleet", opening)
+        monkeypatch.setattr(kcl_mld.cli.explain, "open_fleet", opening)
         table.tips = asked
         return table
 

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-import mld.cli.run
-from mld.cli.java import stand_in
-from mld.cli.options import on_class_path
-from mld.cli.run_options import RunOptions
-from mld.ops.rules.java_command import MAIN_CLASS, MAIN_CLASSES_1X
+import kcl_mld.cli.run
+from kcl_mld.cli.java import stand_in
+from kcl_mld.cli.options import on_class_path
+from kcl_mld.cli.run_options import RunOptions
+from kcl_mld.ops.rules.java_command import MAIN_CLASS, MAIN_CLASSES_1X
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def started(monkeypatch):
         calls.append((options, os.environ.get("JAVA_HOME"), os.environ.get("AWS_REGION")))
         return 0
 
-    monkeypatch.setattr(mld.cli.run, "run", run)
+    monkeypatch.setattr(kcl_mld.cli.run, "run", run)
     return calls
 
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-import mld.cli.fleet_access
-from mld.cli import dispatch
-from mld.cli.fleet_access import observe
-from mld.cli.loading import read_config
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.leases.model.containment import FailureNote, PositionRange
-from mld.leases.model.lease_item import lease_from_item
-from mld.leases.model.lease_request import LeaseRequest
-from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
-from mld.observe.model.worker_page import ChildOnPage, ShardOnPage, WorkerPage
+import kcl_mld.cli.fleet_access
+from kcl_mld.cli import dispatch
+from kcl_mld.cli.fleet_access import observe
+from kcl_mld.cli.loading import read_config
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import FailureNote, PositionRange
+from kcl_mld.leases.model.lease_item import lease_from_item
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
+from kcl_mld.observe.model.worker_page import ChildOnPage, ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS, multi
 from tests.fakes.lease_world import lease
@@ -36,7 +36,7 @@ ROWS = (PARENT, HANDED, FREE)
 def opened(monkeypatch):
     def open_looks(*steps, **fields):
         looks = Looks(*steps, **fields)
-        monkeypatch.setattr(mld.cli.fleet_access, "open_fleet", looks.open)
+        monkeypatch.setattr(kcl_mld.cli.fleet_access, "open_fleet", looks.open)
         return looks
 
     return open_looks

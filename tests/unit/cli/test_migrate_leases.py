@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-import mld.cli.migrate_leases as command
-from mld.cli import dispatch
-from mld.config.stream import Stream
-from mld.errors import (
+import kcl_mld.cli.migrate_leases as command
+from kcl_mld.cli import dispatch
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     ConditionFailed,
     Denied,
     MoveRefused,
@@ -103,8 +103,8 @@ def aws(monkeypatch):
 def migrate(tmp_path, monkeypatch, aws):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setattr("mld.ops.lease_migration.FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("mld.ops.lease_migration.LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr("kcl_mld.ops.lease_migration.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("kcl_mld.ops.lease_migration.LONGEST_PAUSE_S", 0.001)
     path = tmp_path / "app.properties"
     path.write_text(PROPERTIES)
 

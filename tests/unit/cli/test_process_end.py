@@ -9,7 +9,7 @@ import pytest
 
 def ended(code, before="", stdout=subprocess.PIPE):
     """Exit code, stdout and stderr of a process that runs the lines before and ends with a code."""
-    text = f"import sys\nfrom mld.cli import end_process\n{before}\nend_process({code})\n"
+    text = f"import sys\nfrom kcl_mld.cli import end_process\n{before}\nend_process({code})\n"
     done = subprocess.run(
         [sys.executable, "-c", text],
         check=False,
@@ -111,9 +111,7 @@ threading.Thread(target=lambda: (first.wait(), time.sleep(0.1), print("in a thre
 
 
 def test_standard_error_without_a_descriptor_keeps_no_command_from_its_work():
-    text = (
-        "import io, sys; sys.stderr = io.StringIO()\nfrom mld.cli import main; main(['--version'])"
-    )
+    text = "import io, sys; sys.stderr = io.StringIO()\nfrom kcl_mld.cli import main; main(['--version'])"
     done = subprocess.run(
         [sys.executable, "-c", text], check=False, capture_output=True, text=True, timeout=60
     )

@@ -7,8 +7,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from mld.cli.replay import replay
-from mld.errors import ConfigError
+from kcl_mld.cli.replay import replay
+from kcl_mld.errors import ConfigError
 
 RECORDED = """\
 0.1 >> {"action":"initialize","shardId":"shardId-0","sequenceNumber":"LATEST","subSequenceNumber":0}

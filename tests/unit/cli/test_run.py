@@ -11,21 +11,17 @@ import socket
 import sys
 import types
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import mld.app
-import mld.cli.run
-import protocol
-from mld.app.scheduler import StopOutcome
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.cli import dispatch
-from mld.cli.options import check_protocol_package
-from mld.cli.run import run
-from mld.cli.run_options import RunOptions
-from mld.errors import (
+import kcl_mld.app
+import kcl_mld.cli.run
+from kcl_mld.app.scheduler import StopOutcome
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.cli.run import run
+from kcl_mld.cli.run_options import RunOptions
+from kcl_mld.errors import (
     ChildFailed,
     ConfigError,
     CredentialsMissing,
@@ -33,8 +29,8 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
-from mld.kernel.adapters.system import SystemClock
-from mld.observe.rules.readiness import WorkerSnapshot, readiness
+from kcl_mld.kernel.adapters.system import SystemClock
+from kcl_mld.observe.rules.readiness import WorkerSnapshot, readiness
 from tests.unit.children.consumer_world import Inline
 
 if TYPE_CHECKING:
@@ -149,7 +145,7 @@ class Started:
                 raise self.account
             return self.account
 
-        yield mld.app.RealWorld(
+        yield kcl_mld.app.RealWorld(
             types.SimpleNamespace(offload=Inline(), clock=SystemClock()),  # type: ignore[arg-type]
             "us-east-1",
             account,
@@ -185,8 +181,8 @@ def daemon(
         file = tmp_path / "app.properties"
         file.write_text(text)
         started = Started(work, **settings)
-        monkeypatch.setattr(mld.app, "build", started.build)
-        monkeypatch.setattr(mld.app, "real_ports", started.real_ports)
+        monkeypatch.setattr(kcl_mld.app, "build", started.build)
+        monkeypatch.setattr(kcl_mld.app, "real_ports", started.real_ports)
         return run(RunOptions(properties_file=str(file), http=http)), started
 
     return start
@@ -574,29 +570,6 @@ def test_an_address_that_is_taken_ends_with_2_before_the_worker_runs(daemon, cap
     assert metrics.closed == [2.0]
 
 
-# --- the package `protocol`
-
-
-def test_our_own_protocol_package_is_accepted():
-    check_protocol_package()
-
-
-def test_a_module_of_that_name_elsewhere_is_named(monkeypatch, tmp_path, capsys):
-    theirs = tmp_path / "protocol.py"
-    monkeypatch.setattr(protocol, "__spec__", ModuleSpec("protocol", None, origin=str(theirs)))
-    monkeypatch.setattr(mld.cli.run, "run", lambda _options: pytest.fail("the daemon ran"))
-    assert dispatch([str(tmp_path / "app.properties")]) == 2
-    assert str(theirs) in capsys.readouterr().err
-
-
-def test_a_folder_of_that_name_without_code_is_named(monkeypatch, tmp_path):
-    spec = ModuleSpec("protocol", None)
-    spec.submodule_search_locations = [str(tmp_path / "protocol")]
-    monkeypatch.setattr(protocol, "__spec__", spec)
-    with pytest.raises(ConfigError, match=str(tmp_path)):
-        check_protocol_package()
-
-
 async def text_of(port: int, path: str) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -612,7 +585,7 @@ def test_metrics_without_their_library_say_what_to_install(
     if is_installed:
         pytest.importorskip("prometheus_client")
     else:
-        monkeypatch.setitem(sys.modules, "mld.observe.adapters.prometheus", None)
+        monkeypatch.setitem(sys.modules, "kcl_mld.observe.adapters.prometheus", None)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

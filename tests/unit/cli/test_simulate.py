@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mld.cli import dispatch
-from mld.cli.simulate import Seconds, lasting_most
-from mld.simulate.fleet import Sample
+from kcl_mld.cli import dispatch
+from kcl_mld.cli.simulate import Seconds, lasting_most
+from kcl_mld.simulate.fleet import Sample
 
 FAST = ["simulate", "--workers", "3", "--shards", "6", "--duration", "4m"]
 ASKED = {
@@ -134,7 +134,7 @@ def test_the_scale_of_a_picture_is_not_that_of_a_moment(counts, most):
 
 
 def test_without_matplotlib_a_picture_is_an_error_that_names_the_extra(capsys, monkeypatch):
-    monkeypatch.setattr("mld.cli.simulate.find_spec", lambda name: None)
+    monkeypatch.setattr("kcl_mld.cli.simulate.find_spec", lambda name: None)
     code, out, err = run(capsys, "--plot", "x.png")
     assert (code, out) == (2, "")
     assert "needs the package matplotlib: pip install 'kcl-mld[plot]'" in err

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from mld.cli.run import task_stacks, thread_stacks_on
+from kcl_mld.cli.run import task_stacks, thread_stacks_on
 
 
 async def inner(gate: asyncio.Event) -> None:

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from mld.cli import dispatch
-from mld.cli.lease_copies import LeaseCopy
-from mld.cli.loading import read_config
-from mld.cli.steer_leases import _FACTS, LeaseSteerer, chosen_leases
-from mld.errors import ConfigError, MoveRefused
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.model.lease_request import SteerVerb
-from mld.observe.rules.watching import Snapshots
-from mld.ops.rules.steering import SteerStep, SteerWay
+from kcl_mld.cli import dispatch
+from kcl_mld.cli.lease_copies import LeaseCopy
+from kcl_mld.cli.loading import read_config
+from kcl_mld.cli.steer_leases import _FACTS, LeaseSteerer, chosen_leases
+from kcl_mld.errors import ConfigError, MoveRefused
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.rules.steering import SteerStep, SteerWay
 from tests.fakes.fleet_looks import PROPERTIES, snapshot
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease

@@ -7,7 +7,7 @@ import click
 import pytest
 from rich.console import Console
 
-from mld.cli.tables import Column, Section, TableRow, as_table, terminal
+from kcl_mld.cli.tables import Column, Section, TableRow, as_table, terminal
 
 COLUMNS = [
     Column("shard"),

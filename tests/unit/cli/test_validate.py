@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.cli import dispatch, machine
+from kcl_mld.cli import dispatch, machine
 
 GOOD = """executableName = ./app.py
 applicationName = app

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mld.cli import dispatch, machine
-from mld.cli.loading import load_config
-from mld.errors import ConfigError
+from kcl_mld.cli import dispatch, machine
+from kcl_mld.cli.loading import load_config
+from kcl_mld.errors import ConfigError
 
 #: Six lines; those of Spark begin at the seventh.
 BASE = """executableName = {program}
@@ -33,7 +33,7 @@ def place(tmp_path, monkeypatch):
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "JAVA_HOME", "NOPE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    Path("app.py").write_text("from mld.spark import run\nrun(print)\n")
+    Path("app.py").write_text("from kcl_mld.spark import run\nrun(print)\n")
     Path("bin").mkdir()
     script("kcl-mld-spark", "#!/usr/bin/env python3")
     return tmp_path
@@ -212,7 +212,7 @@ def test_one_program_of_many_streams_is_judged_once(validate):
 
 
 def test_the_daemon_is_no_child(validate):
-    script("kcl-mld", "#!/usr/bin/env python3", "from mld.cli import main\nmain()\n")
+    script("kcl-mld", "#!/usr/bin/env python3", "from kcl_mld.cli import main\nmain()\n")
     code, out = validate("", "kcl-mld app.py")
     assert code == 2
     assert "f:1: error: executableName: kcl-mld is the daemon itself" in out

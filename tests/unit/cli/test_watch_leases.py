@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-import mld.cli.watch_leases
-from mld.cli import dispatch
-from mld.errors import Throttled
-from mld.kernel.model.sequence import ExtendedSequenceNumber
+import kcl_mld.cli.watch_leases
+from kcl_mld.cli import dispatch
+from kcl_mld.errors import Throttled
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 from tests.fakes.fleet_looks import BEGINS_S, Looks
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease
@@ -26,7 +26,7 @@ MOVED = replace(FIRST, lease_owner="b")
 def opened(monkeypatch):
     def open_looks(*steps, **fields):
         looks = Looks(*steps, **{"count": 5, **fields})
-        monkeypatch.setattr(mld.cli.watch_leases, "open_fleet", looks.open)
+        monkeypatch.setattr(kcl_mld.cli.watch_leases, "open_fleet", looks.open)
         return looks
 
     return open_looks
@@ -109,7 +109,7 @@ def screens(out):
     found = []
     for screen in out.split("\x1b[H")[1:]:
         lines = screen.split("\x1b[J")[0].splitlines()
-        found.append([mld.cli.watch_leases.click.unstyle(line).rstrip() for line in lines])
+        found.append([kcl_mld.cli.watch_leases.click.unstyle(line).rstrip() for line in lines])
     return found
 
 

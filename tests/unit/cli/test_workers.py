@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-import mld.cli.fleet_access
-from mld.cli import dispatch
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.observe.model.fleet_snapshot import FleetItems
-from mld.observe.model.worker_page import ShardOnPage, WorkerPage
+import kcl_mld.cli.fleet_access
+from kcl_mld.cli import dispatch
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.observe.model.fleet_snapshot import FleetItems
+from kcl_mld.observe.model.worker_page import ShardOnPage, WorkerPage
 from tests.fakes.fleet_looks import BEGINS_S, PROPERTIES, Looks
 from tests.fakes.lease_world import lease
 
@@ -37,7 +37,7 @@ def printed(tmp_path, monkeypatch, capsys):
 
     def typed(*words, **fields):
         looks = Looks(ROWS, living=("w1",), items=ITEMS, **fields)
-        monkeypatch.setattr(mld.cli.fleet_access, "open_fleet", looks.open)
+        monkeypatch.setattr(kcl_mld.cli.fleet_access, "open_fleet", looks.open)
         assert dispatch(["workers", "list", str(path), *words]) == 0
         return capsys.readouterr().out
 

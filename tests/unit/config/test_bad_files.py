@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.config.build import build_config
-from mld.config.findings import Severity
+from kcl_mld.config.build import build_config
+from kcl_mld.config.findings import Severity
 
 FILES = Path(__file__).parents[2] / "data" / "badconfig"
 

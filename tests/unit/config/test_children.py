@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.children.rules.child_environment import announced_to
-from mld.config.config import ChildConfirms
-from mld.config.findings import Severity
-from protocol.additions import FAILURE
+from kcl_mld.children.rules.child_environment import announced_to
+from kcl_mld.config.config import ChildConfirms
+from kcl_mld.config.findings import Severity
+from kcl_mld_protocol.additions import FAILURE
 from tests.unit.config.test_config_build import built, config
 
 MANY = {"multiStream": "true", "without": ("streamName",)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.config import LeaseConfig
+from kcl_mld.config.config import LeaseConfig
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from mld.config.build import build_config
-from mld.config.config import KEYS, ChildFailurePolicy, FanOutConfig, Kclpy, RetrievalMode
-from mld.config.credentials import CredentialSource
-from mld.config.findings import Finding, Severity
-from mld.config.fleet import ClientVersionConfig
-from mld.errors import ConfigError
-from mld.fleet.model.table_layout import Layout
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.config.build import build_config
+from kcl_mld.config.config import KEYS, ChildFailurePolicy, FanOutConfig, Kclpy, RetrievalMode
+from kcl_mld.config.credentials import CredentialSource
+from kcl_mld.config.findings import Finding, Severity
+from kcl_mld.config.fleet import ClientVersionConfig
+from kcl_mld.errors import ConfigError
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 BASE = {
     "executableName": "app.py",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.config.build import build_config
-from mld.config.findings import Severity
-from mld.config.fleet import AssignmentConfig
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.config.build import build_config
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.fleet import AssignmentConfig
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
 
 FILE = """applicationName = app
 streamName = stream

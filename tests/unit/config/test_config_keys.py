@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.config.config import KEYS
-from mld.config.findings import Severity
-from mld.config.keys import Effect, Kind
-from mld.config.settings import resolve
+from kcl_mld.config.config import KEYS
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.keys import Effect, Kind
+from kcl_mld.config.settings import resolve
 from tests.unit.config.test_config_build import built
 
 #: Every name of the reference table, copied by hand.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.build import build_config
+from kcl_mld.config.build import build_config
 from tests.unit.config.test_config_build import BASE as ENOUGH
 
 BASE = {**ENOUGH, "retrievalMode": "POLLING"}

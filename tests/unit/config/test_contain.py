@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.config.contain_config import ContainConfig
-from mld.config.findings import Severity
+from kcl_mld.config.contain_config import ContainConfig
+from kcl_mld.config.findings import Severity
 from tests.unit.config.test_config_build import built, config, warnings
 
 

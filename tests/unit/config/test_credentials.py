@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.credentials import (
+from kcl_mld.config.credentials import (
     AssumedRole,
     CredentialChain,
     CredentialSource as Source,

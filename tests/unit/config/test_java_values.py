@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from mld.config.keys import Key, Kind
-from mld.config.properties import parse
-from mld.config.values import convert, parse_java_int
-from mld.errors import ConfigError
+from kcl_mld.config.keys import Key, Kind
+from kcl_mld.config.properties import parse
+from kcl_mld.config.values import convert, parse_java_int
+from kcl_mld.errors import ConfigError
 
 LINES = (Path(__file__).parents[2] / "data" / "java_values.jsonl").read_text().splitlines()
 CASES = [(what, base64.b64decode(data), outcome) for what, data, outcome in map(json.loads, LINES)]

@@ -5,10 +5,10 @@ import dataclasses
 
 import pytest
 
-from mld.config.config import KEYS, SECTIONS, Config
-from mld.config.keys import Key, Kind, by_rule, keys_of, named, own_millis, readers_of
-from mld.config.settings import Setting, Settings
-from mld.config.spark.keys import SparkValues
+from kcl_mld.config.config import KEYS, SECTIONS, Config
+from kcl_mld.config.keys import Key, Kind, by_rule, keys_of, named, own_millis, readers_of
+from kcl_mld.config.settings import Setting, Settings
+from kcl_mld.config.spark.keys import SparkValues
 from tests.unit.config.test_config_build import config
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mld.config.build import build_config
-from mld.config.findings import Finding, Severity
-from mld.config.overrides import Overrides, conceal, overrides_of, parse_setting
-from mld.errors import ConfigError
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.config.build import build_config
+from kcl_mld.config.findings import Finding, Severity
+from kcl_mld.config.overrides import Overrides, conceal, overrides_of, parse_setting
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 BASE = b"""executableName = app.py
 applicationName = app

@@ -5,8 +5,8 @@ import io
 import javaproperties
 import pytest
 
-from mld.config.properties import Entry, last_of_each, parse
-from mld.errors import ConfigError
+from kcl_mld.config.properties import Entry, last_of_each, parse
+from kcl_mld.errors import ConfigError
 
 #: What the reference table says: bytes of a file -> its entries.
 ROWS = [

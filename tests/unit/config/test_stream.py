@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.config.stream import Stream, StreamArn
-from mld.errors import MalformedData
+from kcl_mld.config.stream import Stream, StreamArn
+from kcl_mld.errors import MalformedData
 
 ARN = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/orders"
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mld.config.config import KEYS
-from mld.config.findings import Severity
-from mld.config.properties import parse
-from mld.config.stream import Stream, StreamArn
-from mld.config.stream_list import (
+from kcl_mld.config.config import KEYS
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.properties import parse
+from kcl_mld.config.stream import Stream, StreamArn
+from kcl_mld.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
@@ -15,9 +15,9 @@ from mld.config.stream_list import (
     parse_option,
     parse_streams,
 )
-from mld.config.streams import named_in
-from mld.errors import ConfigError
-from mld.kernel.model.sequence import InitialPosition, Sentinel
+from kcl_mld.config.streams import named_in
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 from tests.unit.config.test_config_build import built, config, errors, warnings
 
 ACCOUNT = "123456789012"

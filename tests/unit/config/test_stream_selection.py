@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.config.stream_list import NamePattern, StreamSelection, parse_tags
-from mld.errors import MalformedData
+from kcl_mld.config.stream_list import NamePattern, StreamSelection, parse_tags
+from kcl_mld.errors import MalformedData
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mld.aws.clients import kinesis_settings, make_client
-from mld.config.build import build_config
-from mld.config.config import RetrievalMode
-from mld.config.findings import Severity
-from mld.config.stream import (
+from kcl_mld.aws.clients import kinesis_settings, make_client
+from kcl_mld.config.build import build_config
+from kcl_mld.config.config import RetrievalMode
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.stream import (
     DYNAMODB_STREAMS,
     KINESIS,
     Stream,
@@ -21,9 +21,9 @@ from mld.config.stream import (
     parse_arn,
     traits_of,
 )
-from mld.errors import ConfigError, MalformedData
-from mld.kernel.model.sequence import Sentinel
-from mld.streams.rules.stream_identity import (
+from kcl_mld.errors import ConfigError, MalformedData
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.streams.rules.stream_identity import (
     arn_of,
     check_regions,
     resolved_stream,

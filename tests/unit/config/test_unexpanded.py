@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.findings import Severity
+from kcl_mld.config.findings import Severity
 from tests.unit.config.test_config_build import built
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/${S}"

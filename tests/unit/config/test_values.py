@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from mld.config.config import KEYS
-from mld.config.findings import Severity
-from mld.config.keys import Key, Kind
-from mld.config.values import convert, parse_java_int
+from kcl_mld.config.config import KEYS
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.keys import Key, Kind
+from kcl_mld.config.values import convert, parse_java_int
 
 OK, WARNING, ERROR = None, Severity.WARNING, Severity.ERROR
 

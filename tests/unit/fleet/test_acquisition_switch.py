@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mld.fleet.fleet_member import AcquisitionSwitch
-from mld.fleet.rules.client_version import Mode
+from kcl_mld.fleet.fleet_member import AcquisitionSwitch
+from kcl_mld.fleet.rules.client_version import Mode
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 

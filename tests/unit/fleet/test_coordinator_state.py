@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mld.errors import (
+from kcl_mld.errors import (
     ConfigError,
     Denied,
     MalformedData,
@@ -13,17 +13,17 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.fleet.coordinator_state import CoordinatorStateStore
-from mld.fleet.model.state_history import (
+from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
+from kcl_mld.fleet.model.state_history import (
     ClientVersion,
     MigrationState,
     StateChange,
     TableMigrationState,
     TableStatus,
 )
-from mld.fleet.model.table_layout import Layout, Place
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.state_items import StateItems
+from kcl_mld.fleet.model.table_layout import Layout, Place
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.state_items import StateItems
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

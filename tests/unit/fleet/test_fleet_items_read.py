@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from mld.errors import Denied
-from mld.fleet.model.lock_item import LockItem, lock_to_item
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.model.table_layout import Layout
-from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.observe.fleet_reader import fleet_items
-from mld.observe.model.fleet_snapshot import FleetItems
+from kcl_mld.errors import Denied
+from kcl_mld.fleet.model.lock_item import LockItem, lock_to_item
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from kcl_mld.observe.fleet_reader import fleet_items
+from kcl_mld.observe.model.fleet_snapshot import FleetItems
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import (
     COORDINATOR,

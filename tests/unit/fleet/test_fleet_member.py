@@ -5,21 +5,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.config.fleet import ClientVersionConfig, FleetConfig
-from mld.errors import ConfigError
-from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
-from mld.fleet.fleet_state import CREATION_PAUSE_S
-from mld.fleet.fleet_upgrade import (
+from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
+from kcl_mld.errors import ConfigError
+from kcl_mld.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
+from kcl_mld.fleet.fleet_state import CREATION_PAUSE_S
+from kcl_mld.fleet.fleet_upgrade import (
     INDEX_LOOK_S,
     INDEX_PATIENCE,
     IndexKeeper,
     MigrationReadyMonitor,
 )
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.rules.client_version import READY_S, Mode
-from mld.kernel.concurrency import Wakeup
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.rules.discovery import Informed
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.rules.client_version import READY_S, Mode
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import migration
 from tests.fakes.lease_world import lease, on_table_with
 from tests.fakes.reporting import reporter_with

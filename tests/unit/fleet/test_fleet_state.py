@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from mld.config.fleet import ClientVersionConfig, FleetConfig
-from mld.errors import Denied, Throttled, UnservableFleet
-from mld.fleet import fleet_state
-from mld.fleet.fleet_state import CREATION_PAUSE_S
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.rules.client_version import Mode, VersionChange
-from mld.leases.lease_scan import TableScan
+from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
+from kcl_mld.errors import Denied, Throttled, UnservableFleet
+from kcl_mld.fleet import fleet_state
+from kcl_mld.fleet.fleet_state import CREATION_PAUSE_S
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.rules.client_version import Mode, VersionChange
+from kcl_mld.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status
 from tests.fakes.lease_world import TABLE, lease, load_nothing, on_table_with
 

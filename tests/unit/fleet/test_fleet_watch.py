@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mld.errors import Denied, MixedTable, Throttled, UnservableFleet
-from mld.leases.model.lease_move import staged
+from kcl_mld.errors import Denied, MixedTable, Throttled, UnservableFleet
+from kcl_mld.leases.model.lease_move import staged
 from tests.fakes.lease_rows import multi, single
 from tests.fakes.lease_world import TABLE, create_table, lease, load_nothing, on_table_with
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mld.errors import Denied
-from mld.fleet.fleet_upgrade import (
+from kcl_mld.errors import Denied
+from kcl_mld.fleet.fleet_upgrade import (
     INDEX_LATER_S,
     INDEX_LOOK_S,
     INDEX_PATIENCE,

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
-from mld.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
-from mld.fleet.lock_store import LockStore
-from mld.fleet.model.table_layout import Layout
-from mld.fleet.rules.leader_lock import REST_S, LockTiming, Phase
-from mld.leases.rules.discovery import Informed
-from mld.signals.conditions import Conditions
-from mld.signals.model.reasons import Reason
+from kcl_mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
+from kcl_mld.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
+from kcl_mld.fleet.lock_store import LockStore
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.fleet.rules.leader_lock import REST_S, LockTiming, Phase
+from kcl_mld.leases.rules.discovery import Informed
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

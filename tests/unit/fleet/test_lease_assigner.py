@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.errors import Denied, Throttled
-from mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
-from mld.fleet.model.worker_life import FailedLife, Instance
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.signals.conditions import Conditions
-from mld.signals.model.reasons import Reason
-from mld.signals.runtime import Runtime
+from kcl_mld.errors import Denied, Throttled
+from kcl_mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
+from kcl_mld.fleet.model.worker_life import FailedLife, Instance
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import World, every, lease

@@ -6,26 +6,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
-from mld.config.credentials import CredentialChain
-from mld.config.fleet import ClientVersionConfig, FleetConfig
-from mld.config.stream import Stream
-from mld.errors import Denied, ResourceMissing, Throttled
-from mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
-from mld.fleet.lease_coordinator import (
+from kcl_mld.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
+from kcl_mld.config.credentials import CredentialChain
+from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import Denied, ResourceMissing, Throttled
+from kcl_mld.fleet.fleet_member import AcquisitionSwitch, FleetMember
+from kcl_mld.fleet.lease_coordinator import (
     LAST_LOOK_PAUSE_S,
     LAST_LOOKS,
     LeaseCoordinator,
 )
-from mld.fleet.lease_wiring import LeaseWiring
-from mld.fleet.rules.client_version import Mode
-from mld.leases.lease_taker import LeaseTaker
-from mld.leases.model.reading import RowNotes
-from mld.signals.conditions import Conditions
-from mld.signals.ports import AllMetrics
-from mld.signals.runtime import Runtime
-from mld.streams.existence_watch import GIVE_UP_S, WANTED_S
-from mld.streams.identified_stream import IdentifiedStream
+from kcl_mld.fleet.lease_wiring import LeaseWiring
+from kcl_mld.fleet.rules.client_version import Mode
+from kcl_mld.leases.lease_taker import LeaseTaker
+from kcl_mld.leases.model.reading import RowNotes
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.ports import AllMetrics
+from kcl_mld.signals.runtime import Runtime
+from kcl_mld.streams.existence_watch import GIVE_UP_S, WANTED_S
+from kcl_mld.streams.identified_stream import IdentifiedStream
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, every, lease
 from tests.sim.loop import run

@@ -3,12 +3,12 @@
 import asyncio
 from dataclasses import replace
 
-from mld.config.fleet import FleetConfig
-from mld.errors import ChildFailed, Denied, UnservableFleet
-from mld.fleet.model.state_history import TableStatus
-from mld.fleet.model.worker_life import failed_lives_in
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
+from kcl_mld.config.fleet import FleetConfig
+from kcl_mld.errors import ChildFailed, Denied, UnservableFleet
+from kcl_mld.fleet.model.state_history import TableStatus
+from kcl_mld.fleet.model.worker_life import failed_lives_in
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.lease import Lease
 from tests.fakes.lease_world import TABLE, Fault, on_table_with
 from tests.fakes.reporting import reporter_with
 

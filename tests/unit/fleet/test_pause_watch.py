@@ -2,9 +2,9 @@
 
 import logging
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.pause_watch import PauseWatch
-from mld.fleet.rules.assignment.looks import FleetView
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.pause_watch import PauseWatch
+from kcl_mld.fleet.rules.assignment.looks import FleetView
 from tests.fakes.lease_world import lease
 
 OURS = WorkerMetrics("me", 1000, honors_pause=True)

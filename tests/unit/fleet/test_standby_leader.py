@@ -2,10 +2,10 @@
 
 import asyncio
 
-from mld.config.fleet import FleetConfig
-from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.fleet.standby_leader import StandbyLeader
-from mld.leases.rules.discovery import Informed
+from kcl_mld.config.fleet import FleetConfig
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from kcl_mld.fleet.standby_leader import StandbyLeader
+from kcl_mld.leases.rules.discovery import Informed
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease, load_nothing
 from tests.sim.loop import run

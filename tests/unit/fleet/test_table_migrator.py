@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.config.fleet import FleetConfig
-from mld.errors import TransactionCanceled
-from mld.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
-from mld.fleet.leader_lock import LeaderLock
-from mld.fleet.lock_store import LockStore
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.rules.leader_lock import LockTiming
-from mld.fleet.rules.table_migration import TableStep
-from mld.signals.conditions import Conditions
+from kcl_mld.config.fleet import FleetConfig
+from kcl_mld.errors import TransactionCanceled
+from kcl_mld.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
+from kcl_mld.fleet.leader_lock import LeaderLock
+from kcl_mld.fleet.lock_store import LockStore
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.rules.leader_lock import LockTiming
+from kcl_mld.fleet.rules.table_migration import TableStep
+from kcl_mld.signals.conditions import Conditions
 from tests.fakes.fleet_items import (
     COORDINATOR,
     METRICS,

@@ -1,7 +1,7 @@
 """The metrics of a fleet, as its leader reads them."""
 
-from mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.fleet.worker_metrics import WorkerMetricsReader
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
+from kcl_mld.fleet.worker_metrics import WorkerMetricsReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, load_nothing

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from mld.config.fleet import FleetConfig
-from mld.errors import ConfigError, Denied, Throttled
-from mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag, metrics_to_item
-from mld.fleet.worker_metrics import (
+from kcl_mld.config.fleet import FleetConfig
+from kcl_mld.errors import ConfigError, Denied, Throttled
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag, metrics_to_item
+from kcl_mld.fleet.worker_metrics import (
     RETIRE_LIMIT_S,
     WorkerMetricsReader,
 )
-from mld.signals.conditions import Conditions
-from mld.signals.model.reasons import Reason
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, on_table_with
 from tests.fakes.reporting import reporter_with
 

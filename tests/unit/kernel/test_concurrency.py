@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.kernel.concurrency import Wakeup, for_each
+from kcl_mld.kernel.concurrency import Wakeup, for_each
 from tests.sim.loop import run
 
 

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from mld.config.config import LeaseConfig
-from mld.errors import UnknownOutcome
-from mld.kernel import pages
-from mld.leases.lease_scan import TableScanner
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.errors import UnknownOutcome
+from kcl_mld.kernel import pages
+from kcl_mld.leases.lease_scan import TableScanner
 from tests.fakes.clock import LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.held_leases import ThroughputWindow
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.held_leases import ThroughputWindow
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 

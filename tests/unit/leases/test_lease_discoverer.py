@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from mld.errors import Throttled
-from mld.leases.lease_discoverer import LeaseDiscoverer
-from mld.leases.lease_renewer import RELEASE_TRIES
-from mld.leases.model.lease import HeldLease
-from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.rules.discovery import (
+from kcl_mld.errors import Throttled
+from kcl_mld.leases.lease_discoverer import LeaseDiscoverer
+from kcl_mld.leases.lease_renewer import RELEASE_TRIES
+from kcl_mld.leases.model.lease import HeldLease
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.leases.rules.discovery import (
     CALM_PAUSE_S,
     LIVELY_PAUSE_S,
     LIVELY_S,

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.config.config import LeaseConfig
-from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.leases.lease_renewer import READ_TRIES, Releases
-from mld.leases.lease_store import LeaseStore
-from mld.leases.model.lease_item import lease_from_item
-from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.model.steering_writes import requesting
-from mld.leases.rules.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from kcl_mld.leases.lease_renewer import READ_TRIES, Releases
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.leases.model.lease_item import lease_from_item
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.leases.model.steering_writes import requesting
+from kcl_mld.leases.rules.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 

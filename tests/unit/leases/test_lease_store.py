@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.config.config import LeaseConfig
-from mld.errors import (
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.errors import (
     ConditionFailed,
     LeaseLost,
     MalformedData,
@@ -12,11 +12,11 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.kernel.throttled import REPEATS
-from mld.leases.lease_scan import MAX_SEGMENTS, segments_for
-from mld.leases.model.lease_item import lease_from_item
-from mld.streams.model.shard import HashRange
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from kcl_mld.kernel.throttled import REPEATS
+from kcl_mld.leases.lease_scan import MAX_SEGMENTS, segments_for
+from kcl_mld.leases.model.lease_item import lease_from_item
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import TABLE, World, lease, nobody_has_left, on_table_with
 from tests.sim.loop import run
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mld.config.config import LeaseConfig
-from mld.errors import (
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.errors import (
     Denied,
     InUse,
     LimitExceeded,

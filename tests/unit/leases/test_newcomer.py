@@ -2,9 +2,9 @@
 
 import asyncio
 
-from mld.errors import ChildFailed
-from mld.leases.model.newcomer import NewcomerMark, newcomer_mark_of
-from mld.leases.newcomer import Newcomer
+from kcl_mld.errors import ChildFailed
+from kcl_mld.leases.model.newcomer import NewcomerMark, newcomer_mark_of
+from kcl_mld.leases.newcomer import Newcomer
 from tests.fakes.lease_world import lease, on_table_with
 
 A, B, C = (lease(number).lease_key for number in range(3))

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from mld.leases.lease_scan import REPEAT_S
-from mld.leases.lease_store import LeaseStore
-from mld.signals.model.reasons import Reason
+from kcl_mld.leases.lease_scan import REPEAT_S
+from kcl_mld.leases.lease_store import LeaseStore
+from kcl_mld.signals.model.reasons import Reason
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.fakes.shard_world import simulated
 

@@ -8,8 +8,8 @@ import queue
 import threading
 from typing import Any
 
-from mld.local.__main__ import main
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.local.__main__ import main
+from kcl_mld.local.embedded import EmbeddedAws
 from tests.leftovers import Snapshot
 
 PATIENCE_S = 60

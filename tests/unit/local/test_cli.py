@@ -14,9 +14,9 @@ import botocore.session
 import pytest
 from click.testing import CliRunner
 
-from mld.cli import local as cli
-from mld.config.properties import parse
-from mld.errors import ConfigError
+from kcl_mld.cli import local as cli
+from kcl_mld.config.properties import parse
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -197,7 +197,7 @@ def test_a_name_that_no_stream_can_have_is_refused(name: str) -> None:
 @pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_server_alone_runs_until_it_is_stopped(number: int) -> None:
-    command = [sys.executable, "-m", "mld", "local", "--stream", "mine", "--shards", "5"]
+    command = [sys.executable, "-m", "kcl_mld", "local", "--stream", "mine", "--shards", "5"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         exported: dict[str, str] = {}

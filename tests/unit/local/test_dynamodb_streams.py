@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mld.local.dynamodb_streams import TableStreams, TableStreamSettings
-from mld.local.kinesis import KinesisFault
+from kcl_mld.local.dynamodb_streams import TableStreams, TableStreamSettings
+from kcl_mld.local.kinesis import KinesisFault
 
 TABLE = "arn:aws:dynamodb:eu-west-1:123456789012:table/Orders"
 KEYS = [

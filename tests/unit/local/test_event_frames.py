@@ -8,7 +8,7 @@ import pytest
 from botocore.eventstream import ChecksumMismatch, EventStreamBuffer
 from hypothesis import given, strategies as st
 
-from mld.local.event_stream import (
+from kcl_mld.local.event_stream import (
     MODELLED,
     corrupted,
     exception,
@@ -16,7 +16,7 @@ from mld.local.event_stream import (
     initial_response,
     shard_event,
 )
-from mld.local.kinesis import KinesisFault
+from kcl_mld.local.kinesis import KinesisFault
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz:-", min_size=1, max_size=255)
 

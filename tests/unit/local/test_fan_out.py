@@ -14,9 +14,9 @@ from botocore.eventstream import ChecksumMismatch
 from botocore.exceptions import ClientError, EventStreamError
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
-from mld.local.embedded import EmbeddedAws
-from mld.local.event_stream import MODELLED, serve_events
-from mld.local.kinesis import KinesisModel
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.local.event_stream import MODELLED, serve_events
+from kcl_mld.local.kinesis import KinesisModel
 from tests.unit.local.in_this_process import InThisProcess
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mld.local.faultplan import FaultPlan, FaultRule
+from kcl_mld.local.faultplan import FaultPlan, FaultRule
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.errors import ConfigError
-from mld.local import feeding
-from mld.local.feeding import put_all, put_items, read_records
+from kcl_mld.errors import ConfigError
+from kcl_mld.local import feeding
+from kcl_mld.local.feeding import put_all, put_items, read_records
 
 
 class Client:

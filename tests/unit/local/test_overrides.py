@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mld.cli.local import overridden, starts_at_latest, values_of
-from mld.cli.local_target import Target, target_of
-from mld.config.properties import parse
-from mld.config.stream import TableStreamArn
-from mld.errors import ConfigError
+from kcl_mld.cli.local import overridden, starts_at_latest, values_of
+from kcl_mld.cli.local_target import Target, target_of
+from kcl_mld.config.properties import parse
+from kcl_mld.config.stream import TableStreamArn
+from kcl_mld.errors import ConfigError
 
 FILE = b"""# comment
 executableName = python app.py --flag=a\\=b

@@ -19,10 +19,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from mld.errors import ConfigError
-from mld.local import embedded
-from mld.local.__main__ import main
-from mld.local.embedded import ControlRefused, EmbeddedAws, EmbeddedAwsFailed
+from kcl_mld.errors import ConfigError
+from kcl_mld.local import embedded
+from kcl_mld.local.__main__ import main
+from kcl_mld.local.embedded import ControlRefused, EmbeddedAws, EmbeddedAwsFailed
 from tests.unit.local.in_this_process import InThisProcess
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from mld.local.embedded import ControlRefused
+from kcl_mld.local.embedded import ControlRefused
 from tests.unit.local.in_this_process import InThisProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.local.embedded import EmbeddedAws
+    from kcl_mld.local.embedded import EmbeddedAws
 
 STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
 _names = itertools.count()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.consuming.consumer_parts import ConsumerParts
-from mld.config.config import MetricsConfig
-from mld.errors import Denied, Unreachable
-from mld.observe.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
-from mld.signals.model.metrics import (
+from kcl_mld.children.consuming.consumer_parts import ConsumerParts
+from kcl_mld.config.config import MetricsConfig
+from kcl_mld.errors import Denied, Unreachable
+from kcl_mld.observe.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
+from kcl_mld.signals.model.metrics import (
     CHILD_RESTARTED,
     CURRENT_LEASES,
     PROCESS_TASK,

@@ -7,14 +7,14 @@ from functools import partial
 
 import pytest
 
-from mld.errors import Denied, NotFound
-from mld.fleet.model.lock_item import LockItem, lock_to_item
-from mld.fleet.model.state_history import ClientVersion, TableStatus
-from mld.fleet.model.table_layout import Layout
-from mld.leases.model.lease_move import staged
-from mld.observe.fleet_reader import FleetReader, fleet_items
-from mld.observe.stream_reader import StreamReader
-from mld.observe.tip_reader import TipReader
+from kcl_mld.errors import Denied, NotFound
+from kcl_mld.fleet.model.lock_item import LockItem, lock_to_item
+from kcl_mld.fleet.model.state_history import ClientVersion, TableStatus
+from kcl_mld.fleet.model.table_layout import Layout
+from kcl_mld.leases.model.lease_move import staged
+from kcl_mld.observe.fleet_reader import FleetReader, fleet_items
+from kcl_mld.observe.stream_reader import StreamReader
+from kcl_mld.observe.tip_reader import TipReader
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import legacy, migration, status
 from tests.fakes.lease_rows import single

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.observe.metric_store import KEPT_S, MetricStore
-from mld.signals.model.metrics import (
+from kcl_mld.observe.metric_store import KEPT_S, MetricStore
+from kcl_mld.signals.model.metrics import (
     CHILD_RESTARTED,
     CURRENT_LEASES,
     PROCESS_RECORDS_TIME,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from mld.config.stream import Stream
-from mld.config.stream_list import ListedStream, StreamList
-from mld.errors import Denied, Throttled
-from mld.local.kinesis import KinesisModel
-from mld.observe.stream_reader import GOOD_S, StreamReader
-from mld.streams.stream_names import StaticNames
+from kcl_mld.config.stream import Stream
+from kcl_mld.config.stream_list import ListedStream, StreamList
+from kcl_mld.errors import Denied, Throttled
+from kcl_mld.local.kinesis import KinesisModel
+from kcl_mld.observe.stream_reader import GOOD_S, StreamReader
+from kcl_mld.streams.stream_names import StaticNames
 from tests.fakes.clock import FakeClock
 from tests.fakes.config import config_with
 from tests.fakes.fake_kinesis import FakeKinesis

@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import Denied, LimitExceeded, Throttled
-from mld.kernel.model.sequence import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import Denied, LimitExceeded, Throttled
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     SHARD_END,
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
-from mld.local.kinesis import KinesisModel
-from mld.observe.tip_reader import EVERY_S, THROTTLED_S, TipReader
+from kcl_mld.local.kinesis import KinesisModel
+from kcl_mld.observe.tip_reader import EVERY_S, THROTTLED_S, TipReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import lease

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from mld.errors import Throttled, UnknownOutcome
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease_item import lease_from_item
-from mld.leases.model.lease_request import LeaseRequest
-from mld.ops.lease_steering import SHIELD_S, LeaseSteering
-from mld.ops.rules.steering import SteerStep, SteerWay
+from kcl_mld.errors import Throttled, UnknownOutcome
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease_item import lease_from_item
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.ops.lease_steering import SHIELD_S, LeaseSteering
+from kcl_mld.ops.rules.steering import SteerStep, SteerWay
 from tests.fakes.lease_world import lease, on_table_with
 
 NINE = ExtendedSequenceNumber("9")

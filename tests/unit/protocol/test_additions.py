@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     CAPABILITIES,
     NEED_DATA,
     Action,
@@ -30,7 +30,7 @@ from protocol import (
     decode_from_child,
     encode,
 )
-from protocol.additions import is_tick
+from kcl_mld_protocol.additions import is_tick
 
 ANNOUNCED = {"KCL_MLD_CAPABILITIES": "more,tick"}
 START = Initialize("shardId-0", "40", 0)

@@ -10,8 +10,7 @@ import textwrap
 
 import pytest
 
-import protocol
-from protocol import (
+from kcl_mld_protocol import (
     CheckpointResult,
     Initialize,
     LeaseLost,
@@ -178,7 +177,7 @@ def test_descriptors_0_and_1_are_taken_over(monkeypatch):
 PROGRAM = textwrap.dedent(
     """
     import os, subprocess, sys
-    from protocol import child
+    from kcl_mld_protocol import child
 
     class Noisy(child.RecordProcessor):
         def process_records(self, batch):
@@ -195,7 +194,7 @@ PROGRAM = textwrap.dedent(
 
 
 def spawn(*lines):
-    root = os.path.dirname(os.path.dirname(protocol.__file__))
+    root = os.path.dirname(os.path.dirname(kcl_mld_protocol.__file__))
     return subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=b"".join(lines),

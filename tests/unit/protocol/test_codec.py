@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     NEED_DATA,
     Action,
     CheckpointRequest,

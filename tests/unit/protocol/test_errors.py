@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import LineTooLong, LocalProtocolError, ProtocolError, RemoteProtocolError, errors
+from kcl_mld_protocol import (
+    LineTooLong,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    errors,
+)
 
 
 def test_the_root_is_abstract():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import Action, CheckpointRequest, Foreign, Junk, Status, decode_from_child
+from kcl_mld_protocol import Action, CheckpointRequest, Foreign, Junk, Status, decode_from_child
 
 
 @pytest.mark.parametrize(

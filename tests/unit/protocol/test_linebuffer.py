@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import LineBuffer, LineTooLong, LocalProtocolError
+from kcl_mld_protocol import LineBuffer, LineTooLong, LocalProtocolError
 
 
 def drain(buffer: LineBuffer) -> list[bytes]:

@@ -7,7 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,
@@ -22,7 +22,7 @@ from protocol import (
     schema,
     transcripts,
 )
-from protocol.transcripts import Direction
+from kcl_mld_protocol.transcripts import Direction
 
 EXAMPLES = {
     "initialize": Initialize("s", "AT_TIMESTAMP", 0, {"stream": "x"}),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import LocalProtocolError, Role, Signal, State, markdown
-from protocol.messages import REQUESTS
-from protocol.state import ACTION_OF, TABLE, next_state
+from kcl_mld_protocol import LocalProtocolError, Role, Signal, State, markdown
+from kcl_mld_protocol.messages import REQUESTS
+from kcl_mld_protocol.state import ACTION_OF, TABLE, next_state
 
 ROWS = [(role, state) for role in Role for state in TABLE[role]]
 

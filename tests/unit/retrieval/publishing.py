@@ -9,8 +9,8 @@ from collections import deque
 
 import pytest
 
-from mld.retrieval.byte_budget import ByteBudget
-from mld.signals.runtime import Runtime
+from kcl_mld.retrieval.byte_budget import ByteBudget
+from kcl_mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.unit.children.consumer_world import Inline, RecordedMetrics
 

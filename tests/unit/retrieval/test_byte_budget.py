@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mld.retrieval.byte_budget import (
+from kcl_mld.retrieval.byte_budget import (
     LOOK_S,
     PATIENCE_S,
     SLOW_S,
@@ -14,7 +14,7 @@ from mld.retrieval.byte_budget import (
     STUCK_S,
     ByteBudget,
 )
-from mld.retrieval.rules.polling import LARGEST_ANSWER_BYTES
+from kcl_mld.retrieval.rules.polling import LARGEST_ANSWER_BYTES
 from tests.fakes.budget import reserve
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated

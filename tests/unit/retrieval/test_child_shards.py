@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData, NotFound
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData, NotFound
 from tests.fakes.shard_world import ShardWorld, shard_id, simulated
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.config.config import RetrievalMode
+from kcl_mld.config.config import RetrievalMode
 from tests.unit.config.test_config_build import config
 from tests.unit.config.test_stream_list import ARN, many
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from mld.config.config import RetrievalConfig
-from mld.config.stream import Stream
-from mld.errors import (
+from kcl_mld.config.config import RetrievalConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     InUse,
     InvalidArgument,
     NotFound,
@@ -21,16 +21,16 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.kernel.model.sequence import (
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.retrieval.byte_budget import SLOW_S
-from mld.retrieval.fan_out_publisher import FanOutPublisher
-from mld.retrieval.records_publisher import PublisherParts
-from mld.retrieval.rules.fan_out import MOST_EVENTS
+from kcl_mld.retrieval.byte_budget import SLOW_S
+from kcl_mld.retrieval.fan_out_publisher import FanOutPublisher
+from kcl_mld.retrieval.records_publisher import PublisherParts
+from kcl_mld.retrieval.rules.fan_out import MOST_EVENTS
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
 from tests.unit.retrieval.publishing import (

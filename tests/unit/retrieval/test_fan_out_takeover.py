@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 
-from mld.config.config import FanOutConfig, RetrievalConfig
-from mld.config.stream import Stream
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.local.kinesis.model import KinesisModel, KinesisSettings
-from mld.retrieval.byte_budget import ByteBudget
-from mld.retrieval.consumer_registration import ConsumerRegistration
-from mld.retrieval.fan_out_publisher import FanOutPublisher
-from mld.retrieval.model.wire import decode_records
-from mld.retrieval.records_publisher import PublisherParts
-from mld.signals.conditions import Conditions
-from mld.signals.runtime import Runtime
+from kcl_mld.config.config import FanOutConfig, RetrievalConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.local.kinesis.model import KinesisModel, KinesisSettings
+from kcl_mld.retrieval.byte_budget import ByteBudget
+from kcl_mld.retrieval.consumer_registration import ConsumerRegistration
+from kcl_mld.retrieval.fan_out_publisher import FanOutPublisher
+from kcl_mld.retrieval.model.wire import decode_records
+from kcl_mld.retrieval.records_publisher import PublisherParts
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run

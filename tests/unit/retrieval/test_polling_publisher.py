@@ -9,9 +9,9 @@ from collections import deque
 
 import pytest
 
-from mld.config.config import RetrievalConfig
-from mld.config.stream import Stream
-from mld.errors import (
+from kcl_mld.config.config import RetrievalConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     ExpiredIterator,
     InvalidArgument,
     NotFound,
@@ -21,16 +21,16 @@ from mld.errors import (
     TrimmedData,
     UnknownOutcome,
 )
-from mld.kernel.model.sequence import (
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.retrieval.byte_budget import STUCK_S
-from mld.retrieval.polling_publisher import PollingPublisher
-from mld.retrieval.records_publisher import PublisherParts
-from mld.signals.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
+from kcl_mld.retrieval.byte_budget import STUCK_S
+from kcl_mld.retrieval.polling_publisher import PollingPublisher
+from kcl_mld.retrieval.records_publisher import PublisherParts
+from kcl_mld.signals.model.metrics import EXPIRED_ITERATOR, GET_RECORDS
 from tests.fakes.budget import reserve
 from tests.sim.loop import run
 from tests.unit.retrieval.publishing import (

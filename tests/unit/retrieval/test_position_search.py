@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData, MoveRefused, Throttled, TrimmedData
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.retrieval import position_search
-from mld.retrieval.position_search import PositionSearch
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData, MoveRefused, Throttled, TrimmedData
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.retrieval import position_search
+from kcl_mld.retrieval.position_search import PositionSearch
 from tests.fakes.aggregate import aggregate
 from tests.fakes.shard_world import simulated
 from tests.unit.retrieval.test_record_peek import SHARD, Shard

@@ -7,11 +7,11 @@ from base64 import b64encode
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.local.kinesis import KinesisModel
-from mld.retrieval.record_peek import MOST_READS, peek
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import AT_TIMESTAMP, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.local.kinesis import KinesisModel
+from kcl_mld.retrieval.record_peek import MOST_READS, peek
 from tests.fakes.aggregate import aggregate
 from tests.fakes.clock import FakeClock
 from tests.fakes.fake_kinesis import FakeKinesis

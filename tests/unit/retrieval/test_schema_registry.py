@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from mld.errors import (
+from kcl_mld.errors import (
     AwsError,
     CredentialsRefused,
     Denied,
@@ -19,11 +19,11 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.retrieval import schema_registry
-from mld.retrieval.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
-from mld.retrieval.rules.schema_frame import FailureCount, FailureKey
-from mld.retrieval.schema_registry import ABSENT_S, CALL_S, SchemaRegistry
-from mld.signals.runtime import Runtime
+from kcl_mld.retrieval import schema_registry
+from kcl_mld.retrieval.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from kcl_mld.retrieval.rules.schema_frame import FailureCount, FailureKey
+from kcl_mld.retrieval.schema_registry import ABSENT_S, CALL_S, SchemaRegistry
+from kcl_mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.schema_frames import ORDER, ORDER_ID, FakeFiles, FakeGlue
 from tests.fakes.shard_world import simulated

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mld.errors import NotFound, Unreachable
-from mld.kernel.model.sequence import Sentinel
-from mld.shards.lease_cleanup import ASKED_S
+from kcl_mld.errors import NotFound, Unreachable
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.shards.lease_cleanup import ASKED_S
 from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
 
 GONE = NotFound("GetShardIterator", "ResourceNotFoundException")

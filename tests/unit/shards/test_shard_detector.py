@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     Denied,
     InUse,
     LimitExceeded,

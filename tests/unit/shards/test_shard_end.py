@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import BlockedOnParent, InvalidShardEnd
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
-from mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import BlockedOnParent, InvalidShardEnd
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, Sentinel
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange
 from tests.fakes.shard_world import HALF, ShardWorld, position, shard_id, simulated
 
 LOWER = ChildShard(shard_id(1), (shard_id(0),), HashRange(0, HALF - 1))

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     Denied,
     InconsistentShards,
     NotFound,
@@ -15,10 +15,14 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.kernel.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
-from mld.shards.shard_syncer import CONFIRMED_S
-from mld.shards.stream_sync import OUTDATED_S
-from mld.streams.model.shard import HashRange
+from kcl_mld.kernel.model.sequence import (
+    LATEST as LATEST_POSITION,
+    ExtendedSequenceNumber,
+    Sentinel,
+)
+from kcl_mld.shards.shard_syncer import CONFIRMED_S
+from kcl_mld.shards.stream_sync import OUTDATED_S
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, MOVING, ShardWorld, shard_id, simulated
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import (
     CredentialsRefused,
     Denied,
     LimitExceeded,
@@ -18,11 +18,11 @@ from mld.errors import (
     ResourceMissing,
     StreamNotReady,
 )
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.local.kinesis import KinesisSettings
-from mld.shards import stream_existence
-from mld.shards.stream_existence import FRESH_S
-from mld.streams.existence_watch import GIVE_UP_S
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.local.kinesis import KinesisSettings
+from kcl_mld.shards import stream_existence
+from kcl_mld.shards.stream_existence import FRESH_S
+from kcl_mld.streams.existence_watch import GIVE_UP_S
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 

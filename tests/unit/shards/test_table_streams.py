@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from mld.aws.rules.shard_lineage import children_of, listed_shards
-from mld.config.stream import Stream
-from mld.errors import InconsistentShards, InvalidShardEnd, NotFound
-from mld.kernel.model.sequence import Sentinel
-from mld.streams.model.shard import ChildShard, HashRange
+from kcl_mld.aws.rules.shard_lineage import children_of, listed_shards
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import InconsistentShards, InvalidShardEnd, NotFound
+from kcl_mld.kernel.model.sequence import Sentinel
+from kcl_mld.streams.model.shard import ChildShard, HashRange
 from tests.fakes.shard_world import ShardWorld, simulated
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders/stream/2026-11-28T07:09:24.310"

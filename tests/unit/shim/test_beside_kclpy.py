@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.adapters.kclpy_path import SHIM
-from protocol.transcripts import Direction, load, names
+from kcl_mld.children.adapters.kclpy_path import SHIM
+from kcl_mld_protocol.transcripts import Direction, load, names
 from tests.kclpy_cache import kclpy
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "kclpy"

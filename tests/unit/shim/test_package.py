@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.kclpy_path import SHIM
 
 MODULES = sorted(SHIM.rglob("*.py"))
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from mld.children.adapters.kclpy_path import SHIM
-from protocol.transcripts import Direction, load, names
+from kcl_mld.children.adapters.kclpy_path import SHIM
+from kcl_mld_protocol.transcripts import Direction, load, names
 
 #: Reads like the library does, and tells the types and the lines.
 READER = """

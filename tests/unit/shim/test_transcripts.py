@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.adapters.kclpy_path import SHIM
+from kcl_mld.children.adapters.kclpy_path import SHIM
 from tests.kclpy_cache import kclpy
 
 PROGRAM = Path(__file__).resolve().parents[2] / "data" / "kclpy" / "processors.py"

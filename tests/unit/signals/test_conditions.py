@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mld.signals.conditions import Conditions, FailingCondition
-from mld.signals.model.reasons import Condition, Reason
+from kcl_mld.signals.conditions import Conditions, FailingCondition
+from kcl_mld.signals.model.reasons import Condition, Reason
 from tests.fakes.clock import FakeClock
 
 

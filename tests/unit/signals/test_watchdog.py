@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.signals.model.metrics import LOOP_LATENESS
-from mld.signals.watchdog import LoopWatchdog
+from kcl_mld.signals.model.metrics import LOOP_LATENESS
+from kcl_mld.signals.watchdog import LoopWatchdog
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import RecordedMetrics
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from mld.simulate.scenario import Load
+from kcl_mld.simulate.scenario import Load
 from tests.unit.simulate.world import fleet_after, outcome
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from mld.leases.model.lease import Lease
-from mld.simulate.java_worker import JavaLoad, JavaQueue, LeaderMemory, MoveKind, plan
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.simulate.java_worker import JavaLoad, JavaQueue, LeaderMemory, MoveKind, plan
 
 
 def lease(number, owner=None, kbps=None, counter=1, checkpoint_owner=None):

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.looks import FleetMemory, FleetView, observe
-from mld.simulate.our_worker import remembered
-from mld.simulate.scenario import Load
-from mld.simulate.table import Bill, SimulatedRow, Table
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView, observe
+from kcl_mld.simulate.our_worker import remembered
+from kcl_mld.simulate.scenario import Load
+from kcl_mld.simulate.table import Bill, SimulatedRow, Table
 from tests.unit.simulate.world import fleet_after, outcome
 
 

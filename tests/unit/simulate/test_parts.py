@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from mld.leases.model.lease import Lease
-from mld.simulate.readings import Events, Readings
-from mld.simulate.scenario import Load, shares
-from mld.simulate.table import Bill, SimulatedRow, Table
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.simulate.readings import Events, Readings
+from kcl_mld.simulate.scenario import Load, shares
+from kcl_mld.simulate.table import Bill, SimulatedRow, Table
 
 
 def test_events_happen_in_order_and_those_of_one_moment_as_planned():

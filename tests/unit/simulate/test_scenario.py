@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.simulate.scenario import (
+from kcl_mld.errors import ConfigError
+from kcl_mld.simulate.scenario import (
     ChangeKind,
     MembershipChange,
     Scenario,

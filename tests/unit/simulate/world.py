@@ -3,9 +3,9 @@
 import random
 from itertools import pairwise
 
-from mld.simulate.fleet import SimulatedFleet, outcome_of
-from mld.simulate.profile import ProfileName
-from mld.simulate.scenario import ChangeKind, Scenario, check, parse_change
+from kcl_mld.simulate.fleet import SimulatedFleet, outcome_of
+from kcl_mld.simulate.profile import ProfileName
+from kcl_mld.simulate.scenario import ChangeKind, Scenario, check, parse_change
 
 
 def change(text):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mld.spark.config import SparkConfig, read_properties
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.config import SparkConfig, read_properties
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
 
 
 def config_of(**more: str) -> SparkConfig:

@@ -14,22 +14,22 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from mld.spark.iceberg.commit import TableCommit
-from mld.spark.iceberg.table import IcebergTable
+from kcl_mld.spark.iceberg.commit import TableCommit
+from kcl_mld.spark.iceberg.table import IcebergTable
 from tests.unit.spark.table_kit import BASE, batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mld.spark.model import ShardBatch, ShardKey
+    from kcl_mld.spark.model import ShardBatch, ShardKey
 
 NAME = ("ns", "rows")
 SCHEMA = Schema(
     NestedField(1, "shard_id", StringType(), required=False),
     NestedField(2, "n", LongType(), required=False),
 )
-LOCAL_FILES = "mld.spark.iceberg.local_files.LocalFiles"
+LOCAL_FILES = "kcl_mld.spark.iceberg.local_files.LocalFiles"
 
 
 def catalog_in(folder: Path, kind: type[SqlCatalog] = SqlCatalog) -> Any:

@@ -8,16 +8,16 @@ import queue
 import threading
 from concurrent.futures import Future
 
-from mld.spark.config import Facts, read_properties
-from mld.spark.jobs.engine import Engine
-from mld.spark.jobs.submitted_batch import SubmittedBatch
-from mld.spark.model import Position
-from mld.spark.plans.one_call import FunctionCaller
-from mld.spark.ports import CommitOutcome
-from mld.spark.registration import Pipeline
-from mld.spark.rows.app_decoder import AppDecoder
-from mld.spark.shard.session import ShardGate, ShardSession
-from protocol import (
+from kcl_mld.spark.config import Facts, read_properties
+from kcl_mld.spark.jobs.engine import Engine
+from kcl_mld.spark.jobs.submitted_batch import SubmittedBatch
+from kcl_mld.spark.model import Position
+from kcl_mld.spark.plans.one_call import FunctionCaller
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.registration import Pipeline
+from kcl_mld.spark.rows.app_decoder import AppDecoder
+from kcl_mld.spark.shard.session import ShardGate, ShardSession
+from kcl_mld_protocol import (
     CheckpointResult,
     Initialize,
     LeaseLost,

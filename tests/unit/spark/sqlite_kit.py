@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mld.spark.sinks.database import Database
-from mld.spark.sinks.jdbc import JdbcSink
+from kcl_mld.spark.sinks.database import Database
+from kcl_mld.spark.sinks.jdbc import JdbcSink
 from tests.unit.spark.batches import config_of
 
 if TYPE_CHECKING:
-    from mld.spark.model import ShardBatch
+    from kcl_mld.spark.model import ShardBatch
 
 #: The file that ``connect`` opens, and the schema that it finds a table in.
 place = SimpleNamespace(path="", schema="'main'")

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mld.spark.config import read_properties
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.sinks.delta import UPKEEP_THREAD, DeltaSink
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.sinks.delta import UPKEEP_THREAD, DeltaSink
 
 BASE = 49590338271490256608559692538361571095921575989136588898
 TYPES = {

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from mld.spark import app_loading
-from mld.spark.app_loading import CONNECT_VARIABLE, load, require_packages
-from mld.spark.config import read_properties
-from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
+from kcl_mld.spark import app_loading
+from kcl_mld.spark.app_loading import CONNECT_VARIABLE, load, require_packages
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 
-RUN = "from mld.spark import run\nrun(print, schema='id bigint')\n"
+RUN = "from kcl_mld.spark import run\nrun(print, schema='id bigint')\n"
 NEEDS_A_SESSION = """
 import pathlib
 from pyspark.errors import PySparkRuntimeError

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from mld.spark import calls
-from mld.spark.calls import call_within
-from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
-from protocol import ShardEnded
+from kcl_mld.spark import calls
+from kcl_mld.spark.calls import call_within
+from kcl_mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
+from kcl_mld_protocol import ShardEnded
 from tests.unit.spark.shard_kit import Bench, Frame, MemorySink, record
 
 

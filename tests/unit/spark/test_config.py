@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.spark.config import read_properties, require_places, rooted
-from mld.spark.errors import SparkConfigError
+from kcl_mld.spark.config import read_properties, require_places, rooted
+from kcl_mld.spark.errors import SparkConfigError
 
 
 @pytest.mark.parametrize(

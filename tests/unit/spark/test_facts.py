@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from mld.spark.config import Facts, gather_properties, read_file
-from mld.spark.errors import SparkConfigError
-from mld.spark.model import ShardKey
-from mld.spark.shard.session import ShardGate
+from kcl_mld.spark.config import Facts, gather_properties, read_file
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.model import ShardKey
+from kcl_mld.spark.shard.session import ShardGate
 
 ENVIRON = {
     "KCL_APPLICATION_NAME": "app",

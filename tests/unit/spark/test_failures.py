@@ -7,8 +7,8 @@ from enum import Enum
 
 import pytest
 
-from mld.spark.errors import SparkUnreachable
-from mld.spark.failures import describe, is_server_gone, is_session_lost, raised
+from kcl_mld.spark.errors import SparkUnreachable
+from kcl_mld.spark.failures import describe, is_server_gone, is_session_lost, raised
 
 
 class _Status(Enum):

@@ -8,9 +8,9 @@ import sqlite3
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.spark.batch_context import context_of, covered, stored_text
-from mld.spark.errors import BatchFailed
-from mld.spark.model import MicroBatch, Position, ShardKey
+from kcl_mld.spark.batch_context import context_of, covered, stored_text
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import MicroBatch, Position, ShardKey
 from tests.unit.spark.batches import batch
 
 positions = st.builds(Position, st.integers(0, 2**186 - 1), st.integers(0, 2**32 - 1))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.spark.errors import Fenced
-from mld.spark.model import Position, Row, ShardKey
-from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
-from mld.spark.shard.resume import resume_at_mark
+from kcl_mld.spark.errors import Fenced
+from kcl_mld.spark.model import Position, Row, ShardKey
+from kcl_mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
+from kcl_mld.spark.shard.resume import resume_at_mark
 
 SHARD = ShardKey("app", "stream", "shard-1")
 

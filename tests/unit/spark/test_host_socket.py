@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from mld.spark import host_socket
-from mld.spark.host_socket import (
+from kcl_mld.spark import host_socket
+from kcl_mld.spark.host_socket import (
     HostPlace,
     attach,
     environ_of_host,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.config.config import Config
-from mld.spark.shard.session import ShardSession
+from kcl_mld.config.config import Config
+from kcl_mld.spark.shard.session import ShardSession
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "tests" / "spark" / "README.md").read_text(encoding="utf-8")

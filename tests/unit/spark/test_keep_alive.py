@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mld.spark.keep_alive import KEEP_ALIVE, KeepAlive, interval_s
-from protocol import ChildConnection, Initialize, encode
+from kcl_mld.spark.keep_alive import KEEP_ALIVE, KeepAlive, interval_s
+from kcl_mld_protocol import ChildConnection, Initialize, encode
 
 WAIT_S = 120.0
 

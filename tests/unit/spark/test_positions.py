@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.spark.model import Position
+from kcl_mld.spark.model import Position
 
 
 @given(st.integers(0, 2**186 - 1), st.integers(0, 2**32 - 1))

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from mld.spark import registration
-from mld.spark.batch_context import BatchContext
-from mld.spark.errors import SparkConfigError
-from mld.spark.model import Position, ShardKey
-from mld.spark.registration import load_app, run
+from kcl_mld.spark import registration
+from kcl_mld.spark.batch_context import BatchContext
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.model import Position, ShardKey
+from kcl_mld.spark.registration import load_app, run
 
 SHARD = ShardKey("app", "stream", "shardId-000000000000")
 CONTEXT = BatchContext(
@@ -32,7 +32,7 @@ def app(tmp_path, monkeypatch):
 
 def test_an_app_registers_its_function_and_how_records_are_decoded(app):
     found = app(
-        "from mld.spark import run\n"
+        "from kcl_mld.spark import run\n"
         "def process(df, ctx):\n    return df, ctx\n"
         "run(process, schema='id bigint', decoder='json', on_error='null')\n"
     )
@@ -41,19 +41,19 @@ def test_an_app_registers_its_function_and_how_records_are_decoded(app):
 
 
 def test_what_is_not_given_is_left_to_the_properties(app):
-    found = app("from mld.spark import run\nrun(print)\n")
+    found = app("from kcl_mld.spark import run\nrun(print)\n")
     assert (found.schema, found.decoder, found.on_error) == (None, None, None)
     assert (found.function, found.is_rowwise) == (print, False)
 
 
 def test_a_function_may_be_declared_row_wise(app):
-    assert app("from mld.spark import run\nrun(print, rowwise=True)\n").is_rowwise
+    assert app("from kcl_mld.spark import run\nrun(print, rowwise=True)\n").is_rowwise
 
 
 def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
     (tmp_path / "beside.py").write_text("VALUE = 7\n")
     found = app(
-        "import beside, sys\nfrom mld.spark import run\n"
+        "import beside, sys\nfrom kcl_mld.spark import run\n"
         "assert __name__ == '__main__'\n"
         "import __main__\nassert __main__.beside is beside\n"
         "if __name__ == '__main__':\n"
@@ -73,19 +73,19 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
         ("def", "is not a Python program"),
         ("raise SystemExit('bye')", "ended before run(): exit code bye"),
         (
-            "from mld.spark import run\ntry:\n    run(print)\nexcept BaseException:\n    pass",
+            "from kcl_mld.spark import run\ntry:\n    run(print)\nexcept BaseException:\n    pass",
             "last",
         ),
         (
-            "from mld.spark import run\ntry:\n    run(print)\nexcept BaseException:\n    run(print)",
+            "from kcl_mld.spark import run\ntry:\n    run(print)\nexcept BaseException:\n    run(print)",
             "called twice",
         ),
-        ("from mld.spark import run\nrun(7)", "7 is not a function"),
-        ("from mld.spark import run\nrun(print, decoder='xml')", "not one of raw, json"),
-        ("from mld.spark import run\nrun(print, on_error='skip')", "not one of fail, null"),
-        ("from mld.spark import run\nrun(print, schema=7)", "takes a text, not a int"),
+        ("from kcl_mld.spark import run\nrun(7)", "7 is not a function"),
+        ("from kcl_mld.spark import run\nrun(print, decoder='xml')", "not one of raw, json"),
+        ("from kcl_mld.spark import run\nrun(print, on_error='skip')", "not one of fail, null"),
+        ("from kcl_mld.spark import run\nrun(print, schema=7)", "takes a text, not a int"),
         (
-            "from mld.spark import run\nrun(dict)",
+            "from kcl_mld.spark import run\nrun(dict)",
             "is not a function process(df, ctx)",
         ),
     ],

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mld.config.properties import last_of_each, parse
-from mld.config.spark import keys
-from mld.spark import config
+from kcl_mld.config.properties import last_of_each, parse
+from kcl_mld.config.spark import keys
+from kcl_mld.spark import config
 
 SAMPLE = Path(__file__).resolve().parents[3] / "properties" / "spark.properties"
 TEXT = SAMPLE.read_text("ascii")

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from mld.spark import stub, stub_wait
-from mld.spark.keep_alive import KEEP_ALIVE
+from kcl_mld.spark import stub, stub_wait
+from kcl_mld.spark.keep_alive import KEEP_ALIVE
 
 
 def run(*arguments, cwd=None):
     return subprocess.run(
-        [sys.executable, "-m", "mld.spark.stub", *arguments],
+        [sys.executable, "-m", "kcl_mld.spark.stub", *arguments],
         check=False,
         capture_output=True,
         cwd=cwd,
@@ -30,14 +30,14 @@ def run_stub(*arguments, cwd=None):
 
 def test_the_stub_imports_nothing_but_the_standard_library():
     program = (
-        "import sys\nbefore = set(sys.modules)\nimport mld.spark.stub\n"
+        "import sys\nbefore = set(sys.modules)\nimport kcl_mld.spark.stub\n"
         "print({name.partition('.')[0] for name in set(sys.modules) - before}"
         " - sys.stdlib_module_names)"
     )
     found = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert found.stdout == "{'mld'}\n"
+    assert found.stdout == "{'kcl_mld'}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--properties"], ["--wrong", "app.py"]])
@@ -106,7 +106,7 @@ def test_outside_the_checkout_the_working_directory_hides_no_package(tmp_path, m
         sys.executable,
         "-P",
         "-m",
-        "mld.spark.stub",
+        "kcl_mld.spark.stub",
         "/app.py",
         "x",
     ]
@@ -127,7 +127,7 @@ def test_a_host_is_told_the_file_and_the_arguments_of_the_app():
 
 def test_a_directory_that_cannot_be_private_is_said():
     program = (
-        "from mld.spark import host_socket, stub\n"
+        "from kcl_mld.spark import host_socket, stub\n"
         "host_socket._LONGEST_PATH = 0\n"
         f"stub.main([{__file__!r}])"
     )
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_private_is_said():
 def test_a_working_directory_that_is_gone_is_said(tmp_path):
     program = (
         "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
-        f"from mld.spark import stub; stub.main([{__file__!r}])"
+        f"from kcl_mld.spark import stub; stub.main([{__file__!r}])"
     )
     found = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=tmp_path

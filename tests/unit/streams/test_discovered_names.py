@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from mld.config.stream_list import ListedStream, NamePattern, StreamSelection
-from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
-from mld.local.kinesis import KinesisModel, KinesisSettings
-from mld.streams import stream_names
-from mld.streams.rules.stream_list import FoundStreams
-from mld.streams.stream_names import ATTEMPTS, DiscoveredNames
+from kcl_mld.config.stream_list import ListedStream, NamePattern, StreamSelection
+from kcl_mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
+from kcl_mld.local.kinesis import KinesisModel, KinesisSettings
+from kcl_mld.streams import stream_names
+from kcl_mld.streams.rules.stream_list import FoundStreams
+from kcl_mld.streams.stream_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.errors import LimitExceeded, MalformedData, ResourceMissing
-from mld.kernel.concurrency import Wakeup
-from mld.signals.conditions import Conditions
-from mld.signals.model.reasons import Reason
-from mld.streams.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
+from kcl_mld.errors import LimitExceeded, MalformedData, ResourceMissing
+from kcl_mld.kernel.concurrency import Wakeup
+from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.streams.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated
 

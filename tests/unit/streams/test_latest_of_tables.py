@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from mld.config.stream_list import parse_streams
-from mld.errors import MissingStreams
-from mld.streams.stream_names import LatestOfTables
+from kcl_mld.config.stream_list import parse_streams
+from kcl_mld.errors import MissingStreams
+from kcl_mld.streams.stream_names import LatestOfTables
 from tests.fakes.shard_world import simulated
 
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders"

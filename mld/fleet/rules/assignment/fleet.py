@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.config.config import Config
-    from mld.leases.model.lease import Lease
+    from kcl_mld.config.config import Config
+    from kcl_mld.leases.model.lease import Lease
 
 #: Metrics older than this many periods of the leader's own reports are not used.
 #: Source: LeaseAssignmentManager (3.5.1).

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Participant
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Participant
+    from kcl_mld.leases.model.lease import Lease
 
 _Rank = tuple[bool, float, int, float, str]
 _Bench = tuple[int, float, str]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.config.fleet import HEARTBEAT_SHARE
-from mld.fleet.model.worker_metrics import honoring
-from mld.fleet.rules.assignment.looks import observe, take_part, waiting_for_parents
-from mld.fleet.rules.leader_lock import follow_pause_s
-from mld.leases.rules.pausing import is_paused
+from kcl_mld.config.fleet import HEARTBEAT_SHARE
+from kcl_mld.fleet.model.worker_metrics import honoring
+from kcl_mld.fleet.rules.assignment.looks import observe, take_part, waiting_for_parents
+from kcl_mld.fleet.rules.leader_lock import follow_pause_s
+from kcl_mld.leases.rules.pausing import is_paused
 
 if TYPE_CHECKING:
-    from mld.fleet.rules.assignment.fleet import AssignmentLimits
-    from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+    from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+    from kcl_mld.leases.model.lease import Lease
 
 #: The longest time after which a worker sees the hand-off, at its longest pause.
 _SEEN_AFTER_S = 0.5

@@ -17,14 +17,14 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.fleet.rules.assignment.fleet import SAME
+from kcl_mld.fleet.rules.assignment.fleet import SAME
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Collection, Iterable, Iterator
 
-    from mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
+    from kcl_mld.leases.model.lease import Lease
 
 
 class Levelling:

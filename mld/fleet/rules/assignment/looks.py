@@ -12,18 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_metrics import FAILED_SAMPLE
-from mld.fleet.rules.worker_sightings import WorkerSightings
-from mld.leases.rules.discovery import SUSPECT_SHARE
-from mld.leases.rules.taking import NEVER, Sighting
+from kcl_mld.fleet.model.worker_metrics import FAILED_SAMPLE
+from kcl_mld.fleet.rules.worker_sightings import WorkerSightings
+from kcl_mld.leases.rules.discovery import SUSPECT_SHARE
+from kcl_mld.leases.rules.taking import NEVER, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mld.fleet.model.worker_life import FailedLife
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.fleet.rules.assignment.fleet import AssignmentLimits
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+    from kcl_mld.leases.model.lease import Lease
 
 #: Samples from which on a metric counts.
 LEAST_SAMPLES = 2

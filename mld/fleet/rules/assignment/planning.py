@@ -17,27 +17,27 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
 
-from mld.fleet.model.worker_metrics import honoring
-from mld.fleet.rules.assignment.fleet import Fleet, Participant, form_groups, groups_of
-from mld.fleet.rules.assignment.free_workers import FreeWorkers
-from mld.fleet.rules.assignment.levelling import Levelling, Relief
-from mld.fleet.rules.assignment.looks import (
+from kcl_mld.fleet.model.worker_metrics import honoring
+from kcl_mld.fleet.rules.assignment.fleet import Fleet, Participant, form_groups, groups_of
+from kcl_mld.fleet.rules.assignment.free_workers import FreeWorkers
+from kcl_mld.fleet.rules.assignment.levelling import Levelling, Relief
+from kcl_mld.fleet.rules.assignment.looks import (
     observe,
     readings,
     take_part,
     waiting_for_parents,
 )
-from mld.leases.rules.pausing import is_paused
+from kcl_mld.leases.rules.pausing import is_paused
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
-    from mld.fleet.model.worker_life import FailedLife
-    from mld.fleet.model.worker_metrics import WorkerMetrics
-    from mld.fleet.rules.assignment.fleet import AssignmentLimits
-    from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
-    from mld.leases.model.lease import Lease
+    from kcl_mld.fleet.model.worker_life import FailedLife
+    from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+    from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+    from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+    from kcl_mld.leases.model.lease import Lease
 
 
 class MoveKind(Enum):

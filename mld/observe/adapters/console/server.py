@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 
 import h11
 
-from mld.errors import ConfigError
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ ALIVE_EVERY_S = 5.0
 
 #: What a browser on this machine calls it; a tunnel's port may differ from ours.
 _OWN_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_PAGE = files("mld.observe.adapters.console")
+_PAGE = files("kcl_mld.observe.adapters.console")
 _FILES = {
     "/": ("console.html", "text/html; charset=utf-8"),
     "/console.css": ("console.css", "text/css; charset=utf-8"),

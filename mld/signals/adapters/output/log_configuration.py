@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ConfigError
-from mld.signals.adapters.output.background_output import unblock_handlers
+from kcl_mld.errors import ConfigError
+from kcl_mld.signals.adapters.output.background_output import unblock_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

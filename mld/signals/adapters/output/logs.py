@@ -1,7 +1,7 @@
 """Logging set-up: text for people, JSON lines for machines, always on stderr.
 
 Payloads and secrets are never formatted: a record's ``extra`` appears only under the names in
-``FIELDS``, and what a child's own logger said under ``child``. All texts pass ``mld.kernel.model.masking``.
+``FIELDS``, and what a child's own logger said under ``child``. All texts pass ``kcl_mld.kernel.model.masking``.
 Lines that say the same many times in a row are counted instead of printed.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mld.kernel.model.masking import mask, mask_value
-from mld.signals.log_facts import CHILD_LOGGER, log_facts
+from kcl_mld.kernel.model.masking import mask, mask_value
+from kcl_mld.signals.log_facts import CHILD_LOGGER, log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@ cp "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"/requ
   .venv/lib/python3*/site-packages  # pip finds all packages that the tests have
 . .venv/bin/activate
 cat > app.py <<'END'
-from mld.spark import run
+from kcl_mld.spark import run
 
 
 def process(df, ctx):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.aws.rules.change_record import kinesis_answer, read_changes
-from mld.errors import MalformedData
+from kcl_mld.aws.rules.change_record import kinesis_answer, read_changes
+from kcl_mld.errors import MalformedData
 
 RECORDED = json.loads(
     (Path(__file__).parents[3] / "data" / "dynamodb_streams" / "records.json").read_text("utf-8")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.aws.rules.shard_lineage import asks_again, child_shards, children_of, listed_shards
+from kcl_mld.aws.rules.shard_lineage import asks_again, child_shards, children_of, listed_shards
 
 
 def entry(shard_id, parent=None, end=None):

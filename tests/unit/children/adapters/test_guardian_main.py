@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters import guardian_main
-from mld.children.adapters.guardian_main import Watch
+from kcl_mld.children.adapters import guardian_main
+from kcl_mld.children.adapters.guardian_main import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from mld.children.adapters import letters
-from mld.children.adapters.letters import find_letters, open_letters
-from mld.errors import ConfigError, LetterRefused
-from mld.kernel.adapters.calls import CallPool
-from mld.local.embedded import EmbeddedAws
+from kcl_mld.children.adapters import letters
+from kcl_mld.children.adapters.letters import find_letters, open_letters
+from kcl_mld.errors import ConfigError, LetterRefused
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.local.embedded import EmbeddedAws
 
 DOCUMENT = b'{"id":"x","message":"\xc3\xbc"}'
 

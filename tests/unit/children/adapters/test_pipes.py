@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.children.adapters import pipes
-from mld.children.adapters.pipes import PipeWriter
+from kcl_mld.children.adapters import pipes
+from kcl_mld.children.adapters.pipes import PipeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

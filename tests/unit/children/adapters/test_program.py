@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.adapters.child_process import ProcessLauncher
-from mld.children.adapters.program import (
+from kcl_mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters.program import (
     StartPlace,
     examine,
     examine_child,
     python_start_of,
 )
-from mld.config.config import Kclpy
+from kcl_mld.config.config import Kclpy
 
 PYTHON = f"#!{sys.executable}\n"
 
@@ -143,7 +143,7 @@ def test_a_directory_is_no_app_of_spark(tmp_path):
 
 
 def test_the_daemon_is_no_child_but_a_daemon(here):
-    put("kcl-mld", "#!/usr/bin/env python3\nfrom mld.cli import main\nmain()\n")
+    put("kcl-mld", "#!/usr/bin/env python3\nfrom kcl_mld.cli import main\nmain()\n")
     put("env", b"\x7fELF\0")
     around = StartPlace({"PATH": f"{here}:/usr/bin:/bin"}, here)
     for command in (["kcl-mld", "f"], ["env", "A=b", "kcl-mld", "f"]):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.children.adapters.recording import recording_name
+from kcl_mld.children.adapters.recording import recording_name
 
 
 @pytest.mark.parametrize(

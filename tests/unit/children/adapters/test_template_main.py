@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mld.children.adapters.template_main import (
+from kcl_mld.children.adapters.template_main import (
     Environment,
     fresh_main,
     leading_imports,

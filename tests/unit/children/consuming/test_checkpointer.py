@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from mld.children.consuming.checkpointer import RETRY_S, ShardCheckpointer
-from mld.errors import (
+from kcl_mld.children.consuming.checkpointer import RETRY_S, ShardCheckpointer
+from kcl_mld.errors import (
     Denied,
     LeaseLost,
     NotFound,
@@ -17,8 +17,8 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.leases.model.lease import HeldLease, Lease
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
+from kcl_mld.leases.model.lease import HeldLease, Lease
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import RecordedMetrics

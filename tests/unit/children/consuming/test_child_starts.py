@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from mld.children.consuming.consumer_parts import PLACES, START_S, ChildStarts
-from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.children.consuming.consumer_parts import PLACES, START_S, ChildStarts
+from kcl_mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from tests.sim.loop import run
 
 

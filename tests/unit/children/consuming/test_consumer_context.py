@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.children.consuming.consumer_context import ConsumerShutdown
-from mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.children.consuming.consumer_context import ConsumerShutdown
+from kcl_mld.children.rules.lifecycle import ShutdownReason
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildFailurePolicy
-from mld.config.contain_config import ContainConfig
-from mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
-from mld.kernel.model.sequence import ExtendedSequenceNumber as At
-from mld.leases.model.containment import NO_FAILURE
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.config.contain_config import ContainConfig
+from kcl_mld.errors import LetterRefused, ThreadRefused, UnknownOutcome, Unreachable
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber as At
+from kcl_mld.leases.model.containment import NO_FAILURE
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate
@@ -304,7 +304,7 @@ def test_a_record_that_fails_now_and_then_holds_no_shard():
 
 
 def test_a_shard_whose_row_is_full_of_skips_is_held(monkeypatch):
-    monkeypatch.setattr("mld.children.consuming.containment.MOST_SKIPPED", 1)
+    monkeypatch.setattr("kcl_mld.children.consuming.containment.MOST_SKIPPED", 1)
 
     async def test(world, letters):
         world.put(*DATA)

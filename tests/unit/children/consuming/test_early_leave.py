@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mld.children.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.errors import ChildFailed
-from mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.children.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.errors import ChildFailed
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import World

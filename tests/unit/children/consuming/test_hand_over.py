@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildFailurePolicy
-from mld.errors import Unreachable
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.errors import Unreachable
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import FIRST, World

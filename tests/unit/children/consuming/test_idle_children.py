@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildFailurePolicy
-from mld.errors import ChildFailed, Unreachable
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.errors import ChildFailed, Unreachable
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import STREAM, World

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mld.config.config import ChildExceptionPolicy, ChildFailurePolicy
-from mld.errors import ChildFailed, Throttled
-from mld.observe.rules.readiness import ShardHealth, health_of
+from kcl_mld.config.config import ChildExceptionPolicy, ChildFailurePolicy
+from kcl_mld.errors import ChildFailed, Throttled
+from kcl_mld.observe.rules.readiness import ShardHealth, health_of
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import World

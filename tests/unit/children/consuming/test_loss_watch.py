@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.children.consuming.loss_watch import RISK_AFTER_S, LossWatch
-from mld.config.stream import DYNAMODB_STREAMS, KINESIS
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.model.reading import ReadNote
-from mld.local.kinesis.shard import next_sequence
-from mld.retrieval.model.wire import read_batch
-from mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
+from kcl_mld.children.consuming.loss_watch import RISK_AFTER_S, LossWatch
+from kcl_mld.config.stream import DYNAMODB_STREAMS, KINESIS
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.leases.model.reading import ReadNote
+from kcl_mld.local.kinesis.shard import next_sequence
+from kcl_mld.retrieval.model.wire import read_batch
+from kcl_mld.signals.model.metrics import PASSED_RESET, PASSED_TRIMMED, PassCause
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import FakeClock
 from tests.sim.loop import run

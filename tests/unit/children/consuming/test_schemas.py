@@ -6,10 +6,10 @@ import asyncio
 import base64
 import logging
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.retrieval.adapters.schema_decoders import Decoders
-from mld.retrieval.rules import schema_frame
-from mld.retrieval.schema_registry import CALL_S, SchemaRegistry
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.retrieval.adapters.schema_decoders import Decoders
+from kcl_mld.retrieval.rules import schema_frame
+from kcl_mld.retrieval.schema_registry import CALL_S, SchemaRegistry
 from tests.fakes.children import ScriptedChildren, polite
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, FakeFiles, FakeGlue, avro, frame
 from tests.sim.loop import run

@@ -9,12 +9,12 @@ from zlib import crc32
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildConfirms, ChildFailurePolicy
-from mld.errors import ChildFailed, Unreachable
-from mld.kernel.model.sequence import LATEST, TRIM_HORIZON
-from mld.leases.model.lease_request import LeaseRequest
-from mld.shards.stream_existence import StreamExistence
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildConfirms, ChildFailurePolicy
+from kcl_mld.errors import ChildFailed, Unreachable
+from kcl_mld.kernel.model.sequence import LATEST, TRIM_HORIZON
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.shards.stream_existence import StreamExistence
 from tests.fakes.children import ScriptedChildren
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import World

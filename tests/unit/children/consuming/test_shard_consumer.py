@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildFailurePolicy
-from mld.errors import (
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.errors import (
     BlockedOnParent,
     ChildFailed,
     ChildTimedOut,
@@ -25,9 +25,14 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.leases.model.lease import Lease
-from mld.streams.model.shard import HashRange
+from kcl_mld.kernel.model.sequence import (
+    LATEST,
+    SHARD_END,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber as At,
+)
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.children import ScriptedChildren, ends_at, polite
 from tests.sim.loop import run
 from tests.sim.stream import kpl_aggregate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mld.children.consuming.shared_checkpoint import ChildCheckpointer, SharedCheckpoint
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from kcl_mld.children.consuming.shared_checkpoint import ChildCheckpointer, SharedCheckpoint
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.sim.loop import run
 
 

@@ -7,7 +7,7 @@ import base64
 
 import pytest
 
-from mld.retrieval.byte_budget import STUCK_S
+from kcl_mld.retrieval.byte_budget import STUCK_S
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import STREAM, World

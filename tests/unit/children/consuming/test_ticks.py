@@ -8,10 +8,10 @@ import logging
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildFailurePolicy
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren
 from tests.unit.children.consumer_world import FIRST
 from tests.unit.children.consuming.test_shard_consumer import in_world

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from mld.children.rules.lifecycle import ShutdownReason
-from mld.config.config import ChildFailurePolicy
-from mld.errors import Unreachable
+from kcl_mld.children.rules.lifecycle import ShutdownReason
+from kcl_mld.config.config import ChildFailurePolicy
+from kcl_mld.errors import Unreachable
 from tests.fakes.children import ScriptedChildren, ends_at
 from tests.sim.loop import run
 from tests.unit.children.consumer_world import STREAM, World

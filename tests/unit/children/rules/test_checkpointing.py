@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from mld.children.rules.checkpointing import (
+from kcl_mld.children.rules.checkpointing import (
     CheckpointState,
     as_delivered,
     position_to_store,
 )
-from mld.errors import CheckpointRefused
-from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
+from kcl_mld.errors import CheckpointRefused
+from kcl_mld.kernel.model.sequence import (
+    LATEST,
+    SHARD_END,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber as At,
+)
 
 
 def reading(last, largest):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mld.children.rules.child_environment import ChildFacts, PythonPath, environment_of_child
+from kcl_mld.children.rules.child_environment import ChildFacts, PythonPath, environment_of_child
 
 FACTS = {
     "shard_id": "shardId-1",

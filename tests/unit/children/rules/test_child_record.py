@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from mld.children.rules.child_record import Traces, read_record
-from mld.config.config import ChildLogFormat
+from kcl_mld.children.rules.child_record import Traces, read_record
+from kcl_mld.config.config import ChildLogFormat
 
 AUTO, TEXT, JSON = ChildLogFormat.AUTO, ChildLogFormat.TEXT, ChildLogFormat.JSON
 

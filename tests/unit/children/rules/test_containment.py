@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.children.rules.containment import (
+from kcl_mld.children.rules.containment import (
     LIMIT_WINDOW_MS,
     FailedLine,
     LetterFacts,
@@ -19,10 +19,10 @@ from mld.children.rules.containment import (
     letter,
     reason_of,
 )
-from mld.config.contain_config import ContainConfig
-from mld.errors import ChildFailed, ChildReported, ChildTimedOut, ProcessorRaised
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.leases.model.containment import (
+from kcl_mld.config.contain_config import ContainConfig
+from kcl_mld.errors import ChildFailed, ChildReported, ChildTimedOut, ProcessorRaised
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
+from kcl_mld.leases.model.containment import (
     NO_FAILURE,
     FailureNote,
     PositionRange,
@@ -30,8 +30,8 @@ from mld.leases.model.containment import (
     skipped_behind,
     skipped_of,
 )
-from protocol import ProcessRecords, Record
-from protocol.codec import encode
+from kcl_mld_protocol import ProcessRecords, Record
+from kcl_mld_protocol.codec import encode
 
 CONFIG = ContainConfig(destination="file:x")
 DIED = ChildFailed("s", "processRecords", "it ended", 3)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from mld.children.rules.lifecycle import (
+from kcl_mld.children.rules.lifecycle import (
     ConsumerState as S,
     ShutdownReason as R,
     TaskOutcome,
@@ -15,7 +15,7 @@ from mld.children.rules.lifecycle import (
     start_order,
     stronger,
 )
-from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 
 
 @pytest.mark.parametrize(

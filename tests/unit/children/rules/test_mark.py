@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from mld.children.rules import mark as rule
-from mld.children.rules.mark import ChildProgress, mark
-from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.children.rules import mark as rule
+from kcl_mld.children.rules.mark import ChildProgress, mark
+from kcl_mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 
 
 def at(number: int) -> ExtendedSequenceNumber:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.child_command import PythonCommand, python_command, python_start
+from kcl_mld.config.child_command import PythonCommand, python_command, python_start
 
 PLAIN = b"import sys\n"
 

@@ -7,8 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from mld.children.rules.lifecycle import CAP_S, SHARD_END_ATTEMPTS, RestartCount, restart_pause_s
-from mld.config.config import ChildConfig, ChildFailurePolicy
+from kcl_mld.children.rules.lifecycle import (
+    CAP_S,
+    SHARD_END_ATTEMPTS,
+    RestartCount,
+    restart_pause_s,
+)
+from kcl_mld.config.config import ChildConfig, ChildFailurePolicy
 
 EXIT = ChildConfig(argv=("x",))
 RESTART = ChildConfig(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.children.rules.child_record import StderrTail
+from kcl_mld.children.rules.child_record import StderrTail
 
 PYTHON = b"""\
 INFO all is fine

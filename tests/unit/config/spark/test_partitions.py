@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mld.config.spark.partitions import PartitionField, partition_fields
+from kcl_mld.config.spark.partitions import PartitionField, partition_fields
 
 
 def test_columns_and_transforms_are_read_in_order():

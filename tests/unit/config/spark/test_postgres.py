@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.config.spark.needs import need_faults
-from mld.config.spark.postgres import libpq_connection
+from kcl_mld.config.spark.needs import need_faults
+from kcl_mld.config.spark.postgres import libpq_connection
 
 URL = "jdbc:postgresql:"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.spark.addresses import s3_place
+from kcl_mld.config.spark.addresses import s3_place
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.spark.keys import KEYS, check, duration_s, is_known, size_bytes
+from kcl_mld.config.spark.keys import KEYS, check, duration_s, is_known, size_bytes
 
 
 def test_every_default_is_a_good_value():

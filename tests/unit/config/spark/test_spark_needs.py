@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.config.spark.needs import need_faults
+from kcl_mld.config.spark.needs import need_faults
 
 JDBC = {
     "spark.sink": "jdbc",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mld.config.spark.addresses import connect_address
-from mld.config.spark.keys import check
-from mld.config.spark.places import PathChecks, local_path, missing_packages, spark_faults
+from kcl_mld.config.spark.addresses import connect_address
+from kcl_mld.config.spark.keys import check
+from kcl_mld.config.spark.places import PathChecks, local_path, missing_packages, spark_faults
 
 DIRECTORIES = {"/", "/data", "/data/ours", "/data/theirs", "/srv/app", "/closed"}
 FILES = {"/data/file"}

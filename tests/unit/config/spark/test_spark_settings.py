@@ -2,9 +2,9 @@
 
 import pytest
 
-from mld.config.build import build_config
-from mld.config.findings import Severity
-from mld.config.spark.keys import KEYS
+from kcl_mld.config.build import build_config
+from kcl_mld.config.findings import Severity
+from kcl_mld.config.spark.keys import KEYS
 from tests.unit.config.test_config_build import BASE
 
 

@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mld.fleet.adapters.worker_load import ECS_URL, NoMetadata, exchange, find_load_source, get_json
-from mld.kernel.adapters.calls import CallPool
+from kcl_mld.fleet.adapters.worker_load import (
+    ECS_URL,
+    NoMetadata,
+    exchange,
+    find_load_source,
+    get_json,
+)
+from kcl_mld.kernel.adapters.calls import CallPool
 from tests.fakes.http import Replies, served
 
 

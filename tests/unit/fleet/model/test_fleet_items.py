@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from mld.config.reserved_keys import key_taken_by_others
-from mld.errors import MalformedData
-from mld.fleet.model.lock_item import LockItem, lock_from_item, lock_to_item
-from mld.fleet.model.state_history import (
+from kcl_mld.config.reserved_keys import key_taken_by_others
+from kcl_mld.errors import MalformedData
+from kcl_mld.fleet.model.lock_item import LockItem, lock_from_item, lock_to_item
+from kcl_mld.fleet.model.state_history import (
     ClientVersion,
     MigrationState,
     StateChange,
@@ -17,17 +17,17 @@ from mld.fleet.model.state_history import (
     table_migration_from_item,
     table_migration_to_item,
 )
-from mld.fleet.model.table_layout import Layout, Place
-from mld.fleet.model.worker_metrics import (
+from kcl_mld.fleet.model.table_layout import Layout, Place
+from kcl_mld.fleet.model.worker_metrics import (
     WorkerMetrics,
     WorstLag,
     metrics_from_item,
     metrics_in,
     metrics_to_item,
 )
-from mld.leases.model.attributes import decimal, decimal_of, rounded, text_of
-from mld.leases.model.entity import Entity, entity_of
-from mld.leases.model.owner_index import index_creation, index_status
+from kcl_mld.leases.model.attributes import decimal, decimal_of, rounded, text_of
+from kcl_mld.leases.model.entity import Entity, entity_of
+from kcl_mld.leases.model.owner_index import index_creation, index_status
 
 METRICS = WorkerMetrics(
     "w1", 1795252393, {"C": (12.5, -1.0, 0.333333)}, {"C": (100,)}, 1, 1795252390

@@ -2,20 +2,20 @@
 
 import pytest
 
-from mld.fleet.model.worker_life import (
+from kcl_mld.fleet.model.worker_life import (
     FailedLife,
     Instance,
     failed_life_to_item,
     failed_lives_in,
     instance_of,
 )
-from mld.fleet.model.worker_metrics import (
+from kcl_mld.fleet.model.worker_metrics import (
     WorkerMetrics,
     metrics_from_item,
     metrics_in,
     metrics_to_item,
 )
-from mld.leases.model.entity import Entity, entity_of
+from kcl_mld.leases.model.entity import Entity, entity_of
 
 LIFE = FailedLife(
     instance="abc",

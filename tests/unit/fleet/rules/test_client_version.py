@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from mld.config.fleet import ClientVersionConfig
-from mld.fleet.model.state_history import ClientVersion
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules import client_version
-from mld.fleet.rules.client_version import (
+from kcl_mld.config.fleet import ClientVersionConfig
+from kcl_mld.fleet.model.state_history import ClientVersion
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules import client_version
+from kcl_mld.fleet.rules.client_version import (
     BEHAVIOUR,
     READY_S,
     TRANSITIONS,
@@ -19,7 +19,7 @@ from mld.fleet.rules.client_version import (
     followed,
     unready,
 )
-from mld.kernel.model.sequence import SHARD_END
+from kcl_mld.kernel.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 INIT = ClientVersion.CLIENT_VERSION_INIT

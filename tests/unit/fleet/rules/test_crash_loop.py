@@ -1,8 +1,8 @@
 """When newcomers wait, because workers fail soon after they began."""
 
-from mld.fleet.model.worker_life import SILENT, FailedLife
-from mld.fleet.rules.crash_loop import MOST_LIVES, CrashLoop
-from mld.leases.rules.newcomers import QUIET_S
+from kcl_mld.fleet.model.worker_life import SILENT, FailedLife
+from kcl_mld.fleet.rules.crash_loop import MOST_LIVES, CrashLoop
+from kcl_mld.leases.rules.newcomers import QUIET_S
 
 FAILOVER_S = 10.0
 

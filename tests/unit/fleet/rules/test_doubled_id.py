@@ -2,9 +2,9 @@
 
 import pytest
 
-from mld.fleet.model.worker_life import Instance
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.doubled_id import DoubledId
+from kcl_mld.fleet.model.worker_life import Instance
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.doubled_id import DoubledId
 
 MINE, OLDER, YOUNGER = Instance("m", 100), Instance("o", 50), Instance("y", 150)
 LASTS_S = 60.0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mld.fleet.rules.leader_election import JavaRandom, leader_of
+from kcl_mld.fleet.rules.leader_election import JavaRandom, leader_of
 
 #: Index of the leader in the sorted list, by number of owners; run on a JVM.
 LEADERS = {

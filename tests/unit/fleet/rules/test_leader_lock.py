@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules import leader_lock
-from mld.fleet.rules.leader_lock import LockEvent, LockMove, LockSighting, Phase
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules import leader_lock
+from kcl_mld.fleet.rules.leader_lock import LockEvent, LockMove, LockSighting, Phase
 
 LOCK = LockItem("other", 10.0, "v1")
 

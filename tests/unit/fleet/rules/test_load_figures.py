@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.worker_sightings import FIGURES_QUIET_S, OtherFigures
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.worker_sightings import FIGURES_QUIET_S, OtherFigures
 
 WALL_S = 1_000_000.0
 EXPIRY_S = 60.0

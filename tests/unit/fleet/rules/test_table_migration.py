@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from mld.errors import UnservableFleet
-from mld.fleet.model.state_history import StateChange, StateItem
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules import table_migration
-from mld.fleet.rules.table_migration import (
+from kcl_mld.errors import UnservableFleet
+from kcl_mld.fleet.model.state_history import StateChange, StateItem
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules import table_migration
+from kcl_mld.fleet.rules.table_migration import (
     COMPLETE,
     DEPLOYED,
     INIT,

@@ -1,6 +1,6 @@
 """Which fleets a worker refuses to join."""
 
-from mld.fleet.rules.unservable import refuse_two_fleets, refuse_unreadable
+from kcl_mld.fleet.rules.unservable import refuse_two_fleets, refuse_unreadable
 
 
 def test_what_cannot_be_understood_is_refused():

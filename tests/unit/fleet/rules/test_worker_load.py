@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.errors import MalformedData
-from mld.fleet.rules.worker_load import (
+from kcl_mld.errors import MalformedData
+from kcl_mld.fleet.rules.worker_load import (
     CpuReading,
     HostTimes,
     group_percent,

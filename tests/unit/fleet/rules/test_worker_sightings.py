@@ -1,8 +1,8 @@
 """Who lives, whatever the clocks say."""
 
-from mld.fleet.model.worker_life import SILENT, FailedLife, Instance
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.worker_sightings import WorkerSightings
+from kcl_mld.fleet.model.worker_life import SILENT, FailedLife, Instance
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.worker_sightings import WorkerSightings
 
 
 def at(stamp, worker="a"):

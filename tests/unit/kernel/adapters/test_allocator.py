@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from mld.kernel.adapters import allocator
+from kcl_mld.kernel.adapters import allocator
 
 
 def run(code: str, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", f"from mld.kernel.adapters import allocator\n{code}"],
+        [sys.executable, "-c", f"from kcl_mld.kernel.adapters import allocator\n{code}"],
         capture_output=True,
         check=True,
         timeout=30,

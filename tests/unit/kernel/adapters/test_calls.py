@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.errors import ThreadRefused
-from mld.kernel.adapters.calls import FEWEST_CALLS, PROMPT_S, CallPool, PoolClosed, calls_at_once
+from kcl_mld.errors import ThreadRefused
+from kcl_mld.kernel.adapters.calls import (
+    FEWEST_CALLS,
+    PROMPT_S,
+    CallPool,
+    PoolClosed,
+    calls_at_once,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -285,7 +291,7 @@ def test_the_stack_size_of_other_threads_stays_as_it_was() -> None:
 def test_the_interpreter_ends_while_a_call_hangs() -> None:
     code = (
         "import asyncio, threading\n"
-        "from mld.kernel.adapters.calls import CallPool\n"
+        "from kcl_mld.kernel.adapters.calls import CallPool\n"
         "async def main():\n"
         "    pool, begun = CallPool('hang', 1), threading.Event()\n"
         "    def hang():\n"

@@ -11,13 +11,13 @@ import uuid
 
 import pytest
 
-from mld.kernel.adapters.system import RandomIds, SystemClock, system_text
+from kcl_mld.kernel.adapters.system import RandomIds, SystemClock, system_text
 
 #: Python takes the locale C for one of UTF-8, unless it is told not to.
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 PROGRAM = """
 import json, os, sys
-from mld.kernel.adapters.system import system_text
+from kcl_mld.kernel.adapters.system import system_text
 texts = json.load(sys.stdin)
 print(json.dumps([os.fsencode(system_text(text)).hex() for text in texts]))
 """
@@ -82,7 +82,7 @@ def test_a_program_whose_path_has_other_letters_is_looked_at(tmp_path, name):
     program.chmod(0o755)
     # As \u escapes: a properties file is read as Latin-1, as in Java.
     file = properties(folder, executableName=f"b\\u00fccher/{name}")
-    done = run(["-m", "mld", "validate", file], tmp_path)
+    done = run(["-m", "kcl_mld", "validate", file], tmp_path)
     assert "Traceback" not in done.stderr
     assert done.returncode == (0 if name == "child" else 2), done.stdout + done.stderr
     assert ("does not exist" in done.stdout + done.stderr) == (name != "child")
@@ -95,7 +95,7 @@ def test_the_place_of_a_table_may_have_other_letters(tmp_path):
     app.touch()
     more = {"spark.sink": "delta", "spark.sink.path": f"{tmp_path}/b\\u00fccher/t"}
     file = properties(folder, executableName="cat", **more)
-    done = run(["-m", "mld", "validate", file], tmp_path)
+    done = run(["-m", "kcl_mld", "validate", file], tmp_path)
     assert "Traceback" not in done.stderr
     assert done.returncode in {0, 2}
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from mld.children.adapters import child_process
-from mld.children.adapters.child_process import ProcessLauncher
+from kcl_mld.children.adapters import child_process
+from kcl_mld.children.adapters.child_process import ProcessLauncher
 
 if TYPE_CHECKING:
     from pathlib import Path

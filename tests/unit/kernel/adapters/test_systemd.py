@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from mld.kernel.adapters.systemd import SystemdNotify
+from kcl_mld.kernel.adapters.systemd import SystemdNotify
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.kernel.model.masking import brief, mask, mask_value, printable
+from kcl_mld.kernel.model.masking import brief, mask, mask_value, printable
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import (
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     SHARD_END,

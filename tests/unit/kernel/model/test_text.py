@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.kernel.model.text import lasted
+from kcl_mld.kernel.model.text import lasted
 
 
 @pytest.mark.parametrize(

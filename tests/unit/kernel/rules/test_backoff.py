@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mld.kernel.rules.backoff import backoff_s
+from kcl_mld.kernel.rules.backoff import backoff_s
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.leases.model.containment import (
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
+from kcl_mld.leases.model.containment import (
     NO_FAILURE,
     FailureNote,
     PositionRange,

@@ -1,7 +1,7 @@
 """Small questions to a lease."""
 
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.model.lease import HeldLease
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.model.lease import HeldLease
 from tests.fakes.lease_world import lease
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mld.errors import MalformedData
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
-from mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item, lease_to_item
-from mld.streams.model.shard import HashRange
+from kcl_mld.errors import MalformedData
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item, lease_to_item
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import lease
 
 MINIMAL = {

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from mld.errors import ConditionFailed
-from mld.kernel.model.sequence import ExtendedSequenceNumber
-from mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
-from mld.leases.model.lease_item import lease_from_item, lease_to_item, request_in
-from mld.leases.model.lease_request import (
+from kcl_mld.errors import ConditionFailed
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
+from kcl_mld.leases.model.lease_item import lease_from_item, lease_to_item, request_in
+from kcl_mld.leases.model.lease_request import (
     HOLDER,
     PAUSED_UNTIL,
     REQUEST,
@@ -18,8 +18,8 @@ from mld.leases.model.lease_request import (
     SteerVerb,
     request_from,
 )
-from mld.leases.model.lease_writes import checkpointing, renewal
-from mld.leases.model.steering_writes import (
+from kcl_mld.leases.model.lease_writes import checkpointing, renewal
+from kcl_mld.leases.model.steering_writes import (
     creating_at_rest,
     deleting_at_rest,
     requesting,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mld.errors import ConditionFailed
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
-from mld.leases.model.lease_item import lease_from_item, lease_to_item
-from mld.leases.model.lease_writes import (
+from kcl_mld.errors import ConditionFailed
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import NO_FAILURE, FailureNote, PositionRange
+from kcl_mld.leases.model.lease_item import lease_from_item, lease_to_item
+from kcl_mld.leases.model.lease_writes import (
     assigning,
     checkpointing,
     children_update,
@@ -21,7 +21,7 @@ from mld.leases.model.lease_writes import (
     renewal,
     taking,
 )
-from mld.streams.model.shard import HashRange
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.clock import FakeClock
 from tests.fakes.lease_world import TABLE, World, lease
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
-from mld.leases.model.lease_item import lease_from_item, lease_to_item
-from mld.leases.model.lease_writes import (
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.lease_item import lease_from_item, lease_to_item
+from kcl_mld.leases.model.lease_writes import (
     checkpointing,
     marking_newcomer,
     releasing,
@@ -13,7 +13,7 @@ from mld.leases.model.lease_writes import (
     taking,
     without_newcomer,
 )
-from mld.leases.model.newcomer import NEWCOMER, NewcomerMark, newcomer_mark_of
+from kcl_mld.leases.model.newcomer import NEWCOMER, NewcomerMark, newcomer_mark_of
 
 MARK = NewcomerMark("i1", "w 1", 1_000)
 ROW = Lease(lease_key="s1", shard_id="s1", checkpoint=TRIM_HORIZON, lease_owner="you")

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
-from mld.leases.model.lease_item import lease_from_item, lease_to_item
-from mld.leases.model.lease_writes import checkpointing, noting, renewal
-from mld.leases.model.reading import (
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.lease_item import lease_from_item, lease_to_item
+from kcl_mld.leases.model.lease_writes import checkpointing, noting, renewal
+from kcl_mld.leases.model.reading import (
     COARSE_S,
     LOSS,
     READ_UNTIL,
@@ -19,7 +19,7 @@ from mld.leases.model.reading import (
     loss_note_of,
     read_note_of,
 )
-from mld.signals.model.metrics import PassCause
+from kcl_mld.signals.model.metrics import PassCause
 
 FIVE, NINE = ExtendedSequenceNumber("5"), ExtendedSequenceNumber("9", 3)
 NOTE = ReadNote(1_700_000_000.0, FIVE)

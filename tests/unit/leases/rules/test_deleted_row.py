@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.kernel.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.rules.deleted_row import creating_command, told_deleted
+from kcl_mld.kernel.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.rules.deleted_row import creating_command, told_deleted
 from tests.fakes.lease_world import lease
 
 KEY = lease().lease_key

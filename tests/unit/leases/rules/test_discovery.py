@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.rules.discovery import (
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.rules.discovery import (
     Informed,
     Ownership,
     Watched,

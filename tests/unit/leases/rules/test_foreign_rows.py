@@ -2,9 +2,9 @@
 
 import pytest
 
-from mld.leases.model.lease_item import lease_to_item
-from mld.leases.model.lease_move import staged
-from mld.leases.rules.foreign_rows import foreign_rows
+from kcl_mld.leases.model.lease_item import lease_to_item
+from kcl_mld.leases.model.lease_move import staged
+from kcl_mld.leases.rules.foreign_rows import foreign_rows
 from tests.fakes.lease_rows import LEADER, METRICS, multi, single
 from tests.fakes.lease_world import lease
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.leases.rules.last_look import last_look
+from kcl_mld.leases.rules.last_look import last_look
 from tests.fakes.lease_world import lease
 
 KEY = lease().lease_key

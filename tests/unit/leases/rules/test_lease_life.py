@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
-from mld.leases.model import lease_writes
-from mld.leases.rules.lease_life import TRANSITIONS, LeaseEvent, LeaseState, mermaid, state_of
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON
+from kcl_mld.leases.model import lease_writes
+from kcl_mld.leases.rules.lease_life import TRANSITIONS, LeaseEvent, LeaseState, mermaid, state_of
 from tests.fakes.lease_world import lease
 
 ROWS = [

@@ -2,8 +2,14 @@
 
 import pytest
 
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.rules.lease_report import Grouping, cluster_of, group_leases, left_free, told_free
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.rules.lease_report import (
+    Grouping,
+    cluster_of,
+    group_leases,
+    left_free,
+    told_free,
+)
 from tests.fakes.lease_world import lease
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mld.leases.model.newcomer import NewcomerMark
-from mld.leases.rules.newcomers import Probation, failed_marks, probation, wait_s
-from mld.leases.rules.taking import NEVER, Sighting, TakePlan, TakeReason
+from kcl_mld.leases.model.newcomer import NewcomerMark
+from kcl_mld.leases.rules.newcomers import Probation, failed_marks, probation, wait_s
+from kcl_mld.leases.rules.taking import NEVER, Sighting, TakePlan, TakeReason
 from tests.fakes.lease_world import lease
 
 NOW_S = 1_000.0

@@ -1,6 +1,6 @@
 """Another process under this worker's id, by counters that move by no write of this one."""
 
-from mld.leases.rules.own_rows import ENOUGH_MOVES, GONE_FAILOVERS, OwnRows
+from kcl_mld.leases.rules.own_rows import ENOUGH_MOVES, GONE_FAILOVERS, OwnRows
 from tests.fakes.lease_world import lease
 
 FAILOVER_S = 10.0

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.model.lease_request import SteerVerb
-from mld.leases.rules.pausing import named, read_despite_pause
-from mld.observe.model.fleet_snapshot import FleetItems
-from mld.observe.rules.watching import Snapshots
-from mld.ops.rules.steering import SteerWay, plan_step
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.model.lease_request import SteerVerb
+from kcl_mld.leases.rules.pausing import named, read_despite_pause
+from kcl_mld.observe.model.fleet_snapshot import FleetItems
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.rules.steering import SteerWay, plan_step
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.config.config import LeaseConfig
-from mld.leases.model.attributes import decimal
-from mld.leases.model.lease_writes import releasing, renewal
-from mld.leases.rules.renewal import (
+from kcl_mld.config.config import LeaseConfig
+from kcl_mld.leases.model.attributes import decimal
+from kcl_mld.leases.model.lease_writes import releasing, renewal
+from kcl_mld.leases.rules.renewal import (
     RowVerdict,
     are_late,
     are_pressing,

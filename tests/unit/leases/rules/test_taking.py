@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.rules.taking import NEVER, Sighting, TakeLimits, TakeReason, look, plan_taking
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.rules.taking import NEVER, Sighting, TakeLimits, TakeReason, look, plan_taking
 from tests.fakes.lease_world import lease
 
 F = 10.0

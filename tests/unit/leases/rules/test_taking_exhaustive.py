@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.leases.rules.taking import TakeLimits, look, plan_taking
+from kcl_mld.leases.rules.taking import TakeLimits, look, plan_taking
 from tests.fakes.lease_world import lease
 
 LIMITS = TakeLimits(failover_s=10.0, max_leases=100, max_steal=1, prefer_very_old=True)

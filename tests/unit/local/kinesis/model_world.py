@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
+from kcl_mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
 
 FIRST, SECOND, THIRD = (f"shardId-{number:012d}" for number in range(3))
 HOUR_S = 3600.0

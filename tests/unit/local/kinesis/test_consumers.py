@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mld.local.kinesis import KinesisFault, KinesisSettings
+from kcl_mld.local.kinesis import KinesisFault, KinesisSettings
 from tests.unit.local.kinesis.model_world import ARN, World
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.errors import (
+from kcl_mld.errors import (
     Denied,
     InUse,
     InvalidArgument,
@@ -18,14 +18,14 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
+from kcl_mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
 from tests.fakes.fake_kinesis import FakeKinesis, raise_as_port_error
 from tests.sim.loop import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.aws.ports import Kinesis, Subscription
+    from kcl_mld.aws.ports import Kinesis, Subscription
 
 NOW_S = 1_700_000_000.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mld.local.kinesis import KinesisFault, KinesisSettings
+from kcl_mld.local.kinesis import KinesisFault, KinesisSettings
 from tests.unit.local.kinesis.model_world import FIRST, HOUR_S, SECOND, THIRD, World, encoded
 
 MAX_KEY = (1 << 128) - 1

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import example, given, settings, strategies as st
 
-from mld.local.kinesis import KinesisModel, KinesisSettings
+from kcl_mld.local.kinesis import KinesisModel, KinesisSettings
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.fan_out import LocalSubscription
+    from kcl_mld.local.kinesis.fan_out import LocalSubscription
 
 MAX_KEY = (1 << 128) - 1
 STEP = st.one_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.local.kinesis.shard import (
+from kcl_mld.local.kinesis.shard import (
     next_sequence as step,
     parse_sequence as parse,
     parse_sequence_text as parse_text,

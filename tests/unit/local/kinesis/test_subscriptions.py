@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.local.kinesis import KinesisFault, KinesisSettings
+from kcl_mld.local.kinesis import KinesisFault, KinesisSettings
 from tests.unit.local.kinesis.model_world import ARN, FIRST, HOUR_S, SECOND, World
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.fan_out import LocalSubscription
+    from kcl_mld.local.kinesis.fan_out import LocalSubscription
 
 
 class Subscriber(World):

@@ -7,7 +7,7 @@ import base64
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.local.kinesis.state import make_token, read_token
+from kcl_mld.local.kinesis.state import make_token, read_token
 
 
 def test_a_token_gives_its_fields_back() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.observe.adapters import http_status
-from mld.observe.adapters.http_status import BadQuery, HttpStatus, Query
+from kcl_mld.errors import ConfigError
+from kcl_mld.observe.adapters import http_status
+from kcl_mld.observe.adapters.http_status import BadQuery, HttpStatus, Query
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

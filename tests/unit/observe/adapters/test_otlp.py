@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from mld.config.build import build_config
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import SystemClock
-from mld.signals.model.metric_values import Distribution, FamilyValues
-from mld.signals.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
+from kcl_mld.config.build import build_config
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import SystemClock
+from kcl_mld.signals.model.metric_values import Distribution, FamilyValues
+from kcl_mld.signals.model.metrics import BUCKETS, CHILD_MEMORY, FAMILIES, PROCESS_RECORDS, RECORDS
 
-otlp = pytest.importorskip("mld.observe.adapters.otlp")
+otlp = pytest.importorskip("kcl_mld.observe.adapters.otlp")
 messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
 
 CONFIG = replace(

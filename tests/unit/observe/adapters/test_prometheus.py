@@ -8,15 +8,15 @@ import subprocess
 
 import pytest
 
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.kernel.adapters.system import SystemClock
-from mld.observe.metric_store import MetricStore
-from mld.observe.rules.metric_readings import WorkerFacts, observed
-from mld.observe.rules.readiness import WorkerSnapshot
-from mld.signals.model.metric_values import Distribution, FamilyValues
-from mld.signals.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.kernel.adapters.system import SystemClock
+from kcl_mld.observe.metric_store import MetricStore
+from kcl_mld.observe.rules.metric_readings import WorkerFacts, observed
+from kcl_mld.observe.rules.readiness import WorkerSnapshot
+from kcl_mld.signals.model.metric_values import Distribution, FamilyValues
+from kcl_mld.signals.model.metrics import BUCKETS, FAMILIES, LEASES, PROCESS_RECORDS, READY, RECORDS
 
-prometheus = pytest.importorskip("mld.observe.adapters.prometheus")
+prometheus = pytest.importorskip("kcl_mld.observe.adapters.prometheus")
 parser = pytest.importorskip("prometheus_client.parser")
 PROMTOOL = shutil.which("promtool")
 

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-import mld.observe.adapters.worker_pages
-from mld.kernel.adapters.calls import CallPool
-from mld.kernel.adapters.system import SystemClock
-from mld.observe.adapters.http_status import HttpStatus
-from mld.observe.adapters.worker_pages import WorkerPages
+import kcl_mld.observe.adapters.worker_pages
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.kernel.adapters.system import SystemClock
+from kcl_mld.observe.adapters.http_status import HttpStatus
+from kcl_mld.observe.adapters.worker_pages import WorkerPages
 
 PAGE = {"worker_id": "w", "leases": [{"lease_key": "k", "state": "PROCESSING"}]}
 
@@ -82,7 +82,7 @@ def test_the_page_of_our_own_server_is_read():
     ],
 )
 def test_what_is_no_page_is_said(monkeypatch, status, body, failure):
-    monkeypatch.setattr(mld.observe.adapters.worker_pages, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(kcl_mld.observe.adapters.worker_pages, "_MOST_BYTES", 1000)
     with answering(status, body, Location="http://127.0.0.1:1/") as url:
         (page,) = asked(url)
     assert page.failure.startswith(failure)
@@ -97,7 +97,7 @@ def test_one_that_fails_costs_the_others_nothing():
 
 
 def test_one_that_does_not_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(mld.observe.adapters.worker_pages, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(kcl_mld.observe.adapters.worker_pages, "TIMEOUT_S", 0.2)
 
     async def ask():
         ended = asyncio.Event()

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.errors import MalformedData
-from mld.observe.model.worker_page import ShardOnPage, read_page
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.errors import MalformedData
+from kcl_mld.observe.model.worker_page import ShardOnPage, read_page
 
 URL = "http://[::1]:8080/leases"
 

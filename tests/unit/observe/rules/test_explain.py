@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from mld.config.stream import DYNAMODB_STREAMS
-from mld.config.stream_list import STRATEGY_KEY
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.state_history import ClientVersion, TableStatus
-from mld.fleet.model.worker_life import FailedLife, Instance
-from mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag
-from mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
-from mld.leases.model.containment import FailureNote, PositionRange
-from mld.leases.model.lease_request import LeaseRequest
-from mld.leases.model.newcomer import NewcomerMark
-from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
-from mld.observe.model.verdict import Verdict, VerdictSeverity
-from mld.observe.model.worker_page import WorkerPage
-from mld.observe.rules.explain import Awaited, explain, missing
-from mld.observe.rules.watching import ExplainRules
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
+from kcl_mld.config.stream import DYNAMODB_STREAMS
+from kcl_mld.config.stream_list import STRATEGY_KEY
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.state_history import ClientVersion, TableStatus
+from kcl_mld.fleet.model.worker_life import FailedLife, Instance
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, WorstLag
+from kcl_mld.kernel.model.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import FailureNote, PositionRange
+from kcl_mld.leases.model.lease_request import LeaseRequest
+from kcl_mld.leases.model.newcomer import NewcomerMark
+from kcl_mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
+from kcl_mld.observe.model.verdict import Verdict, VerdictSeverity
+from kcl_mld.observe.model.worker_page import WorkerPage
+from kcl_mld.observe.rules.explain import Awaited, explain, missing
+from kcl_mld.observe.rules.watching import ExplainRules
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 from tests.markdown_pages import page

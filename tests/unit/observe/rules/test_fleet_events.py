@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
-from mld.observe.rules.fleet_events import FleetEventKind as Kind, fleet_events, silent_workers
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
+from kcl_mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot
+from kcl_mld.observe.rules.fleet_events import FleetEventKind as Kind, fleet_events, silent_workers
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.fleet_looks import snapshot as look
 from tests.fakes.lease_world import lease
 

@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 
-from mld.kernel.model.sequence import TRIM_HORIZON
-from mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
-from mld.observe.rules.explain import explain
-from mld.observe.rules.fleet_history import CHANGES, FORMER_SHARDS, POINTS, SAMPLES, FleetHistory
-from mld.observe.rules.watching import ExplainRules
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON
+from kcl_mld.observe.model.fleet_snapshot import FleetSnapshot, StreamSnapshot, TipSnapshot
+from kcl_mld.observe.rules.explain import explain
+from kcl_mld.observe.rules.fleet_history import (
+    CHANGES,
+    FORMER_SHARDS,
+    POINTS,
+    SAMPLES,
+    FleetHistory,
+)
+from kcl_mld.observe.rules.watching import ExplainRules
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

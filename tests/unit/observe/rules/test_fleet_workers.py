@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from mld.fleet.model.lock_item import LockItem
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.kernel.model.sequence import SHARD_END
-from mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
-from mld.observe.rules.explain import explain
-from mld.observe.rules.fleet_workers import WorkerState, fleet_workers
-from mld.observe.rules.watching import ExplainRules
+from kcl_mld.fleet.model.lock_item import LockItem
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.observe.model.fleet_snapshot import FleetItems, FleetSnapshot
+from kcl_mld.observe.rules.explain import explain
+from kcl_mld.observe.rules.fleet_workers import WorkerState, fleet_workers
+from kcl_mld.observe.rules.watching import ExplainRules
 from tests.fakes.lease_world import lease
 
 RULES = ExplainRules(failover_s=10.0)

@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
-from mld.observe.model.verdict import Verdict, VerdictSeverity
-from mld.observe.model.worker_page import ShardOnPage, WorkerPage
-from mld.observe.rules.explain import explain
-from mld.observe.rules.lease_list import host_of, list_leases, matches, relatives
-from mld.observe.rules.scraped import failures, owner_says, records_per_s
-from mld.observe.rules.watching import ExplainRules
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.observe.model.fleet_snapshot import FleetItems, StreamSnapshot, TipSnapshot
+from kcl_mld.observe.model.verdict import Verdict, VerdictSeverity
+from kcl_mld.observe.model.worker_page import ShardOnPage, WorkerPage
+from kcl_mld.observe.rules.explain import explain
+from kcl_mld.observe.rules.lease_list import host_of, list_leases, matches, relatives
+from kcl_mld.observe.rules.scraped import failures, owner_says, records_per_s
+from kcl_mld.observe.rules.watching import ExplainRules
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

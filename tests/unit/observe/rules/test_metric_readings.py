@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mld.children.model.consumer_status import ChildStatus, ConsumerStatus
-from mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
-from mld.observe.rules.readiness import ShardHealth, WorkerSnapshot
-from mld.signals.model.metric_values import Distribution
-from mld.signals.model.metrics import BUCKETS, FAMILIES, METRICS
+from kcl_mld.children.model.consumer_status import ChildStatus, ConsumerStatus
+from kcl_mld.observe.rules.metric_readings import WorkerFacts, observed, stream_and_shard
+from kcl_mld.observe.rules.readiness import ShardHealth, WorkerSnapshot
+from kcl_mld.signals.model.metric_values import Distribution
+from kcl_mld.signals.model.metrics import BUCKETS, FAMILIES, METRICS
 
 S0, S1 = (("stream", "s"), ("shard", "a-0")), (("stream", "s"), ("shard", "a-1"))
 

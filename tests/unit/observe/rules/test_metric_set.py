@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mld.observe.rules.metric_set import MetricKey, MetricQueue, StatisticSet, dimensions_of
+from kcl_mld.observe.rules.metric_set import MetricKey, MetricQueue, StatisticSet, dimensions_of
 
 PAIRS = (("Operation", "ProcessTask"), ("ShardId", "s"), ("WorkerIdentifier", None))
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mld.children.model.consumer_status import ConsumerStatus
-from mld.observe.rules.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
-from mld.signals.model.reasons import Condition, Reason
+from kcl_mld.children.model.consumer_status import ConsumerStatus
+from kcl_mld.observe.rules.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
+from kcl_mld.signals.model.reasons import Condition, Reason
 
 DELETED = Condition(Reason.STREAM_DELETED, "stream orders was deleted")
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from mld.kernel.model.sequence import SHARD_END
-from mld.leases.model.reading import LossNote, ReadNote
-from mld.observe.model.fleet_snapshot import TipSnapshot
-from mld.observe.model.verdict import Verdict
-from mld.observe.model.worker_page import ShardOnPage, WorkerPage
-from mld.observe.rules.explain import explain
-from mld.signals.model.metrics import PassCause
-from mld.streams.model.shard import HashRange
+from kcl_mld.kernel.model.sequence import SHARD_END
+from kcl_mld.leases.model.reading import LossNote, ReadNote
+from kcl_mld.observe.model.fleet_snapshot import TipSnapshot
+from kcl_mld.observe.model.verdict import Verdict
+from kcl_mld.observe.model.worker_page import ShardOnPage, WorkerPage
+from kcl_mld.observe.rules.explain import explain
+from kcl_mld.signals.model.metrics import PassCause
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.fleet_looks import snapshot as look
 from tests.unit.observe.rules.test_explain import (
     CRITICAL,

@@ -7,8 +7,8 @@ import resource
 
 import pytest
 
-from mld.ops.adapters import machine_limits as tested
-from mld.ops.adapters.machine_limits import machine_limits
+from kcl_mld.ops.adapters import machine_limits as tested
+from kcl_mld.ops.adapters.machine_limits import machine_limits
 
 
 @pytest.fixture

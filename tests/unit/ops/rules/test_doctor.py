@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mld.config.stream import DYNAMODB_STREAMS
-from mld.errors import (
+from kcl_mld.config.stream import DYNAMODB_STREAMS
+from kcl_mld.errors import (
     CredentialsRefused,
     Denied,
     MldError,
@@ -16,7 +16,7 @@ from mld.errors import (
     Throttled,
     Unreachable,
 )
-from mld.ops.rules.doctor import (
+from kcl_mld.ops.rules.doctor import (
     ERROR,
     FILES_OF_WORKER,
     OK,

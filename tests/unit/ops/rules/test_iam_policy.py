@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mld.aws import ports as aws
-from mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
+from kcl_mld.aws import ports as aws
+from kcl_mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
 from tests.unit.config.test_config_build import ARN, config
 from tests.unit.config.test_stream_list import many
 from tests.unit.config.test_table_stream import built as of_table

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.ops.rules.java_command import (
+from kcl_mld.errors import ConfigError
+from kcl_mld.ops.rules.java_command import (
     MAIN_CLASS,
     MAIN_CLASSES_1X,
     JavaAnswer,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.ops.rules.java_properties import VARIABLES, Translated, translate
+from kcl_mld.errors import ConfigError
+from kcl_mld.ops.rules.java_properties import VARIABLES, Translated, translate
 
 
 @pytest.mark.parametrize(("name", "variable"), VARIABLES.items())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.ops.rules.java_words import words_of_file, words_of_variable
+from kcl_mld.errors import ConfigError
+from kcl_mld.ops.rules.java_words import words_of_file, words_of_variable
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.errors import MalformedData
-from mld.leases.model.lease_item import MOVING, is_lease_item, lease_from_item
-from mld.leases.model.lease_move import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import MalformedData
+from kcl_mld.leases.model.lease_item import MOVING, is_lease_item, lease_from_item
+from kcl_mld.leases.model.lease_move import (
     RowKind,
     RowName,
     contents,
@@ -13,7 +13,7 @@ from mld.leases.model.lease_move import (
     unchanged_condition,
     valid,
 )
-from mld.ops.rules.lease_migration import (
+from kcl_mld.ops.rules.lease_migration import (
     MigrationPhase,
     identifiers_of,
     moving_to,

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from mld.errors import MoveRefused
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.observe.model.fleet_snapshot import StreamSnapshot
-from mld.observe.rules.watching import Snapshots
-from mld.ops.rules.lineage import MOST_ROWS, missing_rows, plan_lineage
-from mld.ops.rules.steering import SteerWay
-from mld.streams.model.shard import HashRange, Shard
+from kcl_mld.errors import MoveRefused
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.observe.model.fleet_snapshot import StreamSnapshot
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.rules.lineage import MOST_ROWS, missing_rows, plan_lineage
+from kcl_mld.ops.rules.steering import SteerWay
+from kcl_mld.streams.model.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_rows import ORDERS
 from tests.fakes.lease_world import lease

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mld.kernel.rules.backoff import MissLimit, Outage
+from kcl_mld.kernel.rules.backoff import MissLimit, Outage
 
 
 def test_misses_are_bounded_and_come_back_with_time():

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.containment import FailureNote, PositionRange
-from mld.leases.model.lease_request import LeaseRequest, SteerVerb
-from mld.leases.rules.pausing import is_paused, paused_by
-from mld.leases.rules.requests import asked_facts, asked_text, due_request
-from mld.observe.model.fleet_snapshot import StreamSnapshot
-from mld.observe.rules.watching import Snapshots
-from mld.ops.rules.steering import SteerWay, foreign_owners, plan_step, plan_withdrawal
-from mld.streams.model.shard import HashRange, Shard
+from kcl_mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.containment import FailureNote, PositionRange
+from kcl_mld.leases.model.lease_request import LeaseRequest, SteerVerb
+from kcl_mld.leases.rules.pausing import is_paused, paused_by
+from kcl_mld.leases.rules.requests import asked_facts, asked_text, due_request
+from kcl_mld.observe.model.fleet_snapshot import StreamSnapshot
+from kcl_mld.observe.rules.watching import Snapshots
+from kcl_mld.ops.rules.steering import SteerWay, foreign_owners, plan_step, plan_withdrawal
+from kcl_mld.streams.model.shard import HashRange, Shard
 from tests.fakes.fleet_looks import snapshot
 from tests.fakes.lease_world import lease
 

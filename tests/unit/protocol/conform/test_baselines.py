@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from protocol.conform.report import (
+from kcl_mld_protocol.conform.report import (
     Baseline,
     Report,
     baseline_names,

@@ -9,17 +9,16 @@ import textwrap
 
 import pytest
 
-import protocol
-from protocol.conform import child
-from protocol.conform.child import ChildKit
-from protocol.conform.report import Verdict
+from kcl_mld_protocol.conform import child
+from kcl_mld_protocol.conform.child import ChildKit
+from kcl_mld_protocol.conform.report import Verdict
 
 pytestmark = pytest.mark.process
 
-ROOT = str(pathlib.Path(protocol.__file__).parent.parent)
+ROOT = str(pathlib.Path(kcl_mld_protocol.__file__).parent.parent)
 
 GOOD = """
-from protocol import child
+from kcl_mld_protocol import child
 
 class Careful(child.RecordProcessor):
     def process_records(self, batch):

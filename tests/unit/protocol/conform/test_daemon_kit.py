@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from protocol.conform import daemon_cases
-from protocol.conform.daemon import Cloud, DaemonKit, DaemonRun, Limits
-from protocol.conform.daemon_cases import in_turn, stop
-from protocol.conform.report import Verdict, judged, load_items, passed
+from kcl_mld_protocol.conform import daemon_cases
+from kcl_mld_protocol.conform.daemon import Cloud, DaemonKit, DaemonRun, Limits
+from kcl_mld_protocol.conform.daemon_cases import in_turn, stop
+from kcl_mld_protocol.conform.report import Verdict, judged, load_items, passed
 
 pytestmark = pytest.mark.process
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from protocol import Initialize
-from protocol.conform import peer
-from protocol.conform.peer import Peer
+from kcl_mld_protocol import Initialize
+from kcl_mld_protocol.conform import peer
+from kcl_mld_protocol.conform.peer import Peer
 
 pytestmark = pytest.mark.process
 

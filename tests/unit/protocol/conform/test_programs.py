@@ -11,11 +11,11 @@ from contextlib import closing
 
 import pytest
 
-from protocol import Initialize, LeaseLost, ProcessRecords, Record, encode
-from protocol.conform import __main__ as program, child, scripted_child
-from protocol.conform.child import ChildKit
-from protocol.conform.daemon import SCRIPTED_CHILD
-from protocol.conform.report import Report, failed, items_by_id, passed
+from kcl_mld_protocol import Initialize, LeaseLost, ProcessRecords, Record, encode
+from kcl_mld_protocol.conform import __main__ as program, child, scripted_child
+from kcl_mld_protocol.conform.child import ChildKit
+from kcl_mld_protocol.conform.daemon import SCRIPTED_CHILD
+from kcl_mld_protocol.conform.report import Report, failed, items_by_id, passed
 
 BATCH = encode(ProcessRecords((Record("", "k", "7", 1), Record("", "k", "9", 1)), 0))
 

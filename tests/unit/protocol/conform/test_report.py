@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from protocol.conform.report import (
+from kcl_mld_protocol.conform.report import (
     CHILD_RULES,
     Report,
     Verdict,
@@ -119,7 +119,7 @@ def test_the_baseline_file_has_the_whole_evidence():
 
 @pytest.mark.parametrize("name", baseline_names())
 def test_a_shipped_baseline_covers_every_item_of_daemons_and_explains_failures(name):
-    path = resources.files("protocol.conform").joinpath(f"baseline-{name}.json")
+    path = resources.files("kcl_mld_protocol.conform").joinpath(f"baseline-{name}.json")
     baseline = json.loads(path.read_text("utf-8"))
     wanted = [item.id for item in load_items() if item.group not in {"CHILD", "PY"}]
     assert [finding["item"] for finding in baseline["findings"]] == wanted

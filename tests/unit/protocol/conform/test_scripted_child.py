@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     CheckpointResult,
     Initialize,
     LeaseLost,
@@ -16,7 +16,7 @@ from protocol import (
     Record,
     encode,
 )
-from protocol.conform.daemon import SCRIPTED_CHILD, DaemonRun, properties_text
+from kcl_mld_protocol.conform.daemon import SCRIPTED_CHILD, DaemonRun, properties_text
 
 BATCH = encode(ProcessRecords((Record("", "k", "7", 1), Record("", "k", "9", 1)), 0))
 

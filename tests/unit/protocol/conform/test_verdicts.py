@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from protocol import (
+from kcl_mld_protocol import (
     CheckpointResult,
     Initialize,
     LeaseLost,
@@ -16,12 +16,12 @@ from protocol import (
     encode,
     errors,
 )
-from protocol.conform import child, daemon_cases, startup_cases
-from protocol.conform.child import ChildKit
-from protocol.conform.daemon import Cloud, DaemonKit, DaemonRun
-from protocol.conform.peer import Exchange
-from protocol.events import JunkLine
-from protocol.messages import CheckpointRequest
+from kcl_mld_protocol.conform import child, daemon_cases, startup_cases
+from kcl_mld_protocol.conform.child import ChildKit
+from kcl_mld_protocol.conform.daemon import Cloud, DaemonKit, DaemonRun
+from kcl_mld_protocol.conform.peer import Exchange
+from kcl_mld_protocol.events import JunkLine
+from kcl_mld_protocol.messages import CheckpointRequest
 
 INITIALIZE = encode(Initialize("shardId-000000000000", "TRIM_HORIZON", 0)).decode().strip()
 STARTED = (("in", INITIALIZE),)

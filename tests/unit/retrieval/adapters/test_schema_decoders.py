@@ -16,9 +16,9 @@ import uuid
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.errors import ConfigError
-from mld.retrieval.adapters.schema_decoders import Decoders
-from mld.retrieval.model.schema import SchemaVersion, Undecodable
+from kcl_mld.errors import ConfigError
+from kcl_mld.retrieval.adapters.schema_decoders import Decoders
+from kcl_mld.retrieval.model.schema import SchemaVersion, Undecodable
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, avro
 
 DECODERS = Decoders()
@@ -341,8 +341,8 @@ def test_the_deepest_schema_fits_into_the_stack_of_a_small_thread():
 def test_without_the_extra_the_daemon_says_what_to_install():
     program = (
         "import sys; sys.modules['fastavro'] = None\n"
-        "from mld.retrieval.adapters.schema_decoders import Decoders\n"
-        "from mld.errors import ConfigError\n"
+        "from kcl_mld.retrieval.adapters.schema_decoders import Decoders\n"
+        "from kcl_mld.errors import ConfigError\n"
         "try: Decoders()\n"
         "except ConfigError as error: print(error)\n"
     )

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.kernel.adapters.calls import CallPool
-from mld.retrieval.adapters.schema_folder import SchemaFolder
-from mld.retrieval.model.schema import SchemaVersion
-from protocol.child import schema_definition
+from kcl_mld.errors import ConfigError
+from kcl_mld.kernel.adapters.calls import CallPool
+from kcl_mld.retrieval.adapters.schema_folder import SchemaFolder
+from kcl_mld.retrieval.model.schema import SchemaVersion
+from kcl_mld_protocol.child import schema_definition
 from tests.fakes.schema_frames import ORDER, ORDER_ID
 
 
@@ -76,8 +76,8 @@ def test_what_a_killed_daemon_left_is_removed_by_the_next(tmp_path, pool):
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from mld.kernel.adapters.calls import CallPool\n"
-        "from mld.retrieval.adapters.schema_folder import SchemaFolder\n"
+        "from kcl_mld.kernel.adapters.calls import CallPool\n"
+        "from kcl_mld.retrieval.adapters.schema_folder import SchemaFolder\n"
         "print(SchemaFolder(CallPool('x', 1), Path(sys.argv[1])).folder, flush=True)\n"
         "time.sleep(60)\n"
     )

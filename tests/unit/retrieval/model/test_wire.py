@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from mld.errors import MalformedData
-from mld.retrieval.model.record import vanished
-from mld.retrieval.model.wire import (
+from kcl_mld.errors import MalformedData
+from kcl_mld.retrieval.model.record import vanished
+from kcl_mld.retrieval.model.wire import (
     arrival_ms,
     decode_records,
     first_arrival_s,
@@ -16,7 +16,7 @@ from mld.retrieval.model.wire import (
     read_batch,
     read_event,
 )
-from mld.streams.model.shard import ChildShard, HashRange
+from kcl_mld.streams.model.shard import ChildShard, HashRange
 
 CHILD = {
     "ShardId": "shardId-2",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mld.retrieval.model.schema import Undecodable
-from mld.retrieval.rules.avro_shape import MOST_DEPTH, safe_schema
+from kcl_mld.retrieval.model.schema import Undecodable
+from kcl_mld.retrieval.rules.avro_shape import MOST_DEPTH, safe_schema
 
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
 

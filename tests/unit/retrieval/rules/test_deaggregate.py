@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mld.retrieval.rules.deaggregate import (
+from kcl_mld.retrieval.rules.deaggregate import (
     MAGIC,
     AggregateOutcome,
     deaggregate,
     is_aggregated_base64,
 )
-from mld.streams.model.shard import HashRange
+from kcl_mld.streams.model.shard import HashRange
 
 DATA = Path(__file__).parents[3] / "data"
 VECTORS = json.loads((DATA / "kpl.json").read_text())["deaggregation"]

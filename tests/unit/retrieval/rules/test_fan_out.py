@@ -6,16 +6,23 @@ import random
 
 import pytest
 
-from mld.config.config import RetrievalConfig
-from mld.config.stream import KINESIS
-from mld.errors import InUse, LimitExceeded, MalformedData, ServiceError, Throttled, UnknownOutcome
-from mld.kernel.model.sequence import (
+from kcl_mld.config.config import RetrievalConfig
+from kcl_mld.config.stream import KINESIS
+from kcl_mld.errors import (
+    InUse,
+    LimitExceeded,
+    MalformedData,
+    ServiceError,
+    Throttled,
+    UnknownOutcome,
+)
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.retrieval.rules.fan_out import (
+from kcl_mld.retrieval.rules.fan_out import (
     LARGEST_EVENT_BYTES,
     MOST_EVENTS,
     ConsumerStep,
@@ -24,7 +31,7 @@ from mld.retrieval.rules.fan_out import (
     renewal_pause_s,
     starting_position,
 )
-from mld.retrieval.rules.polling import (
+from kcl_mld.retrieval.rules.polling import (
     SMALLEST_ANSWER_BYTES,
     ReadPosition,
     iterator_start,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.retrieval.rules.loss import (
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.retrieval.rules.loss import (
     MOST_MARKS,
     KnownReading,
     LossVerdict,
@@ -15,7 +15,7 @@ from mld.retrieval.rules.loss import (
     sentence,
     shard_created_s,
 )
-from mld.signals.model.metrics import PassCause
+from kcl_mld.signals.model.metrics import PassCause
 
 HOUR = 3600.0
 DAY = 24 * HOUR

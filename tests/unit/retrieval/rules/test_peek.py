@@ -2,10 +2,10 @@
 
 from base64 import b64encode
 
-from mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.retrieval.model.record import KinesisRecord
-from mld.retrieval.rules.peek import records_behind
-from mld.streams.model.shard import HashRange
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.retrieval.model.record import KinesisRecord
+from kcl_mld.retrieval.rules.peek import records_behind
+from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.aggregate import aggregate
 
 

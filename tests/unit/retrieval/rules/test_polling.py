@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mld.config.config import RetrievalConfig
-from mld.config.stream import DYNAMODB_STREAMS, KINESIS
-from mld.kernel.model.sequence import (
+from kcl_mld.config.config import RetrievalConfig
+from kcl_mld.config.stream import DYNAMODB_STREAMS, KINESIS
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.retrieval.rules.polling import (
+from kcl_mld.retrieval.rules.polling import (
     LARGEST_ANSWER_BYTES,
     LATEST_MARGIN_S,
     SMALLEST_ANSWER_BYTES,

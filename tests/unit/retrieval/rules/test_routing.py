@@ -10,18 +10,18 @@ from zlib import crc32
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.aws.rules.change_record import read_changes
-from mld.kernel.model.sequence import (
+from kcl_mld.aws.rules.change_record import read_changes
+from kcl_mld.kernel.model.sequence import (
     LATEST,
     SHARD_END,
     TRIM_HORIZON,
     ExtendedSequenceNumber as At,
 )
-from mld.retrieval.model.schema import KnownSchema
-from mld.retrieval.model.wire import read_batch
-from mld.retrieval.rules import delivery as delivery_module
-from mld.retrieval.rules.delivery import deliver, deliver_rest
-from mld.retrieval.rules.routing import Part, Route, child_of, item_key
+from kcl_mld.retrieval.model.schema import KnownSchema
+from kcl_mld.retrieval.model.wire import read_batch
+from kcl_mld.retrieval.rules import delivery as delivery_module
+from kcl_mld.retrieval.rules.delivery import deliver, deliver_rest
+from kcl_mld.retrieval.rules.routing import Part, Route, child_of, item_key
 from tests.fakes.aggregate import aggregate
 from tests.fakes.schema_frames import ORDER, ORDER_ID, frame
 

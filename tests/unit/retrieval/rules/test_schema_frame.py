@@ -8,8 +8,8 @@ import zlib
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.retrieval.model.schema import SchemaFailure
-from mld.retrieval.rules.schema_frame import (
+from kcl_mld.retrieval.model.schema import SchemaFailure
+from kcl_mld.retrieval.rules.schema_frame import (
     BadPayload,
     FrameHeader,
     header_of,

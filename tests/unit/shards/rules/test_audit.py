@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
-from mld.shards.rules.audit import (
+from kcl_mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.shards.rules.audit import (
     HoleTracker,
     Standstill,
     abandoned,
@@ -14,7 +14,7 @@ from mld.shards.rules.audit import (
     is_overdue,
     signs_of_recreation,
 )
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 TOP = MAX_HASH_KEY
 

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from mld.kernel.model.sequence import (
+from kcl_mld.kernel.model.sequence import (
     AT_TIMESTAMP,
     LATEST,
     SHARD_END,
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
-from mld.leases.model.lease import Lease
-from mld.shards.rules.shard_end import (
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.shards.rules.shard_end import (
     CleanupOutcome,
     CleanupTimes,
     has_started,
@@ -18,7 +18,7 @@ from mld.shards.rules.shard_end import (
     listed_children,
     obstacle,
 )
-from mld.streams.model.shard import HashRange, Shard
+from kcl_mld.streams.model.shard import HashRange, Shard
 
 
 def lease(checkpoint):

@@ -1,10 +1,10 @@
 """What the row of a new child says of its reading."""
 
-from mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.leases.model.lease import Lease
-from mld.leases.model.reading import ReadNote
-from mld.shards.rules.shardsync import lease_of_child, never_read
-from mld.streams.model.shard import ChildShard, HashRange
+from kcl_mld.kernel.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.leases.model.reading import ReadNote
+from kcl_mld.shards.rules.shardsync import lease_of_child, never_read
+from kcl_mld.streams.model.shard import ChildShard, HashRange
 
 CHILD = ChildShard("c", ("p",), HashRange(0, 9))
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mld.kernel.model.sequence import LATEST, SHARD_END
-from mld.leases.model.lease import Lease
-from mld.shards.rules.shard_end import (
+from kcl_mld.kernel.model.sequence import LATEST, SHARD_END
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.shards.rules.shard_end import (
     MergeVerdict,
     blocks,
     child_without_parents,
@@ -16,7 +16,7 @@ from mld.shards.rules.shard_end import (
     merge_parents,
     noted_children,
 )
-from mld.streams.model.shard import ChildShard, HashRange, Shard
+from kcl_mld.streams.model.shard import ChildShard, HashRange, Shard
 
 ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.config.stream import Stream
-from mld.kernel.model.sequence import (
+from kcl_mld.config.stream import Stream
+from kcl_mld.kernel.model.sequence import (
     LATEST,
     SHARD_END,
     TRIM_HORIZON,
@@ -15,8 +15,8 @@ from mld.kernel.model.sequence import (
     InitialPosition,
     Sentinel,
 )
-from mld.leases.model.lease import Lease
-from mld.shards.rules.shardsync import (
+from kcl_mld.leases.model.lease import Lease
+from kcl_mld.shards.rules.shardsync import (
     PARENT_PATIENCE_S,
     incompleteness,
     is_unused,
@@ -29,7 +29,7 @@ from mld.shards.rules.shardsync import (
     shard_filter,
     unexpected_children,
 )
-from mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, ChildShard, HashRange, Shard
 
 VECTORS = json.loads((Path(__file__).parents[3] / "data" / "shard_sync.json").read_text())
 STREAM = Stream("s")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.signals.model import metrics
-from mld.signals.model.metrics import FAMILIES, METRICS, OUTCOME, FamilyKind, Level, Over, Unit
+from kcl_mld.signals.model import metrics
+from kcl_mld.signals.model.metrics import FAMILIES, METRICS, OUTCOME, FamilyKind, Level, Over, Unit
 
 ROOT = Path(__file__).resolve().parents[4]
 RECORDED = ROOT / "tests/data/cloudwatch.jsonl"
@@ -24,7 +24,8 @@ def test_no_metric_is_made_outside_of_the_catalogue():
     sinks = {ROOT / "mld/observe/adapters/prometheus.py", ROOT / "mld/observe/adapters/otlp.py"}
     assert {path for path, text in CODE.items() if makes.search(text)} == sinks
     assert not any(
-        "import Metric" in CODE[path].partition("mld.signals.model.metrics")[2] for path in sinks
+        "import Metric" in CODE[path].partition("kcl_mld.signals.model.metrics")[2]
+        for path in sinks
     )
     assert makes.search(CATALOGUE.read_text("utf-8"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.errors import (
+from kcl_mld.errors import (
     ConditionFailed,
     CredentialsRefused,
     Denied,
@@ -17,7 +17,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.signals.rules.remedies import (
+from kcl_mld.signals.rules.remedies import (
     SHOWN_CHARACTERS,
     failed_on_table,
     failed_reading,

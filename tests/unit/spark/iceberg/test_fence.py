@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.iceberg import commit as commit_module
-from mld.spark.iceberg.commit import MOST_OVERTAKEN, PAUSES_S, TableCommit
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.iceberg import commit as commit_module
+from kcl_mld.spark.iceberg.commit import MOST_OVERTAKEN, PAUSES_S, TableCommit
 from tests.unit.spark.iceberg_kit import (
     FATES,
     NAME,
@@ -307,7 +307,7 @@ def test_a_commit_that_many_others_came_before_is_reported(catalog, caplog):
 
 def test_with_the_librarys_own_repeats_the_same_doubles_rows(catalog, monkeypatch):
     """So the tests above can fail."""
-    monkeypatch.setattr("mld.spark.iceberg.commit._Judged.refresh", Table.refresh)
+    monkeypatch.setattr("kcl_mld.spark.iceberg.commit._Judged.refresh", Table.refresh)
     late, new = marked(catalog), marked(catalog)
     commit(late, batch(shard(), 0, 2))
     catalog.before.append(lambda: commit(new, batch(shard(), 2, 5)))

@@ -12,13 +12,13 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from mld.local.embedded import EmbeddedAws
-from mld.spark.config import read_properties, require_places
-from mld.spark.iceberg.catalogs import open_catalog
-from mld.spark.iceberg.s3_files import client_for
-from mld.spark.sinks import make_sink
-from mld.spark.sinks.iceberg import OVERTAKEN
-from mld.spark.table.s3_access import StoreError
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.spark.config import read_properties, require_places
+from kcl_mld.spark.iceberg.catalogs import open_catalog
+from kcl_mld.spark.iceberg.s3_files import client_for
+from kcl_mld.spark.sinks import make_sink
+from kcl_mld.spark.sinks.iceberg import OVERTAKEN
+from kcl_mld.spark.table.s3_access import StoreError
 from tests.unit.spark.iceberg.aws_proxy import AwsProxy
 from tests.unit.spark.iceberg.rest_catalog import RestCatalogServer
 from tests.unit.spark.iceberg.test_iceberg_sink import write
@@ -191,7 +191,7 @@ def rest(aws, proxy, tmp_path):
         "behind",
         uri=f"sqlite:///{tmp_path}/behind.db?check_same_thread=false",
         warehouse=f"s3://lake/{uuid.uuid4().hex}",
-        **{"py-io-impl": "mld.spark.iceberg.s3_files.TableFiles"},
+        **{"py-io-impl": "kcl_mld.spark.iceberg.s3_files.TableFiles"},
     )
     catalog.create_namespace("ns")
     vended = {

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mld.spark.iceberg.marks import (
+from kcl_mld.spark.iceberg.marks import (
     PREFIX,
     History,
     SnapshotLink,
@@ -16,7 +16,7 @@ from mld.spark.iceberg.marks import (
     mark_text,
     read_marks,
 )
-from mld.spark.model import Position, ShardKey
+from kcl_mld.spark.model import Position, ShardKey
 
 SHARD = ShardKey("app", "flights", "shardId-000000000001")
 MARK = TableMark(Position(2**185, 7), 2**62 - 1, 77, 5)

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from mld.spark.iceberg.local_files import path_of
+from kcl_mld.spark.iceberg.local_files import path_of
 from tests.unit.spark.iceberg.test_iceberg_sink import (
     COLUMNS,
     MOMENT,

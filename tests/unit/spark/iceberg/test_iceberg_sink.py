@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from mld.spark.config import read_properties, require_places
-from mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable, SparkConfigError
-from mld.spark.sinks import make_sink
+from kcl_mld.spark.config import read_properties, require_places
+from kcl_mld.spark.errors import BatchFailed, SinkRefused, SinkUnavailable, SparkConfigError
+from kcl_mld.spark.sinks import make_sink
 from tests.unit.spark.iceberg_kit import catalog_in, rows_in
 from tests.unit.spark.table_kit import at, batch, expected, field, frame, shard
 

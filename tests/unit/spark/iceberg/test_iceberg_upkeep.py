@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform
 
-from mld.spark.iceberg.local_files import LocalFiles
-from mld.spark.iceberg.upkeep import LEAST, MERGING, OF_NEW_TABLE
+from kcl_mld.spark.iceberg.local_files import LocalFiles
+from kcl_mld.spark.iceberg.upkeep import LEAST, MERGING, OF_NEW_TABLE
 from tests.unit.spark.iceberg.test_iceberg_sink import open_sink, the_table, write
 from tests.unit.spark.iceberg_kit import (
     NAME,
@@ -122,7 +122,7 @@ def test_snapshots_of_others_tags_and_young_ones_stay(catalog):
 def test_a_table_that_is_not_ours_is_left_alone_and_the_warning_names_the_property(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("mld.spark.sinks.iceberg._MANY_SNAPSHOTS", 25)
+    monkeypatch.setattr("kcl_mld.spark.sinks.iceberg._MANY_SNAPSHOTS", 25)
     catalog = catalog_in(tmp_path / "t", Told)
     catalog.create_table(NAME, SCHEMA, properties={AGE: "0", KEEP: "1"})
     commits(marked(catalog), 0, 30)

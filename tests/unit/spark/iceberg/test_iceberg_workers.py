@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mld.spark.iceberg.commit import MOST_OVERTAKEN, TableCommit
+from kcl_mld.spark.iceberg.commit import MOST_OVERTAKEN, TableCommit
 from tests.unit.spark.iceberg_kit import arrow_of, catalog_in, make_table, marked, rows_in
 from tests.unit.spark.table_kit import at, batch, expected, shard
 

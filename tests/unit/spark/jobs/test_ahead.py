@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from mld.spark.errors import BatchFailed
-from mld.spark.jobs import engine as engine_module
-from mld.spark.model import Position
-from protocol import ProcessRecords
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.jobs import engine as engine_module
+from kcl_mld.spark.model import Position
+from kcl_mld_protocol import ProcessRecords
 from tests.unit.spark.jobs.test_cut_together import await_checkpoint, begin
 from tests.unit.spark.shard_kit import WAIT_S, record
 

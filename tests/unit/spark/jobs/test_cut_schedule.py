@@ -2,8 +2,8 @@
 
 from hypothesis import given, strategies as st
 
-from mld.spark.jobs.cut_schedule import CutSchedule, Offer, allowances, fair_share
-from mld.spark.model import ShardKey
+from kcl_mld.spark.jobs.cut_schedule import CutSchedule, Offer, allowances, fair_share
+from kcl_mld.spark.model import ShardKey
 
 OFFERS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 500)).map(

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from mld.spark.errors import BatchFailed
-from mld.spark.jobs import engine as engine_module
-from mld.spark.model import Position
-from protocol import ShardEnded, ShutdownRequested
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.jobs import engine as engine_module
+from kcl_mld.spark.model import Position
+from kcl_mld_protocol import ShardEnded, ShutdownRequested
 from tests.unit.spark.shard_kit import WAIT_S, HandClock, record
 
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from mld.spark.jobs import cut_schedule as budget_module, engine as engine_module
-from mld.spark.jobs.cut_schedule import GRANT_S, DeliveryBudget
-from mld.spark.shard import work as work_module
+from kcl_mld.spark.jobs import cut_schedule as budget_module, engine as engine_module
+from kcl_mld.spark.jobs.cut_schedule import GRANT_S, DeliveryBudget
+from kcl_mld.spark.shard import work as work_module
 from tests.unit.spark.shard_kit import WAIT_S, record
 
 LIMIT = 100

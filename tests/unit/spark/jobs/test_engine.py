@@ -8,14 +8,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from mld.spark.calls import Overdue, call_within
-from mld.spark.errors import (
+from kcl_mld.spark.calls import Overdue, call_within
+from kcl_mld.spark.errors import (
     BatchFailed,
     SparkUnreachable,
 )
-from mld.spark.jobs import engine as engine_module
-from mld.spark.jobs.submitted_batch import Progress
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.jobs import engine as engine_module
+from kcl_mld.spark.jobs.submitted_batch import Progress
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.shard_kit import WAIT_S, Frame, HandClock, MemorySink
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.spark.jobs.rescue import TooManyFail, guilty
+from kcl_mld.spark.jobs.rescue import TooManyFail, guilty
 
 
 class Function:

@@ -5,10 +5,10 @@ import threading
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
-from mld.spark.jobs import committing
-from mld.spark.model import Position, ShardKey
+from kcl_mld.spark.calls import raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
+from kcl_mld.spark.jobs import committing
+from kcl_mld.spark.model import Position, ShardKey
 from tests.unit.spark.jobs.test_cut_together import await_checkpoint, begin
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
 from tests.unit.spark.shard_kit import WAIT_S, Frame, MemorySink, record
@@ -299,7 +299,7 @@ def test_a_commit_with_a_shard_that_is_lost_is_cancelled_and_the_others_are_writ
 
 
 def test_a_commit_that_is_refused_without_a_loser_counts_as_a_try(bench):
-    from mld.spark.ports import CommitOutcome  # noqa: PLC0415
+    from kcl_mld.spark.ports import CommitOutcome  # noqa: PLC0415
 
     b = once(bench, retry__attempts="2")
     b.sink.commit_all = lambda staged, batches: dict.fromkeys(

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from mld.spark.errors import BatchFailed, ResultTooLarge
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.errors import BatchFailed, ResultTooLarge
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.jobs.test_engine import always, hold_runner, outcome
 from tests.unit.spark.shard_kit import MemorySink
 

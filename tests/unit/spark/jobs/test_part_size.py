@@ -2,7 +2,7 @@
 
 import itertools
 
-from mld.spark.jobs.part_size import PartSize
+from kcl_mld.spark.jobs.part_size import PartSize
 
 
 def calls(size, records, most):

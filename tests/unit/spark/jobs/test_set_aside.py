@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mld.spark.errors import BatchFailed, RecordRefused, SparkUnreachable
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.errors import BatchFailed, RecordRefused, SparkUnreachable
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.jobs.test_engine import always, outcome
 from tests.unit.spark.jobs.test_host_run import hand_in, once
 from tests.unit.spark.shard_kit import WAIT_S

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.spark import calls
-from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
-from mld.spark.errors import BatchFailed
-from mld.spark.jobs import committing
-from mld.spark.jobs.submitted_batch import SubmittedBatch
-from mld.spark.model import ShardKey
+from kcl_mld.spark import calls
+from kcl_mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.jobs import committing
+from kcl_mld.spark.jobs.submitted_batch import SubmittedBatch
+from kcl_mld.spark.model import ShardKey
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
 from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink, settings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.spark.plans.one_call import fault_of_outputs, frames_of, not_of_spark
+from kcl_mld.spark.plans.one_call import fault_of_outputs, frames_of, not_of_spark
 
 NAMES = ("clicks", "errors")
 

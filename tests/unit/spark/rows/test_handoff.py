@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from mld.spark.config import read_properties
-from mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
-from mld.spark.plans.one_call import FunctionCaller
-from mld.spark.registration import Pipeline
-from mld.spark.rows.app_decoder import AppDecoder
-from mld.spark.rows.handoff import HandOff, shared_out
-from mld.spark.rows.records import table_of
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.model import MicroBatch, Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.plans.one_call import FunctionCaller
+from kcl_mld.spark.registration import Pipeline
+from kcl_mld.spark.rows.app_decoder import AppDecoder
+from kcl_mld.spark.rows.handoff import HandOff, shared_out
+from kcl_mld.spark.rows.records import table_of
 
 #: In place of the batches' own.
 KEYS = itertools.count(1)

@@ -9,7 +9,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer
 from hypothesis import given, strategies as st
 
-from mld.spark.rows.item_changes import ItemChange, read_change
+from kcl_mld.spark.rows.item_changes import ItemChange, read_change
 
 RECORDED = json.loads(
     (Path(__file__).parents[3] / "data" / "dynamodb_streams" / "records.json").read_text("utf-8")

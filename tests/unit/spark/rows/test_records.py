@@ -5,20 +5,20 @@ import json
 import pyarrow as pa
 import pytest
 
-from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.registration import Pipeline
-from mld.spark.rows.app_decoder import BATCH_ID, AppDecoder
-from mld.spark.rows.item_changes import CHANGE_COLUMNS
-from mld.spark.rows.records import (
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import Position, Row, ShardBatch, ShardKey
+from kcl_mld.spark.registration import Pipeline
+from kcl_mld.spark.rows.app_decoder import BATCH_ID, AppDecoder
+from kcl_mld.spark.rows.item_changes import CHANGE_COLUMNS
+from kcl_mld.spark.rows.records import (
     RAW_SCHEMA,
     SCHEMA_COLUMNS,
     read_delivery,
     rows_of,
     table_of,
 )
-from protocol import ProcessRecords, Record, encode
+from kcl_mld_protocol import ProcessRecords, Record, encode
 
 
 def record(sequence="5", data="aGk=", sub=2, key="k", arrival=1_700_000_000_123):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.server import warm as command
-from mld.spark.server.java import JavaHome
-from mld.spark.server.setup import archive_options, archive_path, private_cache
-from mld.spark.server.warm import warm
+from kcl_mld.spark.errors import SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server import warm as command
+from kcl_mld.spark.server.java import JavaHome
+from kcl_mld.spark.server.setup import archive_options, archive_path, private_cache
+from kcl_mld.spark.server.warm import warm
 from tests.unit.spark.batches import config_of
 
 #: Stands for Java: says who it is, and makes the file it is told to, of the list it is told of.
@@ -159,13 +159,17 @@ def test_a_file_of_classes_that_nobody_would_use_is_not_made(tmp_path, capsys, l
 
 
 def test_without_a_directory_of_the_users_own_the_command_says_so(monkeypatch):
-    monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: JavaHome(Path("/j"), 17, ""))
+    monkeypatch.setattr(
+        "kcl_mld.spark.server.setup.find_java", lambda *_: JavaHome(Path("/j"), 17, "")
+    )
     with pytest.raises(SparkConfigError, match="no directory in XDG_CACHE_HOME or HOME"):
         warm(config_of(), {})
 
 
 def test_a_file_that_is_there_is_not_made_again(monkeypatch, tmp_path):
-    monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: JavaHome(Path("/j"), 17, ""))
-    monkeypatch.setattr("mld.spark.server.setup.archive_path", lambda *_: tmp_path / "made")
+    monkeypatch.setattr(
+        "kcl_mld.spark.server.setup.find_java", lambda *_: JavaHome(Path("/j"), 17, "")
+    )
+    monkeypatch.setattr("kcl_mld.spark.server.setup.archive_path", lambda *_: tmp_path / "made")
     (tmp_path / "made").touch()
     assert warm(config_of(), {}) == f"{tmp_path}/made is there; remove it to have it made anew"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
-from mld.spark.server.failure import Diagnosis, ending
+from kcl_mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server.failure import Diagnosis, ending
 
 FRAMES = [
     "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.config import read_properties
-from mld.spark.errors import MissingPart
-from mld.spark.server.java import JavaHome, find_java, read_settings
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import MissingPart
+from kcl_mld.spark.server.java import JavaHome, find_java, read_settings
 
 _NONE = read_properties({})
 
@@ -128,7 +128,9 @@ def _stand_in(folder: Path) -> Path:
     """What ``kcl-mld-java --home`` makes, as far as a Spark child sees it; returns its home."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    text = f"import sys; from mld.cli.java import stand_in; sys.exit(stand_in({['-version']!r}))"
+    text = (
+        f"import sys; from kcl_mld.cli.java import stand_in; sys.exit(stand_in({['-version']!r}))"
+    )
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c \"{text}\"\n")
     program.chmod(0o700)
     return folder

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.config import read_properties
-from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
-from mld.spark.server.java import JavaHome
-from mld.spark.server.launcher import EmbeddedServer
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server.java import JavaHome
+from kcl_mld.spark.server.launcher import EmbeddedServer
 
 _FAKE = """\
 #!{python} -S
@@ -234,8 +234,8 @@ def test_a_program_that_cannot_be_started_is_told(launch, monkeypatch):
     def refuse(*_args, **_more):
         raise OSError("no memory")
 
-    monkeypatch.setattr("mld.spark.server.launcher.subprocess.Popen", refuse)
+    monkeypatch.setattr("kcl_mld.spark.server.launcher.subprocess.Popen", refuse)
     java = JavaHome(Path("/java"), 17, "a test")
-    monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: java)
+    monkeypatch.setattr("kcl_mld.spark.server.setup.find_java", lambda *_: java)
     with pytest.raises(SparkUnreachable, match="cannot be started: no memory"):
         launch(_WAIT)

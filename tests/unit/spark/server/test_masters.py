@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from mld.config.spark.addresses import addresses_of
-from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.server.setup import require_master
+from kcl_mld.config.spark.addresses import addresses_of
+from kcl_mld.spark.errors import SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server.setup import require_master
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.spark.server import setup
+from kcl_mld.spark.server import setup
 
 MIB = 1024**2
 

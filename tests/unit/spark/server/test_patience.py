@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from mld.spark.server.launcher import cpu_s
-from mld.spark.server.patience import StartPatience
+from kcl_mld.spark.server.launcher import cpu_s
+from kcl_mld.spark.server.patience import StartPatience
 
 
 def waited_s(limit_s, cpu, lines=lambda now: 0, until=10_000.0):

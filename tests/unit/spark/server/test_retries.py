@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import SparkConnectClient
 
-from mld.spark.failures import is_server_gone
-from mld.spark.server import sessions
-from mld.spark.server.sessions import hang_up, retry_shortly, waits_s
+from kcl_mld.spark.failures import is_server_gone
+from kcl_mld.spark.server import sessions
+from kcl_mld.spark.server.sessions import hang_up, retry_shortly, waits_s
 
 
 @pytest.fixture(autouse=True)

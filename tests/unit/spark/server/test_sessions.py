@@ -8,10 +8,15 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.connect.client import SparkConnectClient
 
-from mld.spark.config import read_properties
-from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.server import sessions
-from mld.spark.server.sessions import ConnectSessions, complete_url, connect_address, remote_token
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import SparkConfigError, SparkUnreachable
+from kcl_mld.spark.server import sessions
+from kcl_mld.spark.server.sessions import (
+    ConnectSessions,
+    complete_url,
+    connect_address,
+    remote_token,
+)
 
 _CONFIG = read_properties({"spark.remote": "sc://cluster", "spark.remote.token.env": "TOKEN"})
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mld.config.spark.needs import REFUSED_CONF
-from mld.spark.config import read_properties
-from mld.spark.errors import SparkConfigError
-from mld.spark.server.settings import (
+from kcl_mld.config.spark.needs import REFUSED_CONF
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.server.settings import (
     ServerFiles,
     around_proxies,
     is_local_master,
@@ -19,7 +19,7 @@ from mld.spark.server.settings import (
     server_environment,
     server_properties,
 )
-from mld.spark.server.setup import ivy_text, log4j_text, properties_text
+from kcl_mld.spark.server.setup import ivy_text, log4j_text, properties_text
 
 _FILES = ServerFiles.below(Path("/private"))
 

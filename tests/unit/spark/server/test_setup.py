@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.config import read_properties
-from mld.spark.errors import MissingPart, SparkUnreachable
-from mld.spark.server.java import JavaHome
-from mld.spark.server.setup import prepare
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import MissingPart, SparkUnreachable
+from kcl_mld.spark.server.java import JavaHome
+from kcl_mld.spark.server.setup import prepare
 
 JAVA = JavaHome(Path("/java"), 17, "a test")
 JAVA_25 = JavaHome(Path("/java"), 25, "a test")
@@ -21,7 +21,7 @@ JAVA_25 = JavaHome(Path("/java"), 25, "a test")
 @pytest.fixture
 def prepared(tmp_path, monkeypatch):
     """Prepare a server on a Java that nobody asks anything."""
-    monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: JAVA)
+    monkeypatch.setattr("kcl_mld.spark.server.setup.find_java", lambda *_: JAVA)
 
     def make(properties=None, environ=None):
         return prepare(

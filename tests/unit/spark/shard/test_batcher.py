@@ -2,9 +2,9 @@
 
 from hypothesis import given, strategies as st
 
-from mld.spark.jobs.cut_schedule import Offer
-from mld.spark.model import Position, Row
-from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
+from kcl_mld.spark.jobs.cut_schedule import Offer
+from kcl_mld.spark.model import Position, Row
+from kcl_mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
 
 
 def cut(buffered, now, reason=FlushReason.FLOWING):

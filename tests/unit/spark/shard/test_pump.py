@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mld.spark.errors import BatchFailed
-from mld.spark.model import Position, Row, ShardKey
-from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.resume import Resume
-from mld.spark.shard.session import Pump
-from mld.spark.shard.work import ShardWork
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import Position, Row, ShardKey
+from kcl_mld.spark.shard.batcher import FlushReason, Limits
+from kcl_mld.spark.shard.resume import Resume
+from kcl_mld.spark.shard.session import Pump
+from kcl_mld.spark.shard.work import ShardWork
 from tests.unit.spark.shard_kit import HandClock
 
 

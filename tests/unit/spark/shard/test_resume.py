@@ -2,9 +2,9 @@
 
 import pytest
 
-from mld.spark.errors import BatchFailed
-from mld.spark.model import Position, ShardKey
-from mld.spark.shard.resume import Resume, resume_at_checkpoint, resume_at_mark
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import Position, ShardKey
+from kcl_mld.spark.shard.resume import Resume, resume_at_checkpoint, resume_at_mark
 
 SHARD = ShardKey("app", "stream", "shard-1", "e1")
 

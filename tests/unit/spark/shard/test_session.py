@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from mld.spark.errors import BatchFailed, Fenced
-from mld.spark.model import Position, ShardKey
-from protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
+from kcl_mld.spark.errors import BatchFailed, Fenced
+from kcl_mld.spark.model import Position, ShardKey
+from kcl_mld_protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
 from tests.unit.spark.shard_kit import WAIT_S, HandClock, MemorySink, record
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.spark.errors import BatchFailed
-from mld.spark.model import Position
-from mld.spark.shard.storing import LeaseStorage
-from protocol.errors import SHUTDOWN, THROTTLING
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.model import Position
+from kcl_mld.spark.shard.storing import LeaseStorage
+from kcl_mld_protocol.errors import SHUTDOWN, THROTTLING
 
 
 class Wire:

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from mld.config.spark.addresses import table_parts
-from mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY, SINK_OPTIONS
-from mld.config.spark.postgres import libpq_parameters
-from mld.spark.calls import Overdue, call_within
-from mld.spark.errors import SparkConfigError
-from mld.spark.sinks import database
-from mld.spark.sinks.database import (
+from kcl_mld.config.spark.addresses import table_parts
+from kcl_mld.config.spark.keys import COMPRESSION, MERGE_SCHEMA, PARTITION_BY, SINK_OPTIONS
+from kcl_mld.config.spark.postgres import libpq_parameters
+from kcl_mld.spark.calls import Overdue, call_within
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.sinks import database
+from kcl_mld.spark.sinks.database import (
     Database,
     DatabaseUnavailable,
     Transaction,

@@ -13,18 +13,18 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from mld.spark.calls import GivenUp, Overdue, call_within
-from mld.spark.errors import (
+from kcl_mld.spark.calls import GivenUp, Overdue, call_within
+from kcl_mld.spark.errors import (
     BatchFailed,
     MissingPart,
     SinkRefused,
     SinkUnavailable,
 )
-from mld.spark.model import Position
-from mld.spark.ports import CancelsCommits, CommitOutcome
-from mld.spark.sinks import jdbc as jdbc_sink
-from mld.spark.sinks.database import DatabaseUnavailable
-from mld.spark.sinks.jdbc import PAUSES_S, JdbcSink
+from kcl_mld.spark.model import Position
+from kcl_mld.spark.ports import CancelsCommits, CommitOutcome
+from kcl_mld.spark.sinks import jdbc as jdbc_sink
+from kcl_mld.spark.sinks.database import DatabaseUnavailable
+from kcl_mld.spark.sinks.jdbc import PAUSES_S, JdbcSink
 from tests.unit.spark import sqlite_kit
 from tests.unit.spark.batches import batch, config_of, shard
 from tests.unit.spark.sinks.test_database import ENDLESS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import given, settings, strategies as st
 
-from mld.spark.ports import CommitOutcome
+from kcl_mld.spark.ports import CommitOutcome
 from tests.unit.spark.batches import batch, shard
 from tests.unit.spark.sqlite_kit import Frame, query, sink_of
 

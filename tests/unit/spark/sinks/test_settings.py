@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mld.spark.ports import CommitOutcome
-from mld.spark.rows.decode import AVRO_COORDINATE, decoder_conf
-from mld.spark.sinks.foreach import ForeachSink
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.rows.decode import AVRO_COORDINATE, decoder_conf
+from kcl_mld.spark.sinks.foreach import ForeachSink
 from tests.unit.spark.batches import batch, config_of, shard
 
 

@@ -7,13 +7,13 @@ import shutil
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from mld.spark.errors import SinkRefused
-from mld.spark.ports import CommitOutcome
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.marks import guard_id
-from mld.spark.table.snapshot import MOST_ENTRIES, NO_HOOKS, AppNumbers, entry_name
-from mld.spark.table.store import open_store
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.marked_table import MarkedTable
+from kcl_mld.spark.table.marks import guard_id
+from kcl_mld.spark.table.snapshot import MOST_ENTRIES, NO_HOOKS, AppNumbers, entry_name
+from kcl_mld.spark.table.store import open_store
 from tests.unit.spark.table_kit import at, batch, shard, spark_schema
 
 IDS = [f"app/{letter}" for letter in "abcdef"]

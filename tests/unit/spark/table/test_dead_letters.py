@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.errors import SinkRefused, SinkUnavailable
-from mld.spark.model import DeadLetter, Row
-from mld.spark.table import disk
-from mld.spark.table.dead_letters import DeadLetters
-from mld.spark.table.snapshot import Snapshot
+from kcl_mld.spark.errors import SinkRefused, SinkUnavailable
+from kcl_mld.spark.model import DeadLetter, Row
+from kcl_mld.spark.table import disk
+from kcl_mld.spark.table.dead_letters import DeadLetters
+from kcl_mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import BASE, at, shard
 
 

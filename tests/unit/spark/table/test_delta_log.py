@@ -14,14 +14,14 @@ from deltalake import (
 )
 from deltalake.exceptions import DeltaError
 
-from mld.spark.errors import BatchFailed
-from mld.spark.ports import CommitOutcome
-from mld.spark.table import delta_log
-from mld.spark.table.changes import Append
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.delta_log import CHECKPOINT_EVERY, DeltaLog
-from mld.spark.table.snapshot import NO_HOOKS
-from mld.spark.table.store import open_store
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.table import delta_log
+from kcl_mld.spark.table.changes import Append
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.delta_log import CHECKPOINT_EVERY, DeltaLog
+from kcl_mld.spark.table.snapshot import NO_HOOKS
+from kcl_mld.spark.table.store import open_store
 from tests.unit.spark.table_kit import (
     batch,
     expected,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.spark.errors import SinkRefused
-from mld.spark.table.disk import local_root
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table.disk import local_root
 from tests.unit.spark.table_kit import at, batch, open_sink, shard, write
 
 

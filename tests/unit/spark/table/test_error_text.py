@@ -5,8 +5,8 @@ import shutil
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.errors import SinkUnavailable
-from mld.spark.table.delta_log import damage_in
+from kcl_mld.spark.errors import SinkUnavailable
+from kcl_mld.spark.table.delta_log import damage_in
 from tests.unit.spark.table_kit import at, batch, frame, open_sink, shard, write
 
 CHECKPOINT, HINT = f"{2:020}.checkpoint.parquet", "_last_checkpoint"

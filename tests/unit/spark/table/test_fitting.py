@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed
-from mld.spark.sinks.delta import DeltaSink
-from mld.spark.sinks.merge import MergeSink
-from mld.spark.table.data_files import Rows
-from mld.spark.table.fitting import additions, conformed, fitted
-from mld.spark.table.rules import difference, misfit
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.sinks.delta import DeltaSink
+from kcl_mld.spark.sinks.merge import MergeSink
+from kcl_mld.spark.table.data_files import Rows
+from kcl_mld.spark.table.fitting import additions, conformed, fitted
+from kcl_mld.spark.table.rules import difference, misfit
 from tests.unit.spark.table_kit import batch, commit, field, shard
 
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.table import disk
-from mld.spark.table.disk import JobFiles
+from kcl_mld.spark.table import disk
+from kcl_mld.spark.table.disk import JobFiles
 from tests.unit.spark.table_kit import batch, frame, open_sink, shard, write
 
 

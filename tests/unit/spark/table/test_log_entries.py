@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.spark.table.snapshot import actions_in, is_restore, numbers_in
+from kcl_mld.spark.table.snapshot import actions_in, is_restore, numbers_in
 
 LARGEST = '{"txn":{"appId":"b","version":9223372036854775807,"lastUpdated":1}}'
 TXN = '{"txn":{"appId":"a","version":3}}'

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.spark.model import Position, ShardKey
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.manifest import Manifest, Move, Step, next_move
-from mld.spark.table.marks import Judgement, judge
+from kcl_mld.spark.model import Position, ShardKey
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.manifest import Manifest, Move, Step, next_move
+from kcl_mld.spark.table.marks import Judgement, judge
 
 A = ShardKey("app", "stream", "shardId-0")
 B = ShardKey("app", "stream/x", "shardId-1", "epoch")

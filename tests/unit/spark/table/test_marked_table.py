@@ -19,11 +19,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.sinks.delta import StagedFiles
-from mld.spark.table import epoch, marked_table
-from mld.spark.table.marks import guard_id, output_id, transactions
-from mld.spark.table.snapshot import Snapshot
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.sinks.delta import StagedFiles
+from kcl_mld.spark.table import epoch, marked_table
+from kcl_mld.spark.table.marks import guard_id, output_id, transactions
+from kcl_mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import (
     BASE,
     Frame,
@@ -348,7 +348,7 @@ def test_partitions_are_those_of_the_option_and_then_of_the_table(tmp_path):
 
 
 def test_marks_outlive_log_checkpoints_clean_up_compaction_and_vacuum(tmp_path, monkeypatch):
-    monkeypatch.setattr("mld.spark.table.delta_log.CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr("kcl_mld.spark.table.delta_log.CHECKPOINT_EVERY", 3)
     sink = open_sink(tmp_path)
     for number in range(8):
         write(sink, batch(shard(), number, number + 1))
@@ -417,10 +417,10 @@ def test_of_two_processes_that_race_for_a_shard_each_row_is_there_once(tmp_path)
 
 VICTIM = """
 import os, signal, sys
-from mld.spark.sinks.delta import DeltaSink
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.snapshot import Snapshot
-from mld.spark.table.disk import JobFiles
+from kcl_mld.spark.sinks.delta import DeltaSink
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.snapshot import Snapshot
+from kcl_mld.spark.table.disk import JobFiles
 from tests.unit.spark.table_kit import batch, open_sink, shard, write
 path, where = sys.argv[1:]
 sink = open_sink(path)
@@ -535,7 +535,7 @@ UNFORKED = """
 import sys
 seen = []
 sys.addaudithook(lambda name, _: seen.append(name))
-import mld.spark.host, mld.spark.parts, mld.spark.server.launcher, mld.spark.sinks
+import kcl_mld.spark.host, kcl_mld.spark.parts, kcl_mld.spark.server.launcher, kcl_mld.spark.sinks
 assert "deltalake" not in sys.modules  # so the server is started before it
 from tests.unit.spark.table_kit import batch, open_sink, shard, write
 del seen[:]
@@ -564,7 +564,7 @@ def test_nothing_forks_once_deltalake_is_there(tmp_path):
 
 def test_a_restore_is_seen_although_its_entry_is_gone(tmp_path, monkeypatch):
     """The log is cleaned; what went back with the restored version is still compared."""
-    monkeypatch.setattr("mld.spark.table.delta_log.CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr("kcl_mld.spark.table.delta_log.CHECKPOINT_EVERY", 3)
     sink = open_sink(tmp_path)
     for number in range(7):
         write(sink, batch(shard(), number, number + 1))

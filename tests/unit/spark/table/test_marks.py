@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.spark.model import Position, ShardKey
-from mld.spark.table.marks import (
+from kcl_mld.spark.model import Position, ShardKey
+from kcl_mld.spark.table.marks import (
     NO_MARK,
     EpochState,
     Judgement,

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.errors import SinkRefused
-from mld.spark.table import upkeep
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table import upkeep
 from tests.unit.spark.table_kit import at, batch, expected, open_sink, rows_in, shard, write
 
 NEW = "1"

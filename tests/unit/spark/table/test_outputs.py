@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from mld.spark.calls import GivenUp
-from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.sinks import make_sink
-from mld.spark.sinks.outputs import MANIFESTS, POSITIONS, OutputsSink
-from mld.spark.table.disk import OLD_S
-from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.snapshot import Snapshot
+from kcl_mld.spark.calls import GivenUp
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from kcl_mld.spark.sinks import make_sink
+from kcl_mld.spark.sinks.outputs import MANIFESTS, POSITIONS, OutputsSink
+from kcl_mld.spark.table.disk import OLD_S
+from kcl_mld.spark.table.marked_table import MarkedTable
+from kcl_mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import (
     at,
     batch,
@@ -420,7 +420,7 @@ def test_names_that_cannot_be_are_refused(properties, why):
 
 KILLED = """
 import os, signal, sys
-from mld.spark.table.snapshot import Snapshot
+from kcl_mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table.test_outputs import batch, open_outputs, shard, stage
 
 path, die_at = sys.argv[1], int(sys.argv[2])
@@ -519,7 +519,7 @@ def test_a_commit_that_is_given_up_once_it_is_decided_is_not_made_again_for_the_
             raise GivenUp
 
     with monkeypatch.context() as patch:
-        patch.setattr("mld.spark.table.marked_table.raise_if_abandoned", lost_then)
+        patch.setattr("kcl_mld.spark.table.marked_table.raise_if_abandoned", lost_then)
         with pytest.raises(BatchFailed, match="in some of its tables and not yet in all"):
             sink.commit_all(staged, both)
     sink.discard(staged)

@@ -6,13 +6,13 @@ import logging
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
-from mld.spark.errors import SinkRefused
-from mld.spark.table import own_entry
-from mld.spark.table.data_files import DataFile
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.own_entry import entry_text, followed, is_served
-from mld.spark.table.store import open_store
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table import own_entry
+from kcl_mld.spark.table.data_files import DataFile
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.own_entry import entry_text, followed, is_served
+from kcl_mld.spark.table.store import open_store
 from tests.unit.spark.s3_kit import BUCKET, S3
 from tests.unit.spark.table.test_s3 import sink_at
 from tests.unit.spark.table_kit import (

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mld.spark.errors import SparkConfigError
-from mld.spark.table.data_files import Rows
-from mld.spark.table.parquet import FileLayout, file_parts, require_codec
+from kcl_mld.spark.errors import SparkConfigError
+from kcl_mld.spark.table.data_files import Rows
+from kcl_mld.spark.table.parquet import FileLayout, file_parts, require_codec
 from tests.unit.spark.table_kit import field
 
 NESTED = pa.table(

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from mld.spark.errors import BatchFailed
-from mld.spark.table.parquet import parts_of
+from kcl_mld.spark.errors import BatchFailed
+from kcl_mld.spark.table.parquet import parts_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 UTC_MICROS = pa.timestamp("us", "UTC")

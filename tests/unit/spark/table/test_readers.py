@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mld.spark.table import upkeep
+from kcl_mld.spark.table import upkeep
 from tests.unit.spark.table.test_upsert import Keyed, merge, open_merge
 from tests.unit.spark.table_kit import batch, frame, open_sink, shard, write
 

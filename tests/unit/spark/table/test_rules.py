@@ -7,10 +7,10 @@ import json
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from mld.spark.errors import SinkRefused
-from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.marked_table import MarkedTable
-from mld.spark.table.rules import (
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.table.delta_log import DeltaLog
+from kcl_mld.spark.table.marked_table import MarkedTable
+from kcl_mld.spark.table.rules import (
     WRITABLE_FEATURES,
     as_nullable,
     bare,
@@ -21,7 +21,7 @@ from mld.spark.table.rules import (
     refused_table,
     refused_type,
 )
-from mld.spark.table.store import open_store
+from kcl_mld.spark.table.store import open_store
 from tests.unit.spark.table_kit import field
 
 ARRAY = {"type": "array", "elementType": "long", "containsNull": False}

@@ -5,14 +5,14 @@ import threading
 import pytest
 from deltalake import DeltaTable
 
-from mld.local.embedded import EmbeddedAws
-from mld.spark.config import read_properties
-from mld.spark.errors import SinkRefused
-from mld.spark.model import DeadLetter, Row
-from mld.spark.sinks import make_sink
-from mld.spark.table import s3_store, upkeep
-from mld.spark.table.dead_letters import DeadLetters
-from mld.spark.table.s3_access import require_buckets
+from kcl_mld.local.embedded import EmbeddedAws
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import SinkRefused
+from kcl_mld.spark.model import DeadLetter, Row
+from kcl_mld.spark.sinks import make_sink
+from kcl_mld.spark.table import s3_store, upkeep
+from kcl_mld.spark.table.dead_letters import DeadLetters
+from kcl_mld.spark.table.s3_access import require_buckets
 from tests.unit.spark.s3_kit import BUCKET, S3
 from tests.unit.spark.table_kit import at, batch, commit, expected, frame, shard
 

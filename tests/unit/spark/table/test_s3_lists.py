@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from mld.spark.table import s3_access
-from mld.spark.table.s3_access import S3Access, StoreError
+from kcl_mld.spark.table import s3_access
+from kcl_mld.spark.table.s3_access import S3Access, StoreError
 
 #: Then the store says that this was the last page: a test that fails must end, too.
 _ENOUGH = 30

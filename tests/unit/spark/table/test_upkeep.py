@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mld.spark import stub
-from mld.spark.table import upkeep
-from mld.spark.table.disk import Directory
+from kcl_mld.spark import stub
+from kcl_mld.spark.table import upkeep
+from kcl_mld.spark.table.disk import Directory
 from tests.unit.spark.table_kit import batch, expected, frame, open_sink, rows_in, shard, write
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -197,7 +197,7 @@ def test_files_that_readers_may_still_need_are_not_removed(table, capsys, hours)
 @pytest.mark.process
 def test_the_command_is_that_of_the_child(table):
     path, _ = table
-    argv = [sys.executable, "-m", "mld.spark.stub", "history", str(path)]
+    argv = [sys.executable, "-m", "kcl_mld.spark.stub", "history", str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 6), done.stderr
     assert set(stub.UPKEEP) == {"history", "optimize", "vacuum", "new-epoch"}

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.ports import CommitOutcome
-from mld.spark.sinks.delta import DeltaSink
-from mld.spark.sinks.merge import MergeSink
-from mld.spark.table.changes import newer, quoted
-from mld.spark.table.snapshot import Snapshot
+from kcl_mld.spark.config import read_properties
+from kcl_mld.spark.errors import BatchFailed, SinkRefused
+from kcl_mld.spark.ports import CommitOutcome
+from kcl_mld.spark.sinks.delta import DeltaSink
+from kcl_mld.spark.sinks.merge import MergeSink
+from kcl_mld.spark.table.changes import newer, quoted
+from kcl_mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import BASE, Frame, at, batch, log_entries, rows_in, shard
 
 ROOT = Path(__file__).resolve().parents[4]

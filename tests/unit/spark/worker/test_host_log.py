@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from mld.spark.worker.host_log import KEPT_BYTES, LinePump, ShardLogHandler
+from kcl_mld.spark.worker.host_log import KEPT_BYTES, LinePump, ShardLogHandler
 
 
 class Pumped:

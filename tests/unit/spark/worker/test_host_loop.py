@@ -2,8 +2,8 @@
 
 import socket
 
-from mld.spark.worker.host_loop import End, HostLoop
-from mld.spark.worker.host_stubs import Start
+from kcl_mld.spark.worker.host_loop import End, HostLoop
+from kcl_mld.spark.worker.host_stubs import Start
 
 
 class Daemon:

@@ -3,7 +3,7 @@
 import json
 import socket
 
-from mld.spark.worker.host_stubs import ExitNotice, Stub
+from kcl_mld.spark.worker.host_stubs import ExitNotice, Stub
 
 
 def test_a_message_that_is_longer_than_a_socket_takes_is_cut_and_arrives():

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"
 
 PROGRAM = """
 import signal, subprocess, sys
-from mld.spark.worker.worker_host import end_leftovers
+from kcl_mld.spark.worker.worker_host import end_leftovers
 
 def child(code, **more):
     return subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, **more)

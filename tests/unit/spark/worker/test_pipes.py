@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from mld.spark.worker.host_loop import DaemonWatch
-from mld.spark.worker.host_stubs import ShardInput, ShardOutput
+from kcl_mld.spark.worker.host_loop import DaemonWatch
+from kcl_mld.spark.worker.host_stubs import ShardInput, ShardOutput
 
 
 @pytest.fixture

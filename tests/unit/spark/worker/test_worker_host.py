@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark.host_socket import HostPlace
-from mld.spark.worker.worker_host import sweep, why_not_started
+from kcl_mld.spark.host_socket import HostPlace
+from kcl_mld.spark.worker.worker_host import sweep, why_not_started
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def folder():
 
 def test_a_host_starts_without_the_packages_of_the_extra_so_that_it_can_name_them():
     missing = ("pyspark", "pyarrow", "pandas", "deltalake")
-    program = (
-        f"import sys; sys.modules |= dict.fromkeys({missing}); import mld.spark.worker.worker_host"
-    )
+    program = f"import sys; sys.modules |= dict.fromkeys({missing}); import kcl_mld.spark.worker.worker_host"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.errors import MalformedData
-from mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
+from kcl_mld.errors import MalformedData
+from kcl_mld.streams.model.shard import MAX_HASH_KEY, HashRange, Shard
 
 ENTRY = {
     "ShardId": "shardId-000000000003",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mld.config.config import StreamConfig
-from mld.config.stream import Stream
-from mld.errors import ConfigError
-from mld.streams.rules.stream_identity import stream_to_read
+from kcl_mld.config.config import StreamConfig
+from kcl_mld.config.stream import Stream
+from kcl_mld.errors import ConfigError
+from kcl_mld.streams.rules.stream_identity import stream_to_read
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mld.config.stream import DYNAMODB_STREAMS
-from mld.leases.rules.table_existence import missing_table
-from mld.streams.model.shard import HashRange, Shard
-from mld.streams.rules.existence import (
+from kcl_mld.config.stream import DYNAMODB_STREAMS
+from kcl_mld.leases.rules.table_existence import missing_table
+from kcl_mld.streams.model.shard import HashRange, Shard
+from kcl_mld.streams.rules.existence import (
     LISTED_S,
     ShardExistence,
     beginnings,

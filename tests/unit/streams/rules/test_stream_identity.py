@@ -4,10 +4,10 @@ import datetime as dt
 
 import pytest
 
-from mld.config.stream import Stream, StreamArn
-from mld.config.stream_list import ListedStream
-from mld.errors import ConfigError, MalformedData
-from mld.streams.rules.stream_identity import (
+from kcl_mld.config.stream import Stream, StreamArn
+from kcl_mld.config.stream_list import ListedStream
+from kcl_mld.errors import ConfigError, MalformedData
+from kcl_mld.streams.rules.stream_identity import (
     arn_of,
     check_regions,
     created_at_s,

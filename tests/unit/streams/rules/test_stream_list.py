@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.config.stream_list import FormerStrategy, StreamSelection
-from mld.streams.rules import stream_list
-from mld.streams.rules.stream_list import (
+from kcl_mld.config.stream_list import FormerStrategy, StreamSelection
+from kcl_mld.streams.rules import stream_list
+from kcl_mld.streams.rules.stream_list import (
     LOOK_S,
     FoundStreams,
     KnownTags,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.fleet.rules.assignment.fleet import Fleet, Group, Participant, throughputs_of
+from kcl_mld.fleet.rules.assignment.fleet import Fleet, Group, Participant, throughputs_of
 from tests.fakes.assigned_fleet import row
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from mld.fleet.rules.assignment.fleet import groups_of
+from kcl_mld.fleet.rules.assignment.fleet import groups_of
 
 
 def test_the_part_before_the_first_dash_is_the_group():

@@ -2,12 +2,12 @@
 
 import pytest
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.leaving import notice_s, plan_leaving
-from mld.fleet.rules.assignment.looks import FleetMemory, FleetView
-from mld.fleet.rules.worker_sightings import Stamp, WorkerSightings
-from mld.kernel.model.sequence import SHARD_END
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.leaving import notice_s, plan_leaving
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView
+from kcl_mld.fleet.rules.worker_sightings import Stamp, WorkerSightings
+from kcl_mld.kernel.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 LIMITS = AssignmentLimits()

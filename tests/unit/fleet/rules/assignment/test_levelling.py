@@ -1,7 +1,7 @@
 """Numbers become even, unless something keeps a lease where it is."""
 
-from mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
-from mld.fleet.rules.assignment.levelling import Levelling
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
+from kcl_mld.fleet.rules.assignment.levelling import Levelling
 from tests.fakes.assigned_fleet import row
 
 

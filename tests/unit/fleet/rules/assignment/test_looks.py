@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.fleet.rules.assignment.looks import (
+from kcl_mld.fleet.rules.assignment.looks import (
     FAILED_LOOKS,
     asked_pause_s,
     failed_pause_s,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
-from mld.fleet.rules.assignment.free_workers import FreeWorkers
-from mld.fleet.rules.assignment.looks import FleetMemory, FleetView, observe
-from mld.fleet.rules.assignment.planning import MoveKind, MoveReason, _Planning
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
+from kcl_mld.fleet.rules.assignment.free_workers import FreeWorkers
+from kcl_mld.fleet.rules.assignment.looks import FleetMemory, FleetView, observe
+from kcl_mld.fleet.rules.assignment.planning import MoveKind, MoveReason, _Planning
 from tests.fakes.assigned_fleet import AssignedFleet, finished, row, rows
 
 UUIDS = [

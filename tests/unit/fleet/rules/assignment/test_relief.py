@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
-from mld.fleet.rules.assignment.levelling import Relief
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits, Fleet, Group, Participant
+from kcl_mld.fleet.rules.assignment.levelling import Relief
 from tests.fakes.assigned_fleet import row
 
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from mld.fleet.rules.assignment.fleet import AssignmentLimits
-from mld.fleet.rules.assignment.looks import waiting_for_parents
-from mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber, Sentinel
+from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
+from kcl_mld.fleet.rules.assignment.looks import waiting_for_parents
+from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber, Sentinel
 from tests.fakes.assigned_fleet import AssignedFleet, row
 
 LATEST = ExtendedSequenceNumber(Sentinel.LATEST)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.fleet.model.worker_metrics import WorkerMetrics
-from mld.fleet.rules.assignment.looks import is_failing, is_valid, readings, utilization
+from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
+from kcl_mld.fleet.rules.assignment.looks import is_failing, is_valid, readings, utilization
 
 
 @pytest.mark.parametrize(

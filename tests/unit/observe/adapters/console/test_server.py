@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.observe.adapters.console import server as module
-from mld.observe.adapters.console.server import ConsoleServer, Published
+from kcl_mld.errors import ConfigError
+from kcl_mld.observe.adapters.console import server as module
+from kcl_mld.observe.adapters.console.server import ConsoleServer, Published
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from mld.signals.adapters.output.background_output import (
+from kcl_mld.signals.adapters.output.background_output import (
     BackgroundHandler,
     BackgroundOutput,
     background_output,
@@ -260,7 +260,7 @@ def test_everything_that_writes_to_standard_error_goes_through_it(monkeypatch):
 
 
 def test_a_stream_that_takes_nothing_stays_replaced(pipe, monkeypatch):
-    monkeypatch.setattr("mld.signals.adapters.output.background_output.DRAIN_S", 0.05)
+    monkeypatch.setattr("kcl_mld.signals.adapters.output.background_output.DRAIN_S", 0.05)
     pipe.fill()
     monkeypatch.setattr(sys, "stderr", pipe.stream)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
@@ -375,7 +375,7 @@ def test_what_a_handler_cannot_write_is_counted(logger, tmp_path):
 
 
 def test_a_handler_that_never_goes_on_does_not_keep_the_process(logger, monkeypatch):
-    monkeypatch.setattr("mld.signals.adapters.output.background_output.DRAIN_S", 0.05)
+    monkeypatch.setattr("kcl_mld.signals.adapters.output.background_output.DRAIN_S", 0.05)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     unregistered: list[object] = []

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mld.signals.adapters.output.logs import (
+from kcl_mld.signals.adapters.output.logs import (
     JsonFormatter,
     LogFormat,
     LogSettings,
@@ -17,7 +17,7 @@ from mld.signals.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
-from mld.signals.log_facts import CHILD_LOGGER, log_facts, logging_with
+from kcl_mld.signals.log_facts import CHILD_LOGGER, log_facts, logging_with
 
 
 class Terminal(io.StringIO):
