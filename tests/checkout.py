@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def run(*command: object, folder: Path) -> str:
 def tracked(*places: str) -> list[str]:
     """The files of the checkout, or of some of its folders, that are not being removed."""
     listed = run("git", "ls-files", "-z", *places, folder=ROOT).split("\0")[:-1]
-    return [name for name in listed if (ROOT / name).is_file()]
+    return [name for name in listed if os.path.lexists(ROOT / name)]
 
 
 def copy_checkout(folder: Path) -> Path:
@@ -36,5 +37,5 @@ def copy_checkout(folder: Path) -> Path:
     for name in tracked():
         copy = folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes((ROOT / name).read_bytes())
+        shutil.copy(ROOT / name, copy, follow_symlinks=False)
     return folder

@@ -287,7 +287,7 @@ def start(aws, properties, log, name, *, function="keep", code=HERE):
     """The daemon in a process; with the monotonic and the wall time of its start."""
     env = aws.environment_for_child() | {MARKER: name, "BENCH_FUNCTION": function}
     env["XDG_CACHE_HOME"] = str(properties.parent / "cache")
-    env["PYTHONPATH"] = os.pathsep.join([str(code), env.get("PYTHONPATH", "")])
+    env["PYTHONPATH"] = os.pathsep.join([str(code / "src"), env.get("PYTHONPATH", "")])
     began, began_at = time.monotonic(), time.time()
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -315,7 +315,7 @@ def run(aws, folder, stream, *, batch=1000, delay="1s", function="keep", extra="
         stream: of :func:`fill`.
         batch: ``spark.batch.maxRecords``.
         delay: ``spark.batch.maxDelay``.
-        code: a checkout of the version that is measured.
+        code: a checkout of the version that is measured, 1.0 or later.
 
     Returns:
         an :class:`Outcome`.

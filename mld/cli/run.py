@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _NAMES = 8
 #: The handler writes a dump in small pieces; after this long without another one it is complete.
 _QUIET_S = 0.2
-_ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
+_ROOT = str(Path(__file__).absolute().parents[2]) + os.sep
 _FORCING = (signal.SIGTERM, signal.SIGINT)
 _MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
 log = logging.getLogger("mld.cli")

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import sys
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from kcl_mld.config.spark.places import missing_packages
 from kcl_mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from kcl_mld.spark.failures import condition, raised
+from kcl_mld.spark.former_name import FormerName
 from kcl_mld.spark.registration import load_app
 from kcl_mld.spark.server.settings import NOT_OURS
 
@@ -91,6 +93,8 @@ def load(
         del os.environ[name]  # spark.master or spark.remote says where Spark is
     os.environ[CONNECT_VARIABLE] = "1"
     _tell_of_watermarks(path)
+    if not any(isinstance(finder, FormerName) for finder in sys.meta_path):
+        sys.meta_path.append(FormerName())
     try:
         try:
             return load_app(path, args)

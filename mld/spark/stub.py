@@ -165,10 +165,8 @@ def _parse(arguments: list[str]) -> tuple[str | None, str, list[str]]:
 
 
 def _python(module: str) -> list[str]:
-    """A Python that runs a module; the working directory must not hide a package of ours."""
-    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    safe_path = [] if os.getcwd() == ours else ["-P"]
-    return [sys.executable, *safe_path, "-m", module]
+    """A Python that runs a module; the working directory must not hide a package."""
+    return [sys.executable, "-P", "-m", module]
 
 
 if __name__ == "__main__":

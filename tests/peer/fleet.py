@@ -390,7 +390,7 @@ class Fleet:
     def older(self, name: str, **properties: str) -> Worker:
         """A worker of an older kcl-mld; otherwise as :meth:`ours`."""
         promise = NATIVE if self.client_version == NATIVE else f"{COMPATIBLE}_PHASE1"
-        command = (sys.executable, "-m", "kcl_mld", "--properties")
+        command = (sys.executable, "-m", "mld", "--properties")
         properties = {"clientVersionConfig": promise} | properties
         return self._daemon(name, command, properties, fetched.older())
 

@@ -38,7 +38,7 @@ def listed_by_older(fleet: Fleet, worker: Worker) -> dict[str, str | None]:
     """Owner of each lease, by the older version's command."""
     file = str(fleet.folder / worker.name / "app.properties")
     done = subprocess.run(
-        [sys.executable, "-m", "kcl_mld", "leases", "list", "--json", file],
+        [sys.executable, "-m", "mld", "leases", "list", "--json", file],
         env=fleet.aws.environment | {"PYTHONPATH": f"{kclpy_cache.kclpy()}:{fetched.older()}"},
         cwd=fleet.folder,
         capture_output=True,

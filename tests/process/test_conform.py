@@ -145,7 +145,7 @@ def test_a_child_on_our_runner_passes(tmp_path):
 
 @pytest.mark.parametrize("library", ["stand-in", "stand-in without msgspec", "amazon_kclpy"])
 def test_the_library_for_kclpy_programs_does_as_kclpy(tmp_path, library):
-    path = ROOT / "mld/shim"
+    path = ROOT / "kcl_mld/shim"
     if library == "amazon_kclpy" and (path := kclpy()) is None:
         pytest.skip("amazon_kclpy cannot be fetched here")
     if library == "stand-in without msgspec":

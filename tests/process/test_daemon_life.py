@@ -56,6 +56,26 @@ def seen(run: Running) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("prefork", ["false", "true"])
+def test_modules_of_the_users_that_have_our_folders_names_are_theirs(
+    new_app: Callable[..., Application], tmp_path: Path, prefork: str
+) -> None:
+    """Beside the program and on the path of daemon, template and child."""
+    lines = []
+    for name in ("mld", "protocol"):
+        (tmp_path / f"{name}.py").write_text("OWNER = 'the user'\n")
+        lines.append(f"import {name}\nassert {name}.OWNER == 'the user'\n")
+    program = tmp_path / "app.py"
+    program.write_text("".join(lines) + JOURNALING.read_text("utf-8"))
+    app = new_app(childPrefork=prefork)
+    put = app.put(10)
+    executable = [sys.executable, str(program), "3", "batch"]
+    run = app.start(executable=executable, environment={"PYTHONPATH": str(tmp_path)})
+    wait_until(lambda: len(seen(run)) >= 10, "every record")
+    assert sorted(seen(run)) == sorted(put)
+    assert run.stop() == 0, run.output
+
+
 @pytest.mark.parametrize(
     ("version", "kind"),
     [("1", "real"), ("2", "real"), ("3", "real"), ("1", "shim"), ("2", "shim"), ("3", "shim")],

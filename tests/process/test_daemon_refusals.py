@@ -203,18 +203,6 @@ def test_what_a_spark_child_would_refuse_ends_the_daemon_with_2_before_aws_is_as
     assert run.children() == []
 
 
-def test_a_module_called_protocol_of_the_users_is_named(
-    new_app: Callable[..., Application], tmp_path: Path
-) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "protocol.py").write_text("CHILD = 1\n")
-    app = new_app(shards=0)
-    run = app.start(environment={"PYTHONPATH": str(theirs)})
-    assert run.ends() == 2, run.output
-    assert str(theirs / "protocol.py") in run.output
-
-
 def test_a_port_that_is_taken_ends_the_daemon_with_2(new_app: Callable[..., Application]) -> None:
     app = new_app()
     address = app.aws.kinesis_url.removeprefix("http://")

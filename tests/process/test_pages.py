@@ -114,7 +114,7 @@ def typed(blocks, folder, environment):
         absent = [text for text in block.expected if text not in output]
         assert not absent, f"{block.place} does not print {absent}:\n{output}"
         assert "Traceback" not in output, f"{block.place}:\n{output}"
-        if "until" in block.marks and "kcl_mld.cli.run" in output:
+        if "until" in block.marks and "mld.cli" in output:
             assert "Stopped: all children were notified; " in output, output
         if block.printed:
             assert masked(output) == masked(block.printed), block.place

@@ -36,10 +36,15 @@ retrievalMode = POLLING
 
 
 def test_every_file_of_the_packages_is_in_the_wheel(wheel):
-    listed = tracked("mld", "protocol")
+    listed = {f"kcl_{name}" for name in tracked("mld")}
+    listed |= {f"kcl_mld_{name}" for name in tracked("protocol")}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert set(listed) - names == set()
+    assert listed - names == set()
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {
+        "kcl_mld",
+        "kcl_mld_protocol",
+    }
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

@@ -129,6 +129,7 @@ class Worker:
         environ = os.environ | {
             "FAKE_DIR": str(self.folder),
             "TMPDIR": str(self.folder),
+            "PYTHONPATH": str(ROOT),  # of the fake host
             "KCL_MLD_PID": str(self.daemon.pid),
             "KCL_SHARD_ID": shard,
             "KCL_APPLICATION_NAME": "app",

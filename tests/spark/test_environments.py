@@ -37,7 +37,10 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 #: What a Python without this environment needs to find the packages of this one.
 PACKAGES = {
     "PYTHONPATH": os.pathsep.join(
-        [str(Path(__file__).resolve().parents[2]), *(p for p in sys.path if "site-packages" in p)]
+        [
+            str(Path(__file__).resolve().parents[2] / "src"),
+            *(p for p in sys.path if "site-packages" in p),
+        ]
     )
 }
 STUB = (sys.executable, "-m", "kcl_mld.spark.stub")

@@ -161,7 +161,7 @@ def test_lines_about_a_shard_go_to_its_own_stub(worker):
     first = worker.child().begin()
     second = worker.child("shardId-000000000001").begin()
     assert second.ask("processRecords", do="log")["action"] == "status"
-    line = "WARNING kcl_mld.spark.test: shardId-000000000001 says hello\n"
+    line = "WARNING mld.spark.test: shardId-000000000001 says hello\n"
     assert line in second.errors_until("says hello\n")
     assert first.ask("processRecords", do="log")["action"] == "status"
     assert "000000000001" not in first.errors_until("says hello\n")
@@ -338,22 +338,14 @@ def test_a_missing_app_is_told_without_a_host(worker):
     assert worker.hosts == []
 
 
-def test_a_package_that_hides_ours_is_named(worker, tmp_path):
-    (tmp_path / "evil" / "protocol").mkdir(parents=True)
-    (tmp_path / "evil" / "protocol" / "__init__.py").touch()
-    worker.environ["PYTHONPATH"] = str(tmp_path / "evil")
-    code, errors = worker.child(
-        argv=[sys.executable, "-P", "-c", STUB_ELSEWHERE, str(worker.app)]
-    ).end()
-    assert code == 2
-    assert f"the package 'protocol' is found at {tmp_path}/evil/protocol, not at" in errors
-
-
-STUB_ELSEWHERE = "import os, sys; os.chdir('/'); from kcl_mld.spark import stub; stub.main(host_module='kcl_mld.spark.host')"
-
-
-def test_an_app_beside_a_folder_named_protocol_works(worker, tmp_path):
-    (tmp_path / "protocol.py").write_text("raise RuntimeError")
+def test_modules_of_the_users_are_the_users(worker, tmp_path):
+    """Those that have the names of our folders, beside the program and in PYTHONPATH."""
+    names = ("mld", "protocol")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("OWNER = 'the user'\n")
+    worker.environ["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{ROOT}"
+    lines = [f"import {name}\nassert {name}.OWNER == 'the user'\n" for name in names]
+    worker.app.write_text("".join(lines) + APP)
     worker.child().begin()
 
 

@@ -172,8 +172,8 @@ DEAD_LETTERS = _counter(
     of_shard=True,
 )
 HELD_MINUTES = _counter(
-    "kcl_shard_held_minutes_total",
-    "Minutes, begun ones included, for which shards were held because of their dead letters.",
+    "kcl_shard_held_total",
+    "Minutes in which a shard was held because of its dead letters, the first one included.",
     of_shard=True,
 )
 RESTARTS = _counter("kcl_child_restarts_total", "Restarts of children that failed.", of_shard=True)

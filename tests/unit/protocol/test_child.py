@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+import kcl_mld_protocol
 from kcl_mld_protocol import (
     CheckpointResult,
     Initialize,

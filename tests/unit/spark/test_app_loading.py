@@ -2,9 +2,11 @@
 
 import contextlib
 import sys
+from pathlib import Path
 
 import pytest
 
+import kcl_mld.spark
 from kcl_mld.spark import app_loading
 from kcl_mld.spark.app_loading import CONNECT_VARIABLE, load, require_packages
 from kcl_mld.spark.config import read_properties
@@ -110,3 +112,27 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch, lacks, t
     with pytest.raises(MissingPart) as caught:
         require_packages(config)
     assert str(caught.value) == told
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """No checkout is on the path, whose folder has the former name."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if not (Path(one) / "mld").is_dir()])
+    for name in [one for one in sys.modules if one.partition(".")[0] == "mld"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in ("mld", "mld.spark"):
+        sys.modules.pop(name, None)
+
+
+def test_an_app_of_before_1_0_is_loaded(elsewhere, app):
+    given = app(RUN.replace("kcl_mld", "mld"))
+    assert given.process is print
+    assert sys.modules["mld.spark"] is kcl_mld.spark
+    assert app(RUN.replace("kcl_mld", "mld")).process is print
+
+
+def test_a_module_of_the_users_precedes_the_former_name(elsewhere, app, tmp_path):
+    (tmp_path / "mld.py").write_text("OWNER = 'the user'\n")
+    app("import mld\nassert mld.OWNER == 'the user'\n" + RUN)

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+import kcl_mld_protocol
 from kcl_mld_protocol.conform import child
 from kcl_mld_protocol.conform.child import ChildKit
 from kcl_mld_protocol.conform.report import Verdict

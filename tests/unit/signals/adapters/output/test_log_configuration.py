@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from mld.errors import ConfigError
-from mld.signals.adapters.output.log_configuration import apply_python, read_log_configuration
+from kcl_mld.errors import ConfigError
+from kcl_mld.signals.adapters.output.log_configuration import apply_python, read_log_configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
 LOGBACK = """<configuration scan="true">
