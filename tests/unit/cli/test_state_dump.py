@@ -37,7 +37,7 @@ def test_tasks_that_wait_at_one_place_are_told_together():
     )
     calls = [line.rpartition(" ")[2] for line in lines[at + 1 :]]
     assert calls == ["outer", "inner", "Event.wait"]
-    assert lines[at + 1].startswith("  tests/unit/cli/test_state_dump.py:")
+    assert lines[at + 1].startswith(f"  {__file__}:")
 
 
 def test_a_task_that_runs_or_has_not_begun_has_a_place_as_well():

@@ -128,9 +128,9 @@ def elsewhere(monkeypatch):
 
 def test_an_app_of_before_1_0_is_loaded(elsewhere, app):
     given = app(RUN.replace("kcl_mld", "mld"))
-    assert given.process is print
+    assert given.function is print
     assert sys.modules["mld.spark"] is kcl_mld.spark
-    assert app(RUN.replace("kcl_mld", "mld")).process is print
+    assert app(RUN.replace("kcl_mld", "mld")).function is print
 
 
 def test_a_module_of_the_users_precedes_the_former_name(elsewhere, app, tmp_path):
