@@ -184,8 +184,9 @@ def _level(
 
 def _loggers(name: str) -> Sequence[str]:
     """What logs here what a logger of Java or of an earlier version logs there."""
-    if name == "mld" or name.startswith("mld."):
-        return [_present(name)]
+    logger = name.removeprefix("kcl_")  # of a module
+    if logger == "mld" or logger.startswith("mld."):
+        return [_present(logger)]
     for java, *ours in _LOGGERS:
         if name == java or name.startswith(f"{java}."):
             return ours

@@ -120,6 +120,8 @@ def test_a_python_configuration_that_makes_no_sense_is_refused():
         ("mld.services.child", "mld.children"),
         ("mld.services.scheduler", "mld.app"),
         ("mld.adapters.aws", "mld.aws"),
+        ("kcl_mld", "mld"),
+        ("kcl_mld.leases.lease_taker", "mld.leases"),
         ("mld.child", "mld.child"),
         ("mld.of_a_user", "mld.of_a_user"),
     ],
