@@ -28,8 +28,8 @@ ORDER = (
     "app",
 )
 
-#: What stays apart: commands, Spark, and the models of AWS and of fleets.
-APART = ("cli", "spark", "local", "simulate", "shim", "__main__")
+#: What stays apart: commands, the acceptance run, Spark, and the models of AWS and of fleets.
+APART = ("acceptance", "cli", "spark", "local", "simulate", "shim", "__main__")
 
 
 def room_of(module):

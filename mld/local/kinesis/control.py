@@ -38,6 +38,7 @@ MAX_PAGE = 10_000
 _PAGE_KIND = "shards"
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _MAX_SHARDS = 10_000
+_MAX_ON_DEMAND_STREAMS = 50
 _ON_DEMAND_SHARDS = 4
 _SUMMARY_FIELDS = frozenset(
     {"StreamName", "StreamARN", "StreamStatus", "StreamModeDetails", "StreamCreationTimestamp"}
@@ -222,6 +223,18 @@ def _common_description(stream: LocalStream) -> dict[str, Any]:
         "StreamCreationTimestamp": stream.created_ms / 1000,
         "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
         "EncryptionType": "NONE",
+    }
+
+
+def describe_limits(state: KinesisState, _request: Mapping[str, Any]) -> dict[str, Any]:
+    """DescribeLimits: shards and on-demand streams of the account, and how many it may have."""
+    streams = state.streams.values()
+    provisioned = [one for one in streams if not one.on_demand]
+    return {
+        "ShardLimit": _MAX_SHARDS,
+        "OpenShardCount": sum(len(one.open_shards) for one in provisioned),
+        "OnDemandStreamCount": len(streams) - len(provisioned),
+        "OnDemandStreamCountLimit": _MAX_ON_DEMAND_STREAMS,
     }
 
 

@@ -27,6 +27,7 @@ _OPERATIONS: dict[str, Callable[[KinesisState, Mapping[str, Any]], dict[str, Any
     "DecreaseStreamRetentionPeriod": control.change_retention,
     "DeleteStream": control.delete_stream,
     "DeregisterStreamConsumer": fan_out.deregister_stream_consumer,
+    "DescribeLimits": control.describe_limits,
     "DescribeStream": control.describe_stream,
     "DescribeStreamConsumer": fan_out.describe_stream_consumer,
     "DescribeStreamSummary": control.describe_stream_summary,

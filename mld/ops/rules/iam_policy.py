@@ -78,12 +78,14 @@ class PolicyStatement:
         actions: ``service:Action``.
         resources: ARNs, ``*`` in them for any text.
         equal: condition keys with the value that each must have.
+        like: condition keys with a pattern of the value, ``*`` in it for any text.
     """
 
     sid: str
     actions: tuple[str, ...]
     resources: tuple[str, ...]
     equal: Mapping[str, str] | None = None
+    like: Mapping[str, str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As IAM writes it."""
@@ -95,6 +97,8 @@ class PolicyStatement:
         }
         if self.equal:
             shown["Condition"] = {"StringEquals": dict(self.equal)}
+        if self.like:
+            shown["Condition"] = {"StringLike": dict(self.like)}
         return shown
 
 

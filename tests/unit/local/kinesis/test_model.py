@@ -352,6 +352,15 @@ def test_other_shard_counts_are_refused(request_: dict[str, Any]) -> None:
     assert World(shards=4).refused("UpdateShardCount", **request_)
 
 
+def test_the_limits_of_the_account_count_open_shards_and_streams_on_demand() -> None:
+    world = World(shards=4)
+    on_demand = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}}
+    world.call("CreateStream", **on_demand, StreamName="on-demand")
+    limits = world.call("DescribeLimits")
+    assert (limits["OpenShardCount"], limits["OnDemandStreamCount"]) == (4, 1)
+    assert limits["ShardLimit"] > 4
+
+
 # --- limits ---------------------------------------------------------------------------------
 
 THROTTLED = "ProvisionedThroughputExceededException"

@@ -1,0 +1,124 @@
+"""Whether the caller may do what a run does, found out before anything is created.
+
+Each call names a stream, table or database that is not there, so it changes nothing: AWS checks
+permissions first, and a caller who is allowed to learns that there is no such thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore import xform_name
+
+from kcl_mld.acceptance.options import Stage
+from kcl_mld.errors import CredentialsRefused, Denied, ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kcl_mld.acceptance.account import Account
+    from kcl_mld.acceptance.clients import Clients
+    from kcl_mld.acceptance.options import Options
+
+#: What only the run itself can try.
+NOT_TRIED = (
+    "kinesis:CreateStream",
+    "kinesis:AddTagsToStream",
+    "kinesis:GetRecords",
+    "kinesis:SubscribeToShard",
+    "dynamodb:CreateTable",
+    "dynamodb:TagResource",
+    "cloudwatch:PutMetricData",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One call.
+
+    Attributes:
+        action: as IAM has it.
+    """
+
+    action: str
+    service: str
+    operation: str
+    request: dict[str, Any]
+
+
+def denied_actions(clients: Clients, account: Account, options: Options) -> tuple[str, ...]:
+    """The actions that the caller may not do, of those that can be tried.
+
+    Raises:
+        AwsError: AWS can't be reached, or refuses the credentials themselves.
+    """
+    denied = []
+    for trial in _trials(account, options):
+        try:
+            clients.call(trial.service, trial.operation, **trial.request)
+        except CredentialsRefused:
+            raise
+        except Denied as error:
+            denied.append(f"{trial.action} ({error.code})")
+        except ServiceError:
+            pass  # allowed: there is no such thing
+    return tuple(denied)
+
+
+def _trials(account: Account, options: Options) -> Iterator[Trial]:
+    yield from _of_stream(account, options)
+    yield from _of_tables(account, options)
+    yield Trial("cloudwatch:ListMetrics", "cloudwatch", "list_metrics", {"Namespace": "kcl-mld"})
+
+
+def _of_stream(account: Account, options: Options) -> Iterator[Trial]:
+    name = options.names.absent
+    stream: dict[str, Any] = {"StreamName": name}
+    shard = {**stream, "ShardId": "shardId-000000000000"}
+    requests = {
+        "DescribeStreamSummary": stream,
+        "ListShards": stream,
+        "ListTagsForStream": stream,
+        "DeleteStream": stream,
+        "GetShardIterator": {**shard, "ShardIteratorType": "LATEST"},
+        "PutRecords": {**stream, "Records": [{"Data": b"-", "PartitionKey": "-"}]},
+        "SplitShard": {**stream, "ShardToSplit": shard["ShardId"], "NewStartingHashKey": "1"},
+        "MergeShards": {
+            **stream,
+            "ShardToMerge": shard["ShardId"],
+            "AdjacentShardToMerge": "shardId-000000000001",
+        },
+    }
+    if Stage.FAN_OUT in options.stages:
+        consumer = {"StreamARN": account.arn("kinesis", f"stream/{name}"), "ConsumerName": name}
+        operations = ("Register", "Describe", "Deregister")
+        requests |= {f"{operation}StreamConsumer": consumer for operation in operations}
+    for operation, request in requests.items():
+        yield Trial(f"kinesis:{operation}", "kinesis", xform_name(operation), request)
+
+
+def _of_tables(account: Account, options: Options) -> Iterator[Trial]:
+    name = options.names.absent
+    table: dict[str, Any] = {"TableName": name}
+    item = {**table, "Key": {"leaseKey": {"S": "-"}}}
+    requests = {
+        "DescribeTable": table,
+        "DeleteTable": table,
+        "UpdateTable": {**table, "BillingMode": "PAY_PER_REQUEST"},
+        "Scan": table,
+        "Query": {
+            **table,
+            "KeyConditionExpression": "leaseKey = :key",
+            "ExpressionAttributeValues": {":key": {"S": "-"}},
+        },
+        "GetItem": item,
+        "UpdateItem": item,
+        "DeleteItem": item,
+        "PutItem": {**table, "Item": item["Key"]},
+    }
+    if Stage.TABLE_STREAM in options.stages:
+        arn = account.arn("dynamodb", f"table/{name}")
+        requests["ListTagsOfResource"] = {"ResourceArn": arn}
+    for operation, request in requests.items():
+        yield Trial(f"dynamodb:{operation}", "dynamodb", xform_name(operation), request)

@@ -1,0 +1,1 @@
+"""Decisions of the acceptance run, as pure functions."""

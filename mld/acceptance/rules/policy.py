@@ -1,0 +1,84 @@
+"""The IAM policy of a run, limited to names with its prefix. Pure.
+
+Sources: the calls of :mod:`kcl_mld.acceptance`; those of a worker, see
+:mod:`kcl_mld.ops.rules.iam_policy`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcl_mld.config.stream import partition_of
+from kcl_mld.ops.rules.iam_policy import PolicyStatement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STREAM = (
+    "CreateStream",
+    "AddTagsToStream",
+    "ListTagsForStream",
+    "DeleteStream",
+    "DescribeStream",
+    "DescribeStreamSummary",
+    "ListShards",
+    "SplitShard",
+    "MergeShards",
+    "PutRecord",
+    "PutRecords",
+    "GetShardIterator",
+    "GetRecords",
+    "RegisterStreamConsumer",
+    "ListStreamConsumers",
+    "DescribeStreamConsumer",
+    "DeregisterStreamConsumer",
+    "SubscribeToShard",
+)
+_TABLE = (
+    "CreateTable",
+    "TagResource",
+    "ListTagsOfResource",
+    "DescribeTable",
+    "UpdateTable",
+    "DeleteTable",
+    "Scan",
+    "Query",
+    "GetItem",
+    "PutItem",
+    "UpdateItem",
+    "DeleteItem",
+    "DescribeStream",
+    "GetShardIterator",
+    "GetRecords",
+)
+
+
+def acceptance_policy(region: str, account: str, prefix: str) -> tuple[PolicyStatement, ...]:
+    """What a run needs, and nothing beyond names that begin with the prefix.
+
+    Args:
+        account: twelve digits; ``*`` = unknown.
+        prefix: see :data:`kcl_mld.acceptance.options.PREFIX_FORM`.
+    """
+    return tuple(_statements(region, account, prefix))
+
+
+def _statements(region: str, account: str, prefix: str) -> Iterator[PolicyStatement]:
+    partition = partition_of(region)
+    kinesis = f"arn:{partition}:kinesis:{region}:{account}:stream/{prefix}-*"
+    tables = f"arn:{partition}:dynamodb:{region}:{account}:table/{prefix}-*"
+    yield PolicyStatement(
+        "Streams", _actions("kinesis", _STREAM), (kinesis, f"{kinesis}/consumer/*")
+    )
+    yield PolicyStatement("Quota", ("kinesis:DescribeLimits",), ("*",))
+    below = tuple(f"{tables}/{each}/*" for each in ("index", "stream"))
+    yield PolicyStatement("Tables", _actions("dynamodb", _TABLE), (tables, *below))
+    yield PolicyStatement("FindTableStreams", ("dynamodb:ListStreams",), ("*",))
+    namespace = {"cloudwatch:namespace": f"{prefix}-*"}
+    yield PolicyStatement("PutMetrics", ("cloudwatch:PutMetricData",), ("*",), like=namespace)
+    read = ("cloudwatch:ListMetrics", "cloudwatch:GetMetricStatistics")
+    yield PolicyStatement("ReadMetrics", read, ("*",))
+
+
+def _actions(service: str, operations: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{service}:{one}" for one in operations)
