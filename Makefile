@@ -11,7 +11,7 @@ SINKS ?= delta outputs merge iceberg jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
 .PHONY: all test proof test-pythons test-lowest test-iceberg-spark check prepared sim chaos-spark bench \
-	bench-spark demo conform contract peer wheel release lock clean
+	bench-spark demo conform contract peer wheel release site lock clean
 
 all: check test
 
@@ -106,6 +106,10 @@ contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, wh
 peer: $(STAMP)  ## an hour: Java workers and kcl-rs beside ours; says what is skipped: make peer [K=java-3]
 	$(BIN)/python -m tests.peer.fetched
 	KCL_MLD_PEER=all $(BIN)/python -m pytest -p no:randomly -o faulthandler_timeout=0 tests/peer $(if $(K),-k '$(K)')
+
+# not run: tests/process/test_site.py builds it
+site: $(STAMP)  ## build/site: the pages of docs/ as a website; a link or anchor that leads nowhere is an error
+	$(BIN)/mkdocs build --strict
 
 conform: $(STAMP)  ## the conformance table of this daemon
 	$(BIN)/kcl-mld conform daemon --jobs 4 -- $(BIN)/kcl-mld --properties {properties}

@@ -126,13 +126,17 @@ def masked(text):
 
 
 @pytest.fixture
-def environment(installed):
+def environment(installed, wheel):
     """That of a newcomer: of our programs only the installed ones are found."""
     ours = re.compile(r"(PYTHON|AWS_|KCL_|VIRTUAL_ENV|COVERAGE|PYTEST)")
     kept = {name: text for name, text in os.environ.items() if not ours.match(name)}
     path = f"{installed}:{os.environ['PATH']}"
-    pip = {"PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return kept | {"PATH": path, "JAVA_TOOL_OPTIONS": CHEAP_JAVA, **pip}
+    pip = {
+        "PIP_NO_COMPILE": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_REQUIRE_VIRTUALENV": "1",
+    }
+    return kept | {"PATH": path, "JAVA_TOOL_OPTIONS": CHEAP_JAVA, "WHEEL": str(wheel), **pip}
 
 
 def typed_here(name):

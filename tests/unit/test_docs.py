@@ -9,6 +9,7 @@ import shlex
 
 import click
 import pytest
+import yaml
 
 import kcl_mld.errors
 from kcl_mld import spark
@@ -192,6 +193,32 @@ def test_every_page_can_be_reached_from_the_list_of_pages(name):
     listed = {(ROOT / "docs" / link).resolve() for link in page("docs/README.md").links}
     assert name == "docs/README.md" or (ROOT / name).resolve() in listed
     assert "docs/README.md" in page("README.md").links
+
+
+def in_navigation(entries):
+    """The pages of the website's navigation, in order."""
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for part in entry.values():
+                yield from in_navigation([part] if isinstance(part, str) else part)
+
+
+def test_every_page_is_in_the_navigation_of_the_website_once():
+    nav = list(in_navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
+    missing = {name for name in PAGES if name.startswith("docs/")} - {f"docs/{one}" for one in nav}
+    assert not missing, f"add {sorted(missing)} to nav in mkdocs.yml, without docs/"
+    assert len(nav) == len(set(nav)), f"twice in nav of mkdocs.yml: {nav}"
+
+
+LINES_OF_A_START = 60
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/start/")])
+def test_a_start_page_is_short(name):
+    shown = re.sub(r"^<!--.*?-->\n", "", page(name).text, flags=re.DOTALL | re.MULTILINE)
+    assert len([line for line in shown.splitlines() if line]) <= LINES_OF_A_START
 
 
 # -- true -----------------------------------------------------------------------------------------
