@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parent
 _SETTINGS = configparser.ConfigParser()
 _SETTINGS.read(ROOT / "setup.cfg", "utf-8")
 (_VERSION,) = re.findall(
-    r'^__version__ = "(.+)"$', (ROOT / "mld/__init__.py").read_text("utf-8"), re.MULTILINE
+    r'^__version__ = "(.+)"$', (ROOT / "src/kcl_mld/__init__.py").read_text("utf-8"), re.MULTILINE
 )
 #: Of the repository.
 URL = _SETTINGS["metadata"]["url"]

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchContext": "kcl_mld.spark.model",
+    "BatchContext": "kcl_mld.spark.batch_context",
     "Position": "kcl_mld.spark.model",
     "run": "kcl_mld.spark.registration",
     "schema_definition": "kcl_mld_protocol.child",
