@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kcl_mld.acceptance.options import MOST_SHARDS, SHARDS
 from kcl_mld.acceptance.rules.plan import planned
 from kcl_mld.acceptance.rules.resource import TAG, ResourceKind
-from kcl_mld.errors import ConfigError, LimitExceeded
+from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,16 +81,16 @@ class Resources:
                 raise ConfigError(f"{resource} exists already: nothing was created")
 
     def refuse_without_quota(self) -> None:
-        """Leave the shards to others that the account has just left.
+        """Find out whether the stream may have its shards.
 
         Raises:
-            LimitExceeded: it has too few.
+            ConfigError: the account has too few left.
         """
         limits = self.call("kinesis", "describe_limits")
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < MOST_SHARDS:
             why = f"the account has {left} shards left in this region; the run needs {MOST_SHARDS}"
-            raise LimitExceeded("DescribeLimits", "ShardQuota", why)
+            raise ConfigError(f"{why}: nothing was created")
 
     def create(self, journal: Journal) -> None:
         """Create what the command creates; announce that and what its workers create.

@@ -65,6 +65,7 @@ COMMANDS = {
     "console": ("kcl_mld.cli.console", "serve a page that shows a fleet"),
     "doctor": ("kcl_mld.cli.doctor", "check credentials, stream, table and limits before a start"),
     "iam": ("kcl_mld.cli.iam", "print the IAM policy that an application needs"),
+    "acceptance": ("kcl_mld.cli.acceptance", "prove on your AWS account that workers work there"),
     "leases": ("kcl_mld.cli.leases", "show, watch or change the leases of a fleet"),
     "workers": ("kcl_mld.cli.workers", "show the workers of a fleet"),
     "consumers": ("kcl_mld.cli.consumers", "show or remove consumers for enhanced fan-out"),

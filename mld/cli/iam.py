@@ -7,21 +7,40 @@ import re
 
 import click
 
+from kcl_mld.acceptance.options import PREFIX, PREFIX_FORM
+from kcl_mld.acceptance.rules.policy import acceptance_policy
 from kcl_mld.aws.regions import resolve_region
 from kcl_mld.cli.loading import read_config
-from kcl_mld.cli.options import takes_properties_file
+from kcl_mld.cli.options import choose_properties_file, takes_properties_file
 from kcl_mld.cli.tables import print_json
 from kcl_mld.ops.rules.iam_policy import PolicyScope, Role, least_policy, policy_document
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
+_ACCEPTANCE = "acceptance"
 _KEY = re.compile(r"arn:aws[^:]*:kms:[-a-z0-9]+:[0-9]{12}:key/[-a-zA-Z0-9]+")
 #: Characters without blanks. Source: "IAM and AWS STS quotas", managed policies.
 _LONGEST = 6144
 
 
-def _account(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+def parse_account(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """The id of an account.
+
+    Raises:
+        click.BadParameter: another form.
+    """
     if text is not None and not _ACCOUNT.fullmatch(text):
         raise click.BadParameter(f"{text!r} is not an account id of 12 digits")
+    return text
+
+
+def parse_prefix(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """The prefix of the names of an acceptance run.
+
+    Raises:
+        click.BadParameter: another form.
+    """
+    if text is not None and not PREFIX_FORM.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is not 3 to 40 of a-z, 0-9 and -, a letter first")
     return text
 
 
@@ -33,16 +52,17 @@ def _keys(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) 
 
 
 @click.command("iam")
-@takes_properties_file()
+@takes_properties_file(is_required=False)
 @click.option(
     "--role",
-    type=click.Choice([str(role) for role in Role]),
+    type=click.Choice([*map(str, Role), _ACCEPTANCE]),
     required=True,
-    help="worker: the daemon; viewer: commands that read; operator: those that change the table.",
+    help="worker: the daemon; viewer: commands that read; operator: those that change the table; "
+    "acceptance: kcl-mld acceptance, which has no FILE.",
 )
 @click.option(
     "--account",
-    callback=_account,
+    callback=parse_account,
     metavar="ID",
     help="Account of the tables and of streams without one; without it ARNs have * there.",
 )
@@ -59,21 +79,57 @@ def _keys(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) 
     is_flag=True,
     help="KCL 3.0 to 3.4 began the fleet, which has two more tables.",
 )
+@click.option(
+    "--prefix",
+    callback=parse_prefix,
+    help=f"Of the role acceptance: begins all names; default: {PREFIX}.",
+)
 def iam(
-    file: str, *, role: str, account: str | None, kms_keys: tuple[str, ...], old_tables: bool
+    file: str | None,
+    *,
+    role: str,
+    account: str | None,
+    kms_keys: tuple[str, ...],
+    old_tables: bool,
+    prefix: str | None,
 ) -> int:
     """Print the least IAM policy for the application that the properties FILE describes.
 
     Asks AWS nothing but, on an EC2 instance without another source, the region.
     """
+    if role == _ACCEPTANCE:
+        if file is not None or kms_keys or old_tables:
+            raise click.UsageError("the role acceptance takes --account and --prefix only")
+        return _of_acceptance(account or "*", prefix or PREFIX)
+    if prefix is not None:
+        raise click.UsageError("--prefix is of the role acceptance")
+    if file is None:
+        file, _ = choose_properties_file((), ())  # refuses, in the words of other commands
+    return _of_application(file, role, account, kms_keys, old_tables=old_tables)
+
+
+def _of_acceptance(account: str, prefix: str) -> int:
+    _note_unknown(account)
+    policy = acceptance_policy(resolve_region(None), account, prefix)
+    print_json(policy_document(policy))
+    return 0
+
+
+def _note_unknown(account: str) -> None:
+    if account == "*":
+        click.echo("The account is not known: write --account ID to narrow the ARNs", err=True)
+
+
+def _of_application(
+    file: str, role: str, account: str | None, kms_keys: tuple[str, ...], *, old_tables: bool
+) -> int:
     config = read_config(file)
     if account is None:
         # A worker reads the stream of an ARN by its name, in its own account by default.
         is_elsewhere = config.stream.arn_addressing and config.traits.may_fan_out
         arn = None if is_elsewhere else config.stream.arn
         account = "*" if arn is None else arn.split(":")[4]
-    if account == "*":
-        click.echo("The account is not known: write --account ID to narrow the ARNs", err=True)
+    _note_unknown(account)
     scope = PolicyScope(
         region=resolve_region(config.aws.kinesis_region or config.stream.region),
         account=account,
