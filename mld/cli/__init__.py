@@ -63,6 +63,7 @@ COMMANDS = {
     "explain": ("kcl_mld.cli.explain", "say what each shard does and what is wrong"),
     "wait": ("kcl_mld.cli.explain", "wait until a fleet owns or has read all shards"),
     "console": ("kcl_mld.cli.console", "serve a page that shows a fleet"),
+    "probe": ("kcl_mld.cli.probe", "ask a running worker whether it lives or is ready"),
     "doctor": ("kcl_mld.cli.doctor", "check credentials, stream, table and limits before a start"),
     "iam": ("kcl_mld.cli.iam", "print the IAM policy that an application needs"),
     "acceptance": ("kcl_mld.cli.acceptance", "prove on your AWS account that workers work there"),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Names of the option for the properties file; Java's daemon knows the first and the third.
 _FILE_OPTIONS = ("-p", "--properties", "--properties-file")
+#: Stands for ``--http`` where a command line has none, as in an image.
+HTTP_VARIABLE = "KCL_MLD_HTTP"
 #: The package whose name others use, too.
 
 
@@ -273,8 +275,9 @@ run_command = RunCommand(
         click.Option(
             ["--http"],
             metavar="HOST:PORT",
+            envvar=HTTP_VARIABLE,
             callback=parse_address,
-            help="Serve /livez, /readyz, /leases and /metrics at this address.",
+            help=f"Serve /livez, /readyz, /leases and /metrics at this address. Also: {HTTP_VARIABLE}.",
         ),
         click.Option(["--shown-as"], metavar="FILE", hidden=True),
         click.Argument(["files"], nargs=-1, metavar="[FILE]", type=click.Path()),

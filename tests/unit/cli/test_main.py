@@ -315,6 +315,15 @@ def test_addresses_to_serve_on(started, text, address):
     assert started[0].http == address
 
 
+def test_the_address_may_be_that_of_the_variable(started, monkeypatch):
+    monkeypatch.setenv("KCL_MLD_HTTP", "0.0.0.0:8080")
+    assert dispatch(["x"]) == 0
+    assert dispatch(["x", "--http", "127.0.0.1:0"]) == 0
+    monkeypatch.setenv("KCL_MLD_HTTP", "")
+    assert dispatch(["x"]) == 0
+    assert [one.http for one in started] == [("0.0.0.0", 8080), ("127.0.0.1", 0), None]
+
+
 @pytest.mark.parametrize(
     "text", ["8080", ":8080", "::1:80", "host:", "host:x", "host:65536", "h:²", "h:" + "9" * 5000]
 )
