@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Pages of the source tree that are pages of the site, too.
 INCLUDED = ("CHANGELOG.md", "CONTRIBUTING.md", "properties/KEYS.md", "protocol/README.md")
 _COMMENT = re.compile(r"^ *<!--.*?-->\n", re.DOTALL | re.MULTILINE)
+#: A link whose text is the name of a file, as it is readable in the source tree.
+_NAMED = re.compile(r"\[[\w./-]+\.md\](?=\(([^)\s#]+))")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)\s#]+)")
 
 
@@ -45,12 +47,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: MkDocsConfig) -> str:
-    """Point links at what they mean in the source tree; drop comments, which are for tests."""
+    """Point links at what they mean in the source tree, and call pages by their titles.
+
+    Comments are dropped: they are for tests.
+    """
     name = page.file.src_uri
     source = name if name in INCLUDED else f"docs/{name}"
 
+    def target_of(link: re.Match[str]) -> str:
+        return posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
+
+    def titled(link: re.Match[str]) -> str:
+        target = ROOT / target_of(link)
+        if not target.is_file():
+            return link[0]
+        return f"[{target.read_text('utf-8').partition(chr(10))[0].lstrip('# ')}]"
+
     def moved(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
+        target = target_of(link)
         of_site = target.removeprefix("docs/")
         if (target.startswith("docs/") or target in INCLUDED) and files.get_file_from_path(of_site):
             return posixpath.relpath(of_site, posixpath.dirname(name) or ".")
@@ -58,7 +72,7 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: MkDocsConfig)
             return f"{source_url()}/{target}"
         return link[1]
 
-    return _LINK.sub(moved, _COMMENT.sub("", markdown))
+    return _LINK.sub(moved, _NAMED.sub(titled, _COMMENT.sub("", markdown)))
 
 
 def source_url() -> str:
