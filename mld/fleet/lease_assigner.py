@@ -106,7 +106,8 @@ class LeaseAssigner:
         renewer: of this worker; informed at once when a lease of its own is to be handed over.
         runtime: clock, random numbers, and metrics, which get Java's ``LeaseAssignmentManager``
             data.
-        expect: called with the key of each lease that was assigned to this worker.
+        expect: called with the key of each lease that was assigned to this worker, or that names it
+            and is not held.
         is_read: leases for which it is False are ignored: their streams are no longer read.
     """
 
@@ -251,6 +252,7 @@ class LeaseAssigner:
         view = self._view(scan, await self._workers.read(scan))
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory
+        self._expect_unheld(view)
         self._log_waiting(plan)
         self._pauses.looked(view)
         self._pauses.left(view, plan.figures.paused)
@@ -289,6 +291,17 @@ class LeaseAssigner:
         self._metrics.add(ASSIGNMENT_WORKERS, plan.figures.workers)
         self._metrics.add(ASSIGNMENT_LEASES, plan.figures.leases)
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
+
+    def _expect_unheld(self, view: FleetView) -> None:
+        """Tell of leases that name this worker and that it does not hold.
+
+        A worker that stops names its next owners itself, and a leader looks for its own leases only
+        once a minute.
+        """
+        for lease in view.leases:
+            is_ours = lease.lease_owner == self._worker_id and not lease.is_finished
+            if is_ours and self._renewer.get(lease.lease_key) is None:
+                self._expect(lease.lease_key)
 
     def _note_changes(self, scan: TableScan, view: FleetView, plan: AssignmentPlan) -> None:
         """After a scan: whether the fleet is calm, and this worker alone."""

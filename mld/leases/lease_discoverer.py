@@ -118,7 +118,7 @@ class LeaseDiscoverer(LeaseAcquisition):
         super().wake()
 
     def expect(self, lease_key: str) -> None:
-        """This worker, as the leader, has just assigned a lease to itself."""
+        """This worker, as the leader, has assigned a lease to itself, or seen that it got one."""
         self._coming.add(lease_key)
         self._changed_at = self._clock.monotonic()
         self._woken.wake()

@@ -433,6 +433,20 @@ def test_a_new_worker_gets_its_share_by_hand_offs_and_an_owner_here_hears_of_it_
     with_leader(test)
 
 
+def test_a_lease_that_a_stopping_worker_hands_to_the_leader_is_taken_up_at_the_next_look():
+    async def test(world, leader):
+        world.put(
+            lease(0, lease_owner="me", checkpoint_owner="you"),
+            lease(1, lease_owner="you"),
+            lease(2, lease_owner="me"),
+        )
+        leader.renewer.hold(await leader.store.get(C, consistent=True), world.clock.monotonic())
+        await leader.look()
+        assert leader.expected == [A]
+
+    with_leader(test, "me", "you")
+
+
 def test_a_hand_off_of_an_own_lease_is_met_by_a_renewal_when_the_table_does_not_answer():
     async def test(world, leader):
         world.put(lease(0, lease_owner="me"), lease(1, lease_owner="me"))
