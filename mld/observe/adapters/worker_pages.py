@@ -1,15 +1,18 @@
 """Asks workers for their page ``/leases``, which ``--http`` serves.
 
-No proxy and no redirect: what is asked is the address that was typed. One that does not answer is
-named, and delays a snapshot by :data:`TIMEOUT_S` at most.
+No proxy and no redirect: what is asked is the address that was typed, or each address of a name
+that has several, as a headless Service of Kubernetes has. One that does not answer is named, and
+delays a snapshot by :data:`TIMEOUT_S` at most.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import socket
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from kcl_mld.errors import MalformedData
 from kcl_mld.observe.model.worker_page import WorkerPage, read_page
@@ -41,7 +44,17 @@ class WorkerPages:
 
     async def ask(self) -> tuple[WorkerPage, ...]:
         """One page for each address, in their order."""
-        return tuple(await asyncio.gather(*map(self._ask, self._urls)))
+        found = await asyncio.gather(*map(self._addresses, self._urls))
+        urls = dict.fromkeys(itertools.chain.from_iterable(found))
+        return tuple(await asyncio.gather(*map(self._ask, urls)))
+
+    async def _addresses(self, url: str) -> list[str]:
+        """The URL of each address; a name that can't be looked up stays as it is, and fails then."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._pool.run(_each_address, url)
+        except (TimeoutError, OSError):
+            return [url]
 
     async def _ask(self, url: str) -> WorkerPage:
         at = self._clock.monotonic()
@@ -57,6 +70,23 @@ class WorkerPages:
 
 class _NoPage(Exception):
     """It answers something else."""
+
+
+def _each_address(url: str) -> list[str]:
+    """URLs of the addresses of a host that has several of one family.
+
+    A host with one of each, such as ``localhost``, is one worker. The certificate of ``https`` is
+    for the name.
+    """
+    parts = urlsplit(url)
+    found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
+    hosts = sorted({str(address[0]) for family, *_, address in found if family == found[0][0]})
+    if parts.scheme == "https" or len(hosts) == 1:
+        return [url]
+    places = [f"[{host}]" if ":" in host else host for host in hosts]
+    return [
+        urlunsplit(("http", f"{place}:{parts.port or 80}", parts.path, "", "")) for place in places
+    ]
 
 
 def _get(url: str) -> bytes:

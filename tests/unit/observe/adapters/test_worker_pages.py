@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.server
 import json
+import socket
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from kcl_mld.kernel.adapters.system import SystemClock
 from kcl_mld.observe.adapters.http_status import HttpStatus
 from kcl_mld.observe.adapters.worker_pages import WorkerPages
 
+V4, V6 = socket.AF_INET, socket.AF_INET6
 PAGE = {"worker_id": "w", "leases": [{"lease_key": "k", "state": "PROCESSING"}]}
 
 
@@ -70,6 +72,52 @@ def test_the_page_of_our_own_server_is_read():
 
     (page,) = asyncio.run(ask())
     assert (page.worker, page.failure, list(page.shards)) == ("w", None, ["k"])
+
+
+def resolving(monkeypatch, *found):
+    """Names have these addresses, whichever is asked for."""
+    infos = [(family, socket.SOCK_STREAM, 6, "", (address, 0)) for family, address in found]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: infos)
+
+
+def test_each_address_of_a_name_is_asked(monkeypatch):
+    resolving(monkeypatch, (V4, "127.0.0.2"), (V4, "127.0.0.1"), (V4, "127.0.0.2"), (V6, "::1"))
+    pages = asked("http://pods:1/leases", "http://127.0.0.1:1/leases")
+    assert [page.url for page in pages] == [
+        "http://127.0.0.1:1/leases",
+        "http://127.0.0.2:1/leases",
+    ]
+    assert all(page.failure for page in pages)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("http://localhost:1/leases", ((V6, "::1"), (V4, "127.0.0.1"))),
+        ("https://pods:1/leases", ((V4, "127.0.0.1"), (V4, "127.0.0.2"))),
+    ],
+)
+def test_a_name_stays_that_is_one_worker_or_has_a_certificate(url, found, monkeypatch):
+    resolving(monkeypatch, *found)
+    assert [page.url for page in asked(url)] == [url]
+
+
+def test_a_name_that_is_not_known_is_a_failure(monkeypatch):
+    def fails(*_args, **_named):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    (page,) = asked("http://pods:1/leases")
+    assert page.url == "http://pods:1/leases"
+    assert "not known" in page.failure
+
+
+def test_addresses_of_version_6_are_in_brackets(monkeypatch):
+    resolving(monkeypatch, (V6, "::1"), (V6, "::2"))
+    assert [page.url for page in asked("http://pods/leases")] == [
+        "http://[::1]:80/leases",
+        "http://[::2]:80/leases",
+    ]
 
 
 @pytest.mark.parametrize(
