@@ -14,6 +14,7 @@ from benchmarks.prefork import prefork_rows
 from benchmarks.python_child import python_child_beside_java, python_child_rows
 from benchmarks.renewals import renewal_rows
 from benchmarks.requests import request_rows
+from benchmarks.rollouts import rollout_rows
 from benchmarks.scale import scale_beside_java, scale_rows
 from benchmarks.startup import startup_rows
 from benchmarks.throughput import rows as throughput_rows
@@ -32,6 +33,7 @@ PARTS = {
     "events": event_rows,
     "fan-out": fan_out_rows,
     "failover": failover_rows,
+    "rollouts": rollout_rows,
     "requests": request_rows,
     "calm": calm_rows,
 }

@@ -181,6 +181,8 @@ def main():
         path = ROOT / page
         path.write_text(with_section(path.read_text("utf-8"), name, body()), "utf-8")
     (ROOT / "properties/grafana-dashboard.json").write_text(generated_metrics.dashboard(), "utf-8")
+    alerts = ROOT / "packaging/kubernetes/components/prometheus/alerts.yaml"
+    alerts.write_text(generated_metrics.kubernetes_alerts(), "utf-8")
 
 
 if __name__ == "__main__":

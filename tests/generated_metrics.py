@@ -1,8 +1,11 @@
 """What is generated from the catalogue of metrics: tables of the docs, and a Grafana dashboard."""
 
 import json
+import pathlib
 
 from kcl_mld.signals.model.metrics import FAMILIES, METRICS, FamilyKind, Level, Over, Unit
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def family_table():
@@ -186,6 +189,25 @@ def dashboard():
         "panels": [_panel(number, *panel) for number, panel in enumerate(PANELS)],
     }
     return json.dumps(made, indent=1) + "\n"
+
+
+def kubernetes_alerts():
+    """The alerts of ``properties/alerts.yml`` as a resource of the Prometheus operator."""
+    text = (ROOT / "properties/alerts.yml").read_text("utf-8")
+    comment, _, groups = text.partition("groups:\n")
+    assert comment.startswith("#"), "the file begins with a comment and its groups"
+    rules = "".join(f"  {line}" if line.strip() else line for line in groups.splitlines(True))
+    return f"""{comment.rstrip()}
+# Made from properties/alerts.yml: python -m tests.generated_docs
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: kcl-mld
+  labels:
+    app.kubernetes.io/name: kcl-mld
+spec:
+  groups:
+{rules}"""
 
 
 def series_names():
