@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 #: The daemon of this installation, whatever folder the user stands in.
 _DAEMON = (sys.executable, "-P", "-m", "kcl_mld", "--properties")
+_KEEPER = (sys.executable, "-P", "-m", "kcl_mld.acceptance.keeper")
 _CHILD = f"{sys.executable} -P -m kcl_mld.acceptance.recording_child"
 _JOINED, _STOPPED = "joined", "stopped"
 #: Above the worker's own time for a stop.
 _STOP_S = 90.0
 _LOOK_S = 0.25
+_KILLED_CODE = 128 + signal.SIGKILL
 
 
 class StageFailed(MldError):
@@ -49,22 +51,42 @@ class Got(NamedTuple):
 
 
 class WorkerProcess:
-    """A process in a session of its own."""
+    """A process, and its keeper, in a session of their own.
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    Args:
+        keeper: see ``kcl_mld.acceptance.keeper``; its exit code is that of the worker.
+        pid: of the worker.
+    """
+
+    def __init__(self, name: str, keeper: subprocess.Popen[bytes], pid: int, log: Path) -> None:
         self.name = name
-        self.process = process
+        self.keeper = keeper
+        self.pid = pid
         self.log = log
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, 128 + n for signal n; None while it runs."""
+        return self.keeper.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the worker alone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     @property
     def is_running(self) -> bool:
         """Whether the process is there."""
-        return self.process.poll() is None
+        return self.code is None
 
     def end_of_log(self) -> str:
         """The last line."""
-        lines = self.log.read_text("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it wrote no log"
+        return _last_line(self.log)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it wrote no log"
 
 
 class RunFleet:
@@ -106,8 +128,8 @@ class RunFleet:
         """Kill what runs; then what the children wrote down is added to the recording."""
         for worker in self.workers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(worker.process.pid, signal.SIGKILL)
-            worker.process.wait()
+                os.killpg(worker.keeper.pid, signal.SIGKILL)
+            worker.keeper.communicate()
         for path in sorted(self._children.glob("*.jsonl")):
             self._recording.add_file(path)
 
@@ -143,25 +165,31 @@ class RunFleet:
             f"{VARIABLE}WORKER": name,
         }
         log = folder / "log"
+        log.touch()
         self._note_cause(_JOINED, "")
-        with log.open("wb") as file:
-            process = subprocess.Popen(  # noqa: S603 (this installation, or the Java of the user)
-                [*command, str(path)],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
+        with log.open("ab") as file:
+            keeper = subprocess.Popen(  # noqa: S603 (this installation)
+                [*_KEEPER, *command, str(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 stderr=file,
                 cwd=folder,
                 env=environment,
                 start_new_session=True,
             )
-        worker = WorkerProcess(name, process, log)
+        assert keeper.stdout is not None
+        pid = keeper.stdout.readline()
+        if not pid:
+            keeper.communicate()
+            raise StageFailed(f"{name} did not start: {_last_line(log)}")
+        worker = WorkerProcess(name, keeper, int(pid), log)
         self.workers.append(worker)
         return worker
 
     def kill(self, worker: WorkerProcess) -> None:
         """``kill -9`` of the daemon; its children see the end of their stdin."""
-        worker.process.kill()
-        worker.process.wait()
+        worker.signal(signal.SIGKILL)
+        worker.keeper.wait()
         self._note_cause(KILLED, worker.name)
 
     def stop(self, worker: WorkerProcess) -> None:
@@ -171,11 +199,10 @@ class RunFleet:
             StageFailed: another one, or none in time.
         """
         self._note_cause(_STOPPED, worker.name)
-        worker.process.terminate()
+        worker.signal(signal.SIGTERM)
         self.until(lambda: not worker.is_running, f"{worker.name} has stopped", _STOP_S, worker)
-        if worker.process.returncode:
-            code = worker.process.returncode
-            raise StageFailed(f"{worker.name} stopped with {code}: {worker.end_of_log()}")
+        if worker.code:
+            raise StageFailed(f"{worker.name} stopped with {worker.code}: {worker.end_of_log()}")
 
     def stop_all(self) -> None:
         """Stop one after the other."""
@@ -211,7 +238,7 @@ class RunFleet:
     def given_to_stopped(self) -> int:
         """User records that workers which were not killed were given, each time."""
         self._look()
-        killed = {one.name for one in self.workers if one.process.poll() == -signal.SIGKILL}
+        killed = {one.name for one in self.workers if one.code == _KILLED_CODE}
         return sum(got.records for (name, _), got in self._got.items() if name not in killed)
 
     def _look(self) -> None:
@@ -253,9 +280,9 @@ class RunFleet:
         until_s = time.monotonic() + timeout_s
         while not condition():
             for worker in self.workers:
-                code = worker.process.poll()
-                if worker is not ending and code not in (None, 0, -signal.SIGKILL):
-                    raise StageFailed(f"{worker.name} ended with {code}: {worker.end_of_log()}")
+                if worker is not ending and worker.code not in (None, 0, _KILLED_CODE):
+                    why = f"{worker.name} ended with {worker.code}: {worker.end_of_log()}"
+                    raise StageFailed(why)
             if time.monotonic() > until_s:
                 raise StageFailed(f"not within {timeout_s:.0f} s: {what}")
             self._budget.sleep(_LOOK_S)

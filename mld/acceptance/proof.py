@@ -20,7 +20,7 @@ from kcl_mld.acceptance.java_worker import OUR_PROMISE, java_worker
 from kcl_mld.acceptance.metrics_read import read_metrics
 from kcl_mld.acceptance.options import Stage
 from kcl_mld.acceptance.producer import RECORDS, Producer
-from kcl_mld.acceptance.rules.judge import FAILED, NOT_RUN, PASSED
+from kcl_mld.acceptance.rules.judge import END, FAILED, NOT_RUN, PASSED
 from kcl_mld.acceptance.table_writer import CHANGES, write_changes
 from kcl_mld.errors import MldError
 
@@ -45,8 +45,6 @@ _DRAIN_S = 300.0
 _RESERVE_S = 600.0
 _CALM_PAUSE_S = 2.0
 _CHECK_S = 10.0
-#: The name of the last part: all is read, and every worker stops by SIGTERM.
-END = "end"
 
 
 def run_proof(

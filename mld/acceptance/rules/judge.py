@@ -39,6 +39,8 @@ CAUSE_WINDOW_S = 120.0
 #: and a request that is under way.
 UNSENT_S = 30.0
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+#: The name of the last part of the proof, which waits until all records were read.
+END = "end"
 #: Cause of a redelivery after which the worker's last metrics are missing.
 KILLED = "killed"
 PROCESSED = ("ProcessTask", "RecordsProcessed")
@@ -122,9 +124,10 @@ def judge(lines: Iterable[Mapping[str, Any]]) -> RunReport:
         estimated_usd=recorded.estimated_usd,
     )
     _judge_stages(report, recorded)
+    is_complete = any(one.name == END and one.outcome == PASSED for one in recorded.stages)
     for name, reader in recorded.readers.items():
         source = recorded.sources.get(reader.source, RecordSource())
-        _ReaderJudge(report, name, reader, source).judge()
+        _ReaderJudge(report, name, reader, source, is_complete).judge()
         report.latency += _latency(name, reader, source, recorded.stages)
         _count_requests(report, name, reader)
     report.observed = recorded.observed | _observed(recorded)
@@ -148,6 +151,7 @@ class _ReaderJudge:
     name: str
     reader: Reader
     source: RecordSource
+    is_complete: bool
 
     def judge(self) -> None:
         figures = self.report.readers[self.name] = ReaderFigures(
@@ -160,11 +164,13 @@ class _ReaderJudge:
         found = seen | self.source.unsure
         lost = [one for one in self.source.puts if one not in found]
         figures.received = len(seen & self.source.puts.keys())
-        figures.lost = len(lost)
         if not self.source.puts:
             self._fault("nothing was put, so nothing is proven")
-        if lost:
+        if lost and self.is_complete:
+            figures.lost = len(lost)
             self._fault(f"{len(lost)} records lost, the first: {_text(lost[0])}")
+        elif lost:
+            self._fault(f"{len(lost)} records were not read yet when the run ended early")
         unknown = sorted(seen - self.source.puts.keys() - self.source.unsure)
         if unknown:
             self._fault(f"{len(unknown)} records that nobody put, such as {_text(unknown[0])}")

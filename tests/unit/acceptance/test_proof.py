@@ -184,8 +184,8 @@ class Dead:
     def poll(self):
         return self.returncode
 
-    def wait(self):
-        return self.returncode
+    def communicate(self):
+        return b"", b""
 
 
 def test_a_worker_that_ends_by_itself_fails_the_stage_with_its_last_words(tmp_path):
@@ -193,7 +193,7 @@ def test_a_worker_that_ends_by_itself_fails_the_stage_with_its_last_words(tmp_pa
     log = tmp_path / "log"
     log.write_text("first\nno such stream\n")
     with RunFleet("app", "records", {}, tmp_path, Budget(), recording) as fleet:
-        fleet.workers.append(WorkerProcess("w1", Dead(4), log))
+        fleet.workers.append(WorkerProcess("w1", Dead(4), Dead.pid, log))
         with pytest.raises(StageFailed, match="w1 ended with 4: no such stream"):
             fleet.until(lambda: False, "something", 60)
 
@@ -212,7 +212,7 @@ def test_what_children_wrote_is_counted_and_added_to_the_recording(tmp_path):
     who = {"reader": "app", "worker": "w1", "child": "c", "shard": "s0"}
     got = {"what": "got", "at": 5.0, **who, "records": [["1", 0, "a", 0], ["2", 0, "a", 1]]}
     with RunFleet("app", "records", {}, tmp_path, Budget(), recording) as fleet:
-        worker = WorkerProcess("w1", Dead(0), tmp_path / "log")
+        worker = WorkerProcess("w1", Dead(0), Dead.pid, tmp_path / "log")
         fleet.workers.append(worker)
         path = tmp_path / "children-app" / "c.jsonl"
         path.write_text(json.dumps(got) + "\n" + '{"what": "go')

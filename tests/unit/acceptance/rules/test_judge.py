@@ -230,6 +230,18 @@ def test_a_planted_fault_is_found(plant, fault):
     assert any(fault in one for one in report.faults), report.faults
 
 
+def test_what_a_run_that_ended_early_has_not_read_is_not_called_lost():
+    def end_early(lines):
+        lose(lines)
+        find(lines, "stage", name="end").update(outcome="failed", reason="interrupted")
+
+    report = changed(end_early)
+    assert not report.passed
+    assert f"{APP}: 1 records were not read yet when the run ended early" in report.faults
+    assert not any("lost" in fault for fault in report.faults)
+    assert report.readers[APP].lost == 0
+
+
 def test_what_the_producer_does_not_know_is_no_loss_and_may_come_twice():
     def repeat(lines):
         unsure = {"what": "unsure", "source": SOURCE, "key": "a", "count": 2}
@@ -288,6 +300,7 @@ def test_changes_of_a_table_have_no_sequence_number_when_they_are_put():
         child("began", 0.5, "w", "c", position=["TRIM_HORIZON", 0]),
         child("got", 2.0, "w", "c", records=records(0, 1, 2, key="i")),
         stage("table-stream", 0.0, 3.0),
+        stage("end", 3.0, 4.0),
     ]
     report = judge(lines)
     assert report.faults == []
