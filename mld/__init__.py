@@ -1,3 +1,3 @@
 """kcl-mld: the MultiLangDaemon of the Kinesis Client Library, without a JVM."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -16,7 +16,7 @@ import botocore.session
 import pytest
 from botocore import exceptions as boto
 
-from kcl_mld import errors
+from kcl_mld import __version__, errors
 from kcl_mld.aws import clients
 from kcl_mld.aws.clients import (
     BotocoreCloudWatch,
@@ -763,7 +763,7 @@ def test_the_user_agent_names_us_and_the_language(
     session: Session, answers: Answers, url: str
 ) -> None:
     ask(session, "dynamodb", get, url, agent="python/3.11")
-    assert "kcl-mld/0.1.0 python/3.11" in answers.requests[0][0]["User-Agent"]
+    assert f"kcl-mld/{__version__} python/3.11" in answers.requests[0][0]["User-Agent"]
 
 
 def test_unsigned_requests_carry_no_signature(session: Session, answers: Answers, url: str) -> None:
