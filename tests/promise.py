@@ -19,7 +19,7 @@ from types import FunctionType
 import click
 
 from kcl_mld import errors
-from kcl_mld.cli import COMMANDS, USAGE_EXIT, explain
+from kcl_mld.cli import COMMANDS, USAGE_EXIT, acceptance, explain
 from kcl_mld.config.config import KEYS
 from kcl_mld.config.spark import keys as spark_keys
 from kcl_mld.config.stream_list import OPTION_PREFIX, OPTIONS
@@ -164,6 +164,7 @@ def exit_codes():
         )
     yield f"kcl-mld: {USAGE_EXIT} wrong usage"
     yield f"kcl-mld explain, kcl-mld wait: {explain.NEEDS_A_PERSON} something needs a person"
+    yield f"kcl-mld acceptance: {acceptance._LEFT_EXIT} something is left in the account"
 
 
 def metrics():
