@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcl_mld.acceptance.rules.resource import Found, Resource, ResourceKind
 from kcl_mld.config.stream import partition_of
 from kcl_mld.errors import NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kcl_mld.acceptance.clients import Clients
 
 _DELETING = "DELETING"
@@ -30,12 +32,16 @@ class Account:
             ResourceKind.STREAM: self._find_stream,
             ResourceKind.LEASE_TABLE: self._find_table,
             ResourceKind.TABLE: self._find_tagged_table,
+            ResourceKind.GLUE_DATABASE: self._find_glue_database,
+            ResourceKind.OBJECTS: self._find_objects,
         }
         self._deleters = {
             ResourceKind.CONSUMER: self._delete_consumer,
             ResourceKind.STREAM: self._delete_stream,
             ResourceKind.LEASE_TABLE: self._delete_table,
             ResourceKind.TABLE: self._delete_table,
+            ResourceKind.GLUE_DATABASE: self._delete_glue_database,
+            ResourceKind.OBJECTS: self._delete_objects,
         }
 
     def arn(self, service: str, rest: str) -> str:
@@ -115,3 +121,37 @@ class Account:
 
     def _delete_table(self, resource: Resource) -> None:
         self._call("dynamodb", "delete_table", TableName=resource.name)
+
+    # -- Glue and S3 -----------------------------------------------------------------------------
+
+    def _find_glue_database(self, resource: Resource) -> Found:
+        found = self._call("glue", "get_database", Name=resource.name)["Database"]
+        return Found(found["CreateTime"].timestamp(), found.get("Parameters", {}))
+
+    def _delete_glue_database(self, resource: Resource) -> None:
+        listed = self._call("glue", "get_tables", DatabaseName=resource.name)
+        for table in listed["TableList"]:
+            name = table["Name"]
+            self._call("glue", "delete_table", DatabaseName=resource.name, Name=name)
+        self._call("glue", "delete_database", Name=resource.name)
+
+    def _find_objects(self, resource: Resource) -> Found | None:
+        times = [one["LastModified"].timestamp() for page in self._pages(resource) for one in page]
+        return Found(min(times)) if times else None
+
+    def _delete_objects(self, resource: Resource) -> None:
+        bucket, _, _ = resource.name.partition("/")
+        for page in self._pages(resource):
+            keys = [{"Key": one["Key"]} for one in page]
+            self._call("s3", "delete_objects", Bucket=bucket, Delete={"Objects": keys})
+
+    def _pages(self, resource: Resource) -> Iterator[list[dict[str, Any]]]:
+        bucket, _, prefix = resource.name.partition("/")
+        more: dict[str, str] = {}
+        while True:
+            page = self._call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+            if page.get("Contents"):
+                yield page["Contents"]
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
 
 _ATTEMPTS = 8
+_NO_CREDENTIALS = "no AWS credentials: set AWS_PROFILE, or log in"
 
 
 class Pace:
@@ -114,13 +115,25 @@ class Clients:
         try:
             answer: dict[str, Any] = getattr(client, operation)(**request)
         except NoCredentialsError:
-            raise CredentialsMissing("no AWS credentials: set AWS_PROFILE, or log in") from None
+            raise CredentialsMissing(_NO_CREDENTIALS) from None
         except ClientError as error:
             raise service_error(error, writes=True) from None
         except BotoCoreError as error:
             name = client.meta.method_to_api_mapping.get(operation, operation)
             raise client_error(error, name) from error
         return answer
+
+    def credentials(self) -> tuple[str, str, str | None]:
+        """Key id, secret and token of now.
+
+        Raises:
+            CredentialsMissing: there are none.
+        """
+        found = self._session.get_credentials()
+        if found is None:
+            raise CredentialsMissing(_NO_CREDENTIALS)
+        frozen = found.get_frozen_credentials()
+        return frozen.access_key, frozen.secret_key, frozen.token
 
     @property
     def is_local(self) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREFIX = "kcl-mld-acceptance"
-#: Names of streams, tables and applications begin with it.
+#: Names of all that a run creates begin with it.
 PREFIX_FORM = re.compile(r"[a-z][a-z0-9-]{1,38}[a-z0-9]")
 _RUN_ID_BYTES = 5
 #: Open shards that the stream has at first, and at most at a time.
@@ -31,6 +31,7 @@ class Stage(StrEnum):
     METRICS = "metrics"
     TABLE_STREAM = "table-stream"
     JAVA = "java"
+    SPARK = "spark"
     ROLLOVERS = "rollovers"
 
 
@@ -53,7 +54,7 @@ class Names:
 
     @property
     def run(self) -> str:
-        """Begins every name."""
+        """Begins every name; that of the Glue database with ``_`` for ``-``."""
         return f"{self.prefix}-{self.run_id}"
 
     @property
@@ -93,6 +94,21 @@ class Names:
         return name, f"{name}-WorkerMetricStats", f"{name}-CoordinatorState"
 
     @property
+    def spark_delta_application(self) -> str:
+        """Application and lease table of the PySpark children that write a Delta table."""
+        return f"{self.run}-spark-delta"
+
+    @property
+    def spark_iceberg_application(self) -> str:
+        """The same for an Iceberg table."""
+        return f"{self.run}-spark-iceberg"
+
+    @property
+    def glue_database(self) -> str:
+        """Of the Iceberg table; Athena takes no hyphens."""
+        return self.run.replace("-", "_")
+
+    @property
     def absent(self) -> str:
         """The name of what is never created: permissions are tried on it."""
         return f"{self.run}-absent"
@@ -108,6 +124,7 @@ class Options:
         limit_usd: the same by the estimated costs.
         stages: those that were asked for.
         directory: journal, recording, logs and reports.
+        bucket: the user's own, which exists; None = no PySpark children.
         java: path of the program ``java``; None = no Java worker.
         jars: folder of the jars of its MultiLangDaemon.
         is_local: the endpoint is on this machine: nothing about AWS is proven.
@@ -121,6 +138,7 @@ class Options:
     limit_usd: float
     stages: frozenset[Stage]
     directory: Path
+    bucket: str | None = None
     java: str | None = None
     jars: str | None = None
     is_local: bool = False

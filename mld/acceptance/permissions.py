@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from botocore import xform_name
 
 from kcl_mld.acceptance.options import Stage
-from kcl_mld.errors import CredentialsRefused, Denied, ServiceError
+from kcl_mld.errors import ConfigError, CredentialsRefused, Denied, ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from kcl_mld.acceptance.clients import Clients
     from kcl_mld.acceptance.options import Options
 
-#: What only the run itself can try.
-NOT_TRIED = (
+_NOT_TRIED = (
     "kinesis:CreateStream",
     "kinesis:AddTagsToStream",
     "kinesis:GetRecords",
@@ -47,10 +46,19 @@ class Trial:
     request: dict[str, Any]
 
 
+_NOT_TRIED_OF_SPARK = ("glue:CreateDatabase", "s3:PutObject", "s3:GetObject", "s3:DeleteObject")
+
+
+def not_tried(options: Options) -> tuple[str, ...]:
+    """What only the run itself can try."""
+    return _NOT_TRIED + (_NOT_TRIED_OF_SPARK if Stage.SPARK in options.stages else ())
+
+
 def denied_actions(clients: Clients, account: Account, options: Options) -> tuple[str, ...]:
     """The actions that the caller may not do, of those that can be tried.
 
     Raises:
+        ConfigError: there is no such bucket.
         AwsError: AWS can't be reached, or refuses the credentials themselves.
     """
     denied = []
@@ -61,15 +69,36 @@ def denied_actions(clients: Clients, account: Account, options: Options) -> tupl
             raise
         except Denied as error:
             denied.append(f"{trial.action} ({error.code})")
-        except ServiceError:
-            pass  # allowed: there is no such thing
+        except ServiceError as error:  # allowed: there is no such thing
+            if error.code == "NoSuchBucket":
+                raise ConfigError(f"there is no bucket {options.bucket}") from None
     return tuple(denied)
 
 
 def _trials(account: Account, options: Options) -> Iterator[Trial]:
     yield from _of_stream(account, options)
     yield from _of_tables(account, options)
+    if Stage.SPARK in options.stages:
+        yield from _of_spark(options)
     yield Trial("cloudwatch:ListMetrics", "cloudwatch", "list_metrics", {"Namespace": "kcl-mld"})
+
+
+def _of_spark(options: Options) -> Iterator[Trial]:
+    name = f"{options.names.glue_database}_absent"
+    table = {"DatabaseName": name, "Name": "records"}
+    requests: dict[str, dict[str, Any]] = {
+        "GetDatabase": {"Name": name},
+        "DeleteDatabase": {"Name": name},
+        "GetTables": {"DatabaseName": name},
+        "GetTable": table,
+        "DeleteTable": table,
+        "CreateTable": {"DatabaseName": name, "TableInput": {"Name": "records"}},
+        "UpdateTable": {"DatabaseName": name, "TableInput": {"Name": "records"}},
+    }
+    for operation, request in requests.items():
+        yield Trial(f"glue:{operation}", "glue", xform_name(operation), request)
+    listed = {"Bucket": options.bucket, "Prefix": f"{options.names.absent}/", "MaxKeys": 1}
+    yield Trial("s3:ListBucket", "s3", "list_objects_v2", listed)
 
 
 def _of_stream(account: Account, options: Options) -> Iterator[Trial]:

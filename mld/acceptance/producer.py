@@ -72,6 +72,7 @@ class Producer:
         self._again: list[_Entry] = []
         self._requests = 0
         self._taken: set[tuple[str, int]] = set()
+        self._unsure: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="producer", daemon=True)
@@ -92,6 +93,12 @@ class Producer:
         """Key and number of the user records that the stream took so far."""
         with self._lock:
             return set(self._taken)
+
+    @property
+    def unsure(self) -> set[tuple[str, int]]:
+        """The same of records of which nobody knows how often the stream took them."""
+        with self._lock:
+            return set(self._unsure)
 
     def _run(self) -> None:
         failures = 0
@@ -151,3 +158,5 @@ class Producer:
             self._recording.append(
                 "unsure", source=RECORDS, key=entry.key, first=entry.first, count=entry.count
             )
+            with self._lock:
+                self._unsure |= {(entry.key, entry.first + index) for index in range(entry.count)}

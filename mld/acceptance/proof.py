@@ -20,7 +20,10 @@ from kcl_mld.acceptance.java_worker import OUR_PROMISE, java_worker
 from kcl_mld.acceptance.metrics_read import read_metrics
 from kcl_mld.acceptance.options import Stage
 from kcl_mld.acceptance.producer import RECORDS, Producer
+from kcl_mld.acceptance.recording import RunRecording
 from kcl_mld.acceptance.rules.judge import END, FAILED, NOT_RUN, PASSED
+from kcl_mld.acceptance.rules.table_rows import lost_rows, why_not_once
+from kcl_mld.acceptance.spark_stage import APP, APP_FILE, SparkTables
 from kcl_mld.acceptance.table_writer import CHANGES, write_changes
 from kcl_mld.errors import MldError
 
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from kcl_mld.acceptance.budget import Budget
     from kcl_mld.acceptance.fleet import WorkerProcess
     from kcl_mld.acceptance.options import Options
-    from kcl_mld.acceptance.recording import RunRecording
     from kcl_mld.acceptance.resources import Resources
 
 #: A new application creates its table, and a consumer becomes active.
@@ -45,6 +47,15 @@ _DRAIN_S = 300.0
 _RESERVE_S = 600.0
 _CALM_PAUSE_S = 2.0
 _CHECK_S = 10.0
+#: A server of Spark starts, and reads all from the beginning.
+_SPARK_S = 600.0
+#: Between two looks at a whole table.
+_ROWS_S = 3.0
+_OPTIONS_OF: dict[str, str] = {
+    Stage.JAVA: ": needs --java and --jars",
+    Stage.SPARK: ": needs --bucket",
+    Stage.ROLLOVERS: ": needs --hours",
+}
 
 
 def run_proof(
@@ -125,6 +136,7 @@ class _Proof:
             (Stage.FAN_OUT, self.fan_out),
             (Stage.JAVA, self.java),
             (Stage.TABLE_STREAM, self.table_stream),
+            (Stage.SPARK, self.spark),
             (Stage.ROLLOVERS, self.rollovers),
             (END, self.end),
             (Stage.METRICS, self.metrics),
@@ -133,7 +145,7 @@ class _Proof:
     def why_not(self, name: str) -> str:
         """Why a stage is not run; empty if it is."""
         if name != END and name not in self._options.stages:
-            return "not asked for"
+            return f"not asked for{_OPTIONS_OF.get(name, '')}"
         if name == Stage.JAVA and not (self._options.java and self._options.jars):
             return "needs --java and --jars"
         needs_polling = name in (Stage.RESHARDING, Stage.KILL, Stage.HAND_OFF)
@@ -223,6 +235,28 @@ class _Proof:
         fleet.until(partial(fleet.has, taken), "all changes have been read", _START_S)
         fleet.stop(worker)
 
+    def spark(self) -> None:
+        """PySpark children write each record once: into a Delta table, and into an Iceberg table."""
+        tables = SparkTables(self._options, self._resources)
+        (self._options.directory / APP_FILE).write_text(APP)
+        # Its workers have other children than the recording one: the rows are judged here.
+        recording = RunRecording(self._options.directory / "spark.jsonl")
+        for sink, application in tables.applications.items():
+            put = self.producer.taken
+            fleet = self._fleet(application, tables.properties(sink), recording=recording)
+            worker = fleet.start(f"spark-{sink}")
+
+            def is_complete(sink: str = sink, put: set[tuple[str, int]] = put) -> bool:
+                self._budget.sleep(_ROWS_S)
+                return not lost_rows(tables.rows(sink), put, self.producer.unsure)
+
+            fleet.until(is_complete, f"the {sink} table has {len(put)} records", _SPARK_S)
+            fleet.stop(worker)
+            rows = tables.rows(sink)
+            if why := why_not_once(rows, self.producer.taken, self.producer.unsure):
+                raise StageFailed(f"{sink} table: {why}")
+            self._recording.append("observed", name=f"rows of the {sink} table", value=len(rows))
+
     def rollovers(self) -> None:
         """Time passes: iterators, subscriptions and credentials expire and are renewed."""
         self.producer.pause_s = _CALM_PAUSE_S
@@ -265,7 +299,13 @@ class _Proof:
         fleets = (self._polling, self._fan_out, self._java)
         return [fleet for fleet in fleets if fleet is not None]
 
-    def _fleet(self, reader: str, properties: dict[str, str], source: str = RECORDS) -> RunFleet:
+    def _fleet(
+        self,
+        reader: str,
+        properties: dict[str, str],
+        source: str = RECORDS,
+        recording: RunRecording | None = None,
+    ) -> RunFleet:
         common = {
             "regionName": self._options.region,
             "AWSCredentialsProvider": "DefaultCredentialsProvider",
@@ -280,7 +320,7 @@ class _Proof:
             common | properties,
             self._options.directory,
             self._budget,
-            self._recording,
+            recording or self._recording,
         )
         return self._stack.enter_context(fleet)
 

@@ -63,11 +63,16 @@ class Resources:
         """A client for this run's own resources, whose requests don't wait."""
         return self._clients.data(service)
 
+    def credentials(self) -> tuple[str, str, str | None]:
+        """Key id, secret and token of now, for clients that are not botocore's."""
+        return self._clients.credentials()
+
     # -- creation --------------------------------------------------------------------------------
 
     def planned(self) -> tuple[Resource, ...]:
         """All that is created, by workers too."""
-        return planned(self._options.names, self._options.stages)
+        options = self._options
+        return planned(options.names, options.stages, options.bucket)
 
     def refuse_what_exists(self) -> None:
         """Look at every name before anything is created.
@@ -102,6 +107,7 @@ class Resources:
         creators = {
             ResourceKind.STREAM: self._create_stream,
             ResourceKind.TABLE: self._create_table,
+            ResourceKind.GLUE_DATABASE: self._create_glue_database,
         }
         for resource in self.planned():
             self._budget.check()
@@ -138,6 +144,10 @@ class Resources:
 
     def _table_status(self, name: str) -> str:
         return str(self.call("dynamodb", "describe_table", TableName=name)["Table"]["TableStatus"])
+
+    def _create_glue_database(self, resource: Resource) -> None:
+        described = {"Name": resource.name, "Parameters": {TAG: self._options.run_id}}
+        self.call("glue", "create_database", DatabaseInput=described)
 
     # -- the stream ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from kcl_mld.acceptance.clean_up import CleanUp
 from kcl_mld.acceptance.clients import Clients, Pace
 from kcl_mld.acceptance.journal import is_open, read_journal
 from kcl_mld.acceptance.options import PREFIX, Names, Options, Stage, new_run_id
-from kcl_mld.acceptance.permissions import NOT_TRIED, denied_actions
+from kcl_mld.acceptance.permissions import denied_actions, not_tried
 from kcl_mld.acceptance.proof import run_proof
 from kcl_mld.acceptance.recording import RunRecording
 from kcl_mld.acceptance.report import write_report
@@ -23,6 +23,7 @@ from kcl_mld.acceptance.resources import Resources
 from kcl_mld.acceptance.rules.judge import judge
 from kcl_mld.acceptance.rules.plan import costs, plan_lines, usd_per_hour
 from kcl_mld.acceptance.run import delete_and_tell, prove_and_clean_up
+from kcl_mld.acceptance.spark_stage import missing_packages
 from kcl_mld.aws.regions import resolve_region
 from kcl_mld.cli.arguments import Finite
 from kcl_mld.cli.iam import parse_account, parse_prefix
@@ -85,6 +86,7 @@ def _say(text: str) -> None:
     type=click.Choice([str(stage) for stage in Stage]),
     help="Only this; repeatable. Default: all that can be run.",
 )
+@click.option("--bucket", help="Your S3 bucket, for PySpark children.")
 @click.option(
     "--java", type=click.Path(exists=True, dir_okay=False), help="Program java, for a Java worker."
 )
@@ -118,6 +120,7 @@ def acceptance(
     hours: float | None,
     max_usd: float,
     stages: tuple[str, ...],
+    bucket: str | None,
     java: str | None,
     jars: str | None,
     directory: Path | None,
@@ -151,7 +154,8 @@ def acceptance(
         names=names,
         limit_s=limit_s,
         limit_usd=max_usd,
-        stages=_possible(stages, limit_s, java),
+        stages=_possible(stages, limit_s, bucket, java),
+        bucket=bucket,
         java=java,
         jars=jars,
         directory=(directory or Path(names.run)).absolute(),
@@ -182,14 +186,20 @@ def _caller(clients: Clients, wanted: str | None) -> tuple[str, str]:
     return account, arn
 
 
-def _possible(asked: tuple[str, ...], limit_s: float, java: str | None) -> frozenset[Stage]:
+def _possible(
+    asked: tuple[str, ...], limit_s: float, bucket: str | None, java: str | None
+) -> frozenset[Stage]:
     """The stages to run: those that were asked for, else all that can be run.
 
     Raises:
         ConfigError: one was asked for by its name and lacks what it needs.
     """
+    if bucket is not None and (missing := missing_packages()):
+        why = f"--bucket needs the packages {', '.join(missing)}"
+        raise ConfigError(f"{why}: pip install 'kcl-mld[iceberg]'")
     lacking = {
         Stage.JAVA: "" if java else "--java and --jars",
+        Stage.SPARK: "" if bucket else "--bucket",
         Stage.ROLLOVERS: "" if limit_s >= _ROLLOVERS_FROM_S else "--hours 1 or more",
     }
     for stage in map(Stage, asked):
@@ -231,7 +241,7 @@ def _check(options: Options, clients: Clients, account: Account) -> None:
     Raises:
         ConfigError: says what is missing; nothing was created.
     """
-    _say(f"Trying permissions; only the run itself can try {', '.join(NOT_TRIED)}")
+    _say(f"Trying permissions; only the run itself can try {', '.join(not_tried(options))}")
     denied = denied_actions(clients, account, options)
     if denied:
         why = "kcl-mld iam --role acceptance prints what to allow; nothing was created"

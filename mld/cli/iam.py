@@ -84,6 +84,7 @@ def _keys(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) 
     callback=parse_prefix,
     help=f"Of the role acceptance: begins all names; default: {PREFIX}.",
 )
+@click.option("--bucket", help="Of the role acceptance: the bucket of its PySpark children.")
 def iam(
     file: str | None,
     *,
@@ -92,6 +93,7 @@ def iam(
     kms_keys: tuple[str, ...],
     old_tables: bool,
     prefix: str | None,
+    bucket: str | None,
 ) -> int:
     """Print the least IAM policy for the application that the properties FILE describes.
 
@@ -99,18 +101,20 @@ def iam(
     """
     if role == _ACCEPTANCE:
         if file is not None or kms_keys or old_tables:
-            raise click.UsageError("the role acceptance takes --account and --prefix only")
-        return _of_acceptance(account or "*", prefix or PREFIX)
-    if prefix is not None:
-        raise click.UsageError("--prefix is of the role acceptance")
+            raise click.UsageError(
+                "the role acceptance takes --account, --prefix and --bucket only"
+            )
+        return _of_acceptance(account or "*", prefix or PREFIX, bucket)
+    if prefix is not None or bucket is not None:
+        raise click.UsageError("--prefix and --bucket are of the role acceptance")
     if file is None:
         file, _ = choose_properties_file((), ())  # refuses, in the words of other commands
     return _of_application(file, role, account, kms_keys, old_tables=old_tables)
 
 
-def _of_acceptance(account: str, prefix: str) -> int:
+def _of_acceptance(account: str, prefix: str, bucket: str | None) -> int:
     _note_unknown(account)
-    policy = acceptance_policy(resolve_region(None), account, prefix)
+    policy = acceptance_policy(resolve_region(None), account, prefix, bucket)
     print_json(policy_document(policy))
     return 0
 

@@ -98,7 +98,7 @@ def test_the_page_says_that_it_proves_nothing_about_aws_and_names_no_account(run
 
 
 def test_only_what_the_policy_of_the_role_allows_is_called(run):
-    statements = acceptance_policy("us-east-1", ACCOUNT, "kcl-mld-acceptance")
+    statements = acceptance_policy("us-east-1", ACCOUNT, "kcl-mld-acceptance", None)
     allowed = {action for statement in statements for action in statement.actions} | _FREE
     called = set()
     for name in run.calls:

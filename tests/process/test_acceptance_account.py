@@ -129,6 +129,16 @@ def test_missing_permissions_are_told_before_anything_is_created(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_bucket_that_is_not_there_is_told_before_anything_is_created(
+    aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    before = calls(aws, *CREATIONS)
+    done = typed(aws, tmp_path, *FAST, "--bucket", "not-there")
+    assert done.returncode == 2, done.stderr
+    assert "there is no bucket not-there" in done.stderr
+    assert calls(aws, *CREATIONS) == before
+
+
 @pytest.fixture
 def environment(aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients of this process talk to the embedded AWS."""
@@ -146,7 +156,7 @@ def resources_of(folder: Path) -> Resources:
         names=Names(prefix=PREFIX, run_id=new_run_id()),
         limit_s=600,
         limit_usd=1.0,
-        stages=frozenset(Stage),
+        stages=frozenset(Stage) - {Stage.SPARK},
         directory=folder,
     )
     return Resources(options, clients, account, Budget(600, 1.0, 0.0), lambda _: None)

@@ -55,14 +55,24 @@ def applications(names: Names, stages: Iterable[Stage]) -> Iterator[str]:
         yield names.table_application
     if Stage.JAVA in wanted:
         yield names.java_application
+    if Stage.SPARK in wanted:
+        yield names.spark_delta_application
+        yield names.spark_iceberg_application
 
 
-def planned(names: Names, stages: Iterable[Stage]) -> tuple[Resource, ...]:
-    """All that a run creates, or its workers do, in the order of creation."""
+def planned(names: Names, stages: Iterable[Stage], bucket: str | None) -> tuple[Resource, ...]:
+    """All that a run creates, or its workers do, in the order of creation.
+
+    Args:
+        bucket: there is one if the stage SPARK is wanted.
+    """
     wanted = frozenset(stages)
     found = [Resource(ResourceKind.STREAM, names.stream)]
     if Stage.TABLE_STREAM in wanted:
         found.append(Resource(ResourceKind.TABLE, names.source_table))
+    if Stage.SPARK in wanted:
+        found.append(Resource(ResourceKind.GLUE_DATABASE, names.glue_database))
+        found.append(Resource(ResourceKind.OBJECTS, f"{bucket}/{names.run}/"))
     tables = [*applications(names, wanted)]
     if Stage.JAVA in wanted:
         tables += names.java_tables[1:]
@@ -120,7 +130,7 @@ def plan_lines(options: Options, arn: str) -> Iterator[str]:
     names, lines = options.names, costs(options.names, options.stages)
     yield f"Account {options.account}, region {options.region}, as {arn}"
     yield f"The run {names.run_id} creates, and deletes at its end:"
-    for resource in planned(names, options.stages):
+    for resource in planned(names, options.stages, options.bucket):
         yield f"  {resource}"
     yield "It costs at most, by list prices of us-east-1; other regions cost up to twice as much:"
     for line in lines:

@@ -53,17 +53,34 @@ _TABLE = (
 )
 
 
-def acceptance_policy(region: str, account: str, prefix: str) -> tuple[PolicyStatement, ...]:
+_GLUE = (
+    "CreateDatabase",
+    "GetDatabase",
+    "DeleteDatabase",
+    "CreateTable",
+    "GetTable",
+    "GetTables",
+    "UpdateTable",
+    "DeleteTable",
+)
+
+
+def acceptance_policy(
+    region: str, account: str, prefix: str, bucket: str | None
+) -> tuple[PolicyStatement, ...]:
     """What a run needs, and nothing beyond names that begin with the prefix.
 
     Args:
         account: twelve digits; ``*`` = unknown.
         prefix: see :data:`kcl_mld.acceptance.options.PREFIX_FORM`.
+        bucket: where PySpark children write; None = they don't.
     """
-    return tuple(_statements(region, account, prefix))
+    return tuple(_statements(region, account, prefix, bucket))
 
 
-def _statements(region: str, account: str, prefix: str) -> Iterator[PolicyStatement]:
+def _statements(
+    region: str, account: str, prefix: str, bucket: str | None
+) -> Iterator[PolicyStatement]:
     partition = partition_of(region)
     kinesis = f"arn:{partition}:kinesis:{region}:{account}:stream/{prefix}-*"
     tables = f"arn:{partition}:dynamodb:{region}:{account}:table/{prefix}-*"
@@ -78,6 +95,18 @@ def _statements(region: str, account: str, prefix: str) -> Iterator[PolicyStatem
     yield PolicyStatement("PutMetrics", ("cloudwatch:PutMetricData",), ("*",), like=namespace)
     read = ("cloudwatch:ListMetrics", "cloudwatch:GetMetricStatistics")
     yield PolicyStatement("ReadMetrics", read, ("*",))
+    if bucket is None:
+        return
+    bucket_arn = f"arn:{partition}:s3:::{bucket}"
+    below_prefix = {"s3:prefix": f"{prefix}-*"}
+    yield PolicyStatement("ListObjects", ("s3:ListBucket",), (bucket_arn,), like=below_prefix)
+    objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+    yield PolicyStatement("Objects", objects, (f"{bucket_arn}/{prefix}-*",))
+    database = f"{prefix.replace('-', '_')}_*"
+    glue = f"arn:{partition}:glue:{region}:{account}"
+    named = ("catalog", f"database/{database}", f"table/{database}/*")
+    arns = tuple(f"{glue}:{each}" for each in named)
+    yield PolicyStatement("Catalog", _actions("glue", _GLUE), arns)
 
 
 def _actions(service: str, operations: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Tag of the stream and of the table with a change stream; its value is the run id.
+#: Tag of the stream and of the table with a change stream, parameter of the Glue database; its value
+#: is the run id.
 TAG = "kcl-mld-acceptance"
 #: AWS refuses requests whose clock is further off.
 _CLOCK_S = 300.0
@@ -28,10 +29,12 @@ class ResourceKind(StrEnum):
     STREAM = "stream"
     LEASE_TABLE = "lease table"
     TABLE = "table"
+    GLUE_DATABASE = "Glue database"
+    OBJECTS = "objects below"
 
 
 #: Created by the command, with a tag. The others are created by workers and belong to an owner.
-TAGGED = frozenset({ResourceKind.STREAM, ResourceKind.TABLE})
+TAGGED = frozenset({ResourceKind.STREAM, ResourceKind.TABLE, ResourceKind.GLUE_DATABASE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Resource:
     """Something that a run creates.
 
     Attributes:
+        name: of objects, ``bucket/prefix/``.
         owner: of a consumer, the stream that it reads; else "".
     """
 
@@ -69,7 +73,7 @@ class Found:
     """A resource as AWS has it.
 
     Attributes:
-        created_s: epoch seconds.
+        created_s: epoch seconds; of objects, that of the oldest.
         tags: of kinds that have a tag.
         key: of a lease table, the name of its partition key.
         is_going: it is being deleted.

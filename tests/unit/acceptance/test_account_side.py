@@ -38,6 +38,7 @@ NAMES = Names(prefix=PREFIX, run_id=RUN)
 ALL = frozenset(Stage)
 STREAM = Resource(ResourceKind.STREAM, NAMES.stream)
 LEASES = Resource(ResourceKind.LEASE_TABLE, NAMES.polling_application)
+DATABASE = Resource(ResourceKind.GLUE_DATABASE, NAMES.glue_database)
 HEAD = JournalledRun(account="123456789012", region="eu-west-1", names=NAMES, limit_s=1800)
 
 
@@ -64,14 +65,15 @@ def test_run_ids_are_random() -> None:
 
 
 def test_every_name_begins_with_prefix_and_run_id() -> None:
-    found = planned(NAMES, ALL)
+    found = planned(NAMES, ALL, "bucket")
     assert {one.kind for one in found} == set(ResourceKind)
-    assert all(one.name.startswith(f"{PREFIX}-{RUN}-") for one in found)
+    begins = tuple(f"{before}{PREFIX}-{RUN}" for before in ("", "bucket/"))
+    assert all(one.name.replace("_", "-").startswith(begins) for one in found)
     assert len(set(found)) == len(found)
 
 
 def test_what_no_stage_needs_is_not_created() -> None:
-    found = planned(NAMES, {Stage.POLLING})
+    found = planned(NAMES, {Stage.POLLING}, None)
     assert found == (STREAM, LEASES)
     assert list(applications(NAMES, {Stage.POLLING})) == [NAMES.polling_application]
 
@@ -142,6 +144,7 @@ def test_what_a_run_created_may_be_deleted() -> None:
         (JournalEntry(STREAM, 100), Found(100 + 60 + 3700, {TAG: RUN}), "after the run"),
         (JournalEntry(STREAM, 100), Found(100), "no tag"),
         (JournalEntry(STREAM, 100), Found(100, {TAG: "9876543210"}), "no tag"),
+        (JournalEntry(DATABASE, 100), Found(100), "no tag"),
         (JournalEntry(LEASES, 100), Found(100, key="id"), "no table of the KCL"),
     ],
 )
@@ -308,14 +311,15 @@ def test_one_call_goes_in_each_second() -> None:
 
 
 def test_the_policy_is_limited_to_the_prefix() -> None:
-    document = policy_document(acceptance_policy("eu-west-1", "123456789012", PREFIX))
+    document = policy_document(acceptance_policy("eu-west-1", "123456789012", PREFIX, "bucket"))
     unlimited = {}
     for statement in document["Statement"]:
         condition = statement.get("Condition", {})
         for resource in statement["Resource"]:
-            if f"{PREFIX}-*" not in resource and f"{PREFIX}-*" not in str(condition):
+            if f"{PREFIX}-*" not in (resource + str(condition)).replace("_", "-"):
                 unlimited[statement["Sid"]] = statement["Action"]
     # None of them reads or changes data, or has names that a policy could limit.
+    assert unlimited.pop("Catalog")  # the catalog itself, beside databases of the prefix
     assert unlimited == {
         "Quota": ["kinesis:DescribeLimits"],
         "FindTableStreams": ["dynamodb:ListStreams"],

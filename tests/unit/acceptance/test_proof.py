@@ -64,7 +64,7 @@ def run(tmp_path, monkeypatch):
     def do(actions, stages=ALL, left_s=300.0, jars="lib"):
         for name in ("poll", "reshard", "kill", "hand_off", "fan_out", "java"):
             monkeypatch.setattr(proof._Proof, name, actions.get(name, lambda self: None))
-        for name in ("table_stream", "rollovers", "end", "metrics"):
+        for name in ("table_stream", "spark", "rollovers", "end", "metrics"):
             monkeypatch.setattr(proof._Proof, name, actions.get(name, lambda self: None))
         options = Options(
             region="us-east-1",
@@ -104,7 +104,7 @@ def test_all_stages_run_in_order_and_the_family_of_shards_is_noted(run):
     found = run({"poll": begin_polling}, left_s=10_000.0)
     assert list(found) == [
         *("polling", "resharding", "kill", "hand-off", "fan-out", "java"),
-        *("table-stream", "rollovers", "end", "metrics"),
+        *("table-stream", "spark", "rollovers", "end", "metrics"),
     ]
     assert {outcome for outcome, _ in found.values()} == {"passed"}
     (family,) = [line["parents"] for line in run.lines if line["what"] == "shards"]

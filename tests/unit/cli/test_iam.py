@@ -39,7 +39,7 @@ def test_an_unknown_account_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--role", "acceptance", "--old-tables"], "--account and --prefix only"),
+        (["--role", "acceptance", "--old-tables"], "--account, --prefix and --bucket only"),
         (["--role", "acceptance", "--prefix", "Mine_"], "'Mine_' is not 3 to 40 of"),
         (["--role", "acceptance", "--account", "12"], "not an account id"),
         (["--role", "worker"], "Properties file missing"),
@@ -55,6 +55,6 @@ def test_what_makes_no_sense_is_refused(
 def test_a_file_has_no_prefix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(tmp_path / "app.properties")
     assert dispatch(["iam", file, "--role", "worker", "--prefix", "trial"]) == 2
-    assert "--prefix is of the role acceptance" in capsys.readouterr().err
+    assert "--prefix and --bucket are of the role acceptance" in capsys.readouterr().err
     assert dispatch(["iam", file, "--role", "acceptance"]) == 2
-    assert "--account and --prefix only" in capsys.readouterr().err
+    assert "--account, --prefix and --bucket only" in capsys.readouterr().err
