@@ -47,6 +47,7 @@ UNTRACED = (
     "process/test_many_streams.py",
     "process/test_pages.py",
     "process/test_shim_choice.py",
+    "process/test_upgrade.py",
     "process/test_wheel.py",
     "property",
     "sim",

@@ -100,6 +100,7 @@ def faults(
     found: Collection[Sibling],
     killed: Iterable[int] = (),
     killed_workers: Iterable[int] = (),
+    at_once: Collection[frozenset[int]] = (),
 ) -> list[str]:
     """What is wrong; empty = nothing is.
 
@@ -107,6 +108,7 @@ def faults(
         put: texts of each key in their order, each once.
         killed: processes that were killed alone: what they did not confirm may come again.
         killed_workers: children of workers that were killed: what is behind the mark may come again.
+        at_once: pairs of processes that may see the same, as the lease of one was taken from it.
     """
     place = {text: (key, at) for key, of_key in put.items() for at, text in enumerate(of_key)}
     seen = {sight.text for one in found for sight in one.sights}
@@ -116,9 +118,10 @@ def faults(
         wrong += [
             f"{one.pid}: two living children for {e['key']}"
             for e in one.entries
-            if e["saw"] == "doubled"
+            if e["saw"] == "doubled" and not any(one.pid in pair for pair in at_once)
         ]
-    return wrong + _order(place, found) + _repeated(found, set(killed), set(killed_workers))
+    wrong += _order(place, found)
+    return wrong + _repeated(found, set(killed), set(killed_workers), at_once)
 
 
 def _order(place: dict[str, tuple[str, int]], found: Collection[Sibling]) -> list[str]:
@@ -140,14 +143,21 @@ def _order(place: dict[str, tuple[str, int]], found: Collection[Sibling]) -> lis
     return wrong
 
 
-def _repeated(found: Collection[Sibling], killed: set[int], of_workers: set[int]) -> list[str]:
+def _repeated(
+    found: Collection[Sibling],
+    killed: set[int],
+    of_workers: set[int],
+    at_once: Collection[frozenset[int]],
+) -> list[str]:
     first: dict[str, tuple[Sibling, Sight]] = {}
     wrong = []
     everything = [(sight, one) for one in found for sight in one.sights]
     for sight, one in sorted(everything, key=lambda pair: pair[0]):
         if sight.text in first:
             before, _ = first[sight.text]
-            if before.pid not in killed | of_workers:
+            if frozenset((before.pid, one.pid)) in at_once:
+                pass
+            elif before.pid not in killed | of_workers:
                 wrong.append(f"{sight.text}: again by {one.pid} after {before.pid}")
             elif before.pid in killed and sight.position <= before.confirmed:
                 wrong.append(f"{sight.text}: again by {one.pid} though {before.pid} confirmed it")
