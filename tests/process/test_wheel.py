@@ -53,7 +53,7 @@ def test_alerts_dashboard_and_samples_are_in_the_wheel(wheel):
         names = archive.namelist()
     shared = {name.partition(".data/data/share/kcl-mld/")[2] for name in names}
     assert set(tracked("properties", "sample_apps")) - shared == set()
-    manifests = tracked("packaging/kubernetes", "packaging/systemd")
+    manifests = tracked("packaging/ecs", "packaging/kubernetes", "packaging/systemd")
     assert {name.removeprefix("packaging/") for name in manifests} - shared == set()
 
 

@@ -1,18 +1,28 @@
-"""The unit for systemd: valid, and what it says twice is the same."""
+"""The unit for systemd and the task definition for ECS: valid, and what they say twice is the same."""
 
+import copy
+import json
 import re
 import shutil
 import subprocess
 
+import botocore.session
 import pytest
+from botocore.validate import ParamValidator
 
-from tests.markdown_pages import ROOT
+from tests.markdown_pages import ROOT, page
 
 UNIT = ROOT / "packaging" / "systemd" / "kcl-mld@.service"
+TASK = ROOT / "packaging" / "ecs" / "task-definition.json"
 #: The default of ``shutdownGraceMillis``, and what a stop may take beyond it.
 STOP_S = 20 + 10
+#: The longest ``stopTimeout`` of ECS.
+LONGEST_STOP_S = 120
 ANALYZE = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze")
+
+
+# -- systemd --------------------------------------------------------------------------------------
 
 
 def settings():
@@ -66,3 +76,60 @@ def test_the_unit_stops_and_restarts_as_the_page_on_supervision_says():
         (ROOT / "docs/supervising.md").read_text("utf-8"),
     )
     assert unit["RestartPreventExitStatus"].split() == list(rules.groups())
+
+
+# -- ECS ------------------------------------------------------------------------------------------
+
+
+def task():
+    return json.loads(TASK.read_text("utf-8"))
+
+
+def shape():
+    """Of the request that registers a task definition."""
+    service = botocore.session.get_session().get_service_model("ecs")
+    return service.operation_model("RegisterTaskDefinition").input_shape
+
+
+def not_in_enum(value, shape):
+    """Texts for which the model lists what they may be; botocore does not check them."""
+    match shape.type_name:
+        case "structure":
+            pairs = [(value[name], shape.members[name]) for name in value]
+        case "list":
+            pairs = [(one, shape.member) for one in value]
+        case "map":
+            pairs = [(one, shape.value) for one in value.values()]
+        case _:
+            allowed = getattr(shape, "enum", None)
+            return [value] if allowed and value not in allowed else []
+    return [fault for one, of in pairs for fault in not_in_enum(one, of)]
+
+
+def faults(value):
+    """What the model of ECS says of a task definition; empty = it is valid."""
+    report = ParamValidator().validate(value, shape())
+    return report.generate_report() or "".join(not_in_enum(value, shape()))
+
+
+def test_the_model_of_ecs_accepts_the_task_definition():
+    assert faults(task()) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("stopTimeout", "30"), ("stopTimout", 30), ("logConfiguration", {"logDriver": "cloudwatch"})],
+)
+def test_a_fault_in_the_task_definition_is_seen(key, value):
+    changed = copy.deepcopy(task())
+    changed["containerDefinitions"][0][key] = value
+    assert faults(changed)
+
+
+def test_a_task_has_the_time_that_its_worker_takes_to_stop():
+    (container,) = task()["containerDefinitions"]
+    assert STOP_S <= container["stopTimeout"] <= LONGEST_STOP_S
+    variables = {one["name"]: one["value"] for one in container["environment"]}
+    assert container["healthCheck"]["command"] == ["CMD", "kcl-mld", "probe"]
+    assert variables["KCL_MLD_HTTP"] == "127.0.0.1:8080"
+    assert "KCL_MLD_HTTP" in page("docs/deploying.md").inline_code

@@ -380,7 +380,9 @@ NOT_KEYS = (
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value
     | {"kclMld.upkeep"}  # of a table
-    # of Kubernetes and KEDA
+    # of Kubernetes, KEDA and ECS
+    | {"healthCheck", "maximumPercent", "minimumHealthyPercent", "readonlyRootFilesystem"}
+    | {"stopTimeout", "taskRoleArn"}
     | {"maxReplicaCount", "maxSurge", "maxUnavailable", "minReadySeconds", "preStop"}
     | {"serverAddress", "terminationGracePeriodSeconds"}
 )
