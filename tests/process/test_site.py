@@ -133,7 +133,7 @@ def served(folder):
 def test_a_phone_in_the_dark_shows_wide_tables_and_code_without_moving_the_page(site):
     with served(site) as address, chromium.opened(f"{address}/index.html") as tab:
         tab.show(390, 844, dark=True)
-        for name in ("index", "migrating", "operations", "benchmarks", "spark/reference"):
+        for name in ("index", "migrating", "architecture", "benchmarks", "spark/reference"):
             tab.call("Page.navigate", url=f"{address}/{name}.html")
             tab.until(f"location.pathname == '/{name}.html' && document.readyState == 'complete'")
             assert tab.evaluate("document.documentElement.scrollWidth") == 390, name
