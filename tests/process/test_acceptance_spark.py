@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kcl_mld.local.embedded import EmbeddedAws
 
-pytestmark = [pytest.mark.process, pytest.mark.proof, pytest.mark.spark, pytest.mark.untraced]
+pytestmark = [pytest.mark.process, pytest.mark.proof, pytest.mark.spark]
 
 ARGUMENTS = (
     *("--account", "123456789012", "--yes", "--control-interval", "0", "--directory", "run"),
