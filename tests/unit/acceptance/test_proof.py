@@ -54,6 +54,7 @@ class IdleProducer:
 
 
 ALL = frozenset(Stage)
+REAL_ROLLOVERS = proof._Proof.rollovers
 
 
 @pytest.fixture
@@ -224,3 +225,38 @@ def test_what_children_wrote_is_counted_and_added_to_the_recording(tmp_path):
         assert fleet.given_to_stopped() == 2
     assert got in list(recording.lines())
     assert len(list(recording.lines())) == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome"),
+    [(4, ("passed", "")), (2, ("failed", "never: app goes on reading"))],
+    ids=["reads", "stops"],
+)
+def test_rollovers_last_until_ten_minutes_are_left_or_a_reader_stops(run, steps, outcome):
+    given = []
+
+    class Passing(Budget):
+        left_s = 640.0
+
+        def sleep(self, seconds):
+            self.left_s -= 10.0
+
+    class Readers:
+        reader = "app"
+
+        def shards(self, since_s):
+            return {"s0"} if len(given) <= steps else set()
+
+        def until(self, condition, what, timeout_s):
+            given.append(what)
+            if not condition():
+                raise StageFailed(f"never: {what}")
+
+    def rollovers(self):
+        self._budget, self._polling = Passing(), Readers()
+        REAL_ROLLOVERS(self)
+        assert self.producer.pause_s > 1
+
+    found = run({"poll": begin_polling, "rollovers": rollovers}, left_s=10_000.0)
+    assert found["rollovers"] == outcome
+    assert len(given) == min(4, steps + 1)
