@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: Records processed, and calls that the workers count.
 _METRICS = (RECORDS_PROCESSED, GET_RECORDS.success, RENEW_LEASE.success)
-_PERIOD_S = 60
+#: At most 1,440 of them come in an answer.
+_PERIOD_S = 300
 #: CloudWatch may take minutes to show what it has accepted.
 _PATIENCE_S = 300.0
 _PAUSE_S = 15.0
