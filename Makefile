@@ -8,10 +8,12 @@ FIRST_SEED ?= 0
 # A chaos run takes a minute and more, so one a sink unless SEEDS is given.
 CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= delta outputs merge iceberg jdbc foreach s3
+# Of the image: core or spark.
+VARIANT ?= core
 STAMP := $(VENV)/.installed-dev
 
 .PHONY: all test proof test-pythons test-lowest test-iceberg-spark check prepared sim chaos-spark bench \
-	bench-spark demo conform contract peer wheel release site lock clean
+	bench-spark demo conform contract peer wheel release image site lock clean
 
 all: check test
 
@@ -96,6 +98,10 @@ lock-%:
 		--output-file packaging/image/requirements-$*.txt
 	$(LOCK) $(EXTRAS_$*:%=--extra %) --python-platform aarch64-manylinux_2_36 \
 		| diff packaging/image/requirements-$*.txt -
+
+# not run: tests/process/test_image.py types it, with buildah
+image: wheel  ## kcl-mld:core, or make image VARIANT=spark
+	docker build --file packaging/image/Containerfile --build-arg VARIANT=$(VARIANT) --tag kcl-mld:$(VARIANT) .
 
 # not run: .ci/run has its tests in make test where Node and a JRE are
 contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, where Node and a JRE are

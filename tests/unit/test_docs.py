@@ -261,7 +261,7 @@ def shown_commands(name):
     shown = page(name)
     lines = [line for fence in shown.fences for line in fence.text.splitlines()]
     for text in [*lines, *shown.inline_code]:
-        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.@-])([^#|;&)]*)", text):
+        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.:@-])([^#|;&)]*)", text):
             yield shlex.split(match.group(1).replace("…", ""))
 
 
