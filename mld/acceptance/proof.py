@@ -51,6 +51,8 @@ _CHECK_S = 10.0
 _SPARK_S = 600.0
 #: Between two looks at a whole table.
 _ROWS_S = 3.0
+#: Records that are put before a table is judged.
+_LEAST_PUT = 500
 _OPTIONS_OF: dict[str, str] = {
     Stage.JAVA: ": needs --java and --jars",
     Stage.SPARK: ": needs --bucket",
@@ -242,13 +244,15 @@ class _Proof:
         # Its workers have other children than the recording one: the rows are judged here.
         recording = RunRecording(self._options.directory / "spark.jsonl")
         for sink, application in tables.applications.items():
-            put = self.producer.taken
+            while len(put := self.producer.taken) < _LEAST_PUT and not self.producer.failure:
+                self._budget.sleep(1.0)
             fleet = self._fleet(application, tables.properties(sink), recording=recording)
             worker = fleet.start(f"spark-{sink}")
 
-            def is_complete(sink: str = sink, put: set[tuple[str, int]] = put) -> bool:
+            def is_complete(sink: str = sink, put: set[tuple[str, int]] = put) -> object:
                 self._budget.sleep(_ROWS_S)
-                return not lost_rows(tables.rows(sink), put, self.producer.unsure)
+                rows = tables.rows(sink)
+                return rows and not lost_rows(rows, put, self.producer.unsure)
 
             fleet.until(is_complete, f"the {sink} table has {len(put)} records", _SPARK_S)
             fleet.stop(worker)
