@@ -45,7 +45,7 @@ test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Pyth
 	$(BIN)/python -m tests.pythons
 
 # not run: minutes, and half a gigabyte to fetch
-test-lowest: $(STAMP)  ## the PySpark child with the oldest libraries that setup.cfg allows
+test-lowest: $(STAMP)  ## daemon and PySpark child with the oldest libraries that setup.cfg allows
 	$(BIN)/python -m tests.lowest
 
 # not run: minutes, and half a gigabyte to fetch
