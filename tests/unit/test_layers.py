@@ -85,6 +85,8 @@ VIOLATIONS = [
     ("kcl_mld.simulate.fleet", "kcl_mld.kernel.ports", "kcl_mld.simulate", "kcl_mld.kernel.ports"),
     ("kcl_mld.simulate.fleet", "time", "kcl_mld.simulate", "time"),
     ("kcl_mld.app.wiring", "kcl_mld.spark.host", "kcl_mld.app", "kcl_mld.spark"),
+    ("kcl_mld.app.scheduler", "kcl_mld.acceptance.run", "kcl_mld.app", "kcl_mld.acceptance"),
+    ("kcl_mld.acceptance.rules.plan", "time", "kcl_mld.acceptance.rules", "time"),
     ("kcl_mld.cli.validate", "kcl_mld.spark.config", "kcl_mld.cli", "kcl_mld.spark"),
     ("kcl_mld.spark.config", "kcl_mld.leases.lease_store", "kcl_mld.spark", "kcl_mld.leases"),
     ("kcl_mld_protocol.codec", "socket", "kcl_mld_protocol.codec", "socket"),
