@@ -151,12 +151,16 @@ class Fleet:
     def faults(self) -> list[str]:
         """Records may come again after a kill, and where a lease was taken: then both may see them."""
         cut_off = self.cut_off()
+        found = siblings(*self.all.values())
+        pairs = self.successions()
+        if self.app.properties["clientVersionConfig"] != NATIVE:
+            # Who took a parent may end it, and its children begin, before the former holder knows.
+            pairs = list(itertools.permutations(found, 2))
         at_once = {
             frozenset((before.pid, after.pid))
-            for before, after in self.successions()
-            if after.entries[0]["at"] <= cut_off.get(before.pid, 0.0)
+            for before, after in pairs
+            if before.entries[0]["at"] <= after.entries[0]["at"] <= cut_off.get(before.pid, 0.0)
         }
-        found = siblings(*self.all.values())
         return faults(self.feed.put, found, cut_off, at_once=at_once)
 
     def __str__(self) -> str:
