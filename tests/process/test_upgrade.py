@@ -121,12 +121,12 @@ class Fleet:
         self.stop(second)
 
     def cut_off(self) -> dict[int, float]:
-        """Processes that were not asked to hand over, and when they or their worker knew: that the
-        lease was taken, or by a kill."""
+        """Processes that handed nothing over, and when they or their worker knew: that the lease was
+        taken, perhaps just before its shard ended or was to be handed over, or by a kill."""
         found = {
             one.pid: one.entries[-1]["at"]
             for one in siblings(*self.all.values())
-            if one.heard("lease_lost") and not one.heard("shutdown_requested")
+            if (one.heard("lease_lost") or one.heard("refused")) and not _handed_over(one)
         }
         for name, at_s in self.killed.items():
             found |= {one.pid: at_s for one in siblings(self.all[name]) if one.pid not in found}
@@ -143,30 +143,35 @@ class Fleet:
         worker = {one.pid: name for name, run in self.all.items() for one in siblings(run)}
         found: Counter[str] = Counter()
         for before, after in self.successions():
-            words = {"shutdown_requested": "handed over", "lease_lost": "taken"}
-            how = next((words[each] for each in words if before.heard(each)), "killed")
+            is_taken = before.heard("lease_lost") or before.heard("refused")
+            cut = "taken" if is_taken else "killed"
+            how = "handed over" if _handed_over(before) else cut
             found[f"{_version(worker[before.pid])} to {_version(worker[after.pid])}, {how}"] += 1
         return found
 
     def faults(self) -> list[str]:
         """Records may come again after a kill, and where a lease was taken: then both may see them."""
         cut_off = self.cut_off()
-        found = siblings(*self.all.values())
-        pairs = self.successions()
-        if self.app.properties["clientVersionConfig"] != NATIVE:
-            # Who took a parent may end it, and its children begin, before the former holder knows.
-            pairs = list(itertools.permutations(found, 2))
         at_once = {
             frozenset((before.pid, after.pid))
-            for before, after in pairs
-            if before.entries[0]["at"] <= after.entries[0]["at"] <= cut_off.get(before.pid, 0.0)
+            for before, after in self.successions()
+            if after.entries[0]["at"] <= cut_off.get(before.pid, 0.0)
         }
+        found = siblings(*self.all.values())
         return faults(self.feed.put, found, cut_off, at_once=at_once)
 
     def __str__(self) -> str:
         sights = [sight.text for one in siblings(*self.all.values()) for sight in one.sights]
         put = sum(map(len, self.feed.put.values()))
         return f"{put} records, {len(sights) - len(set(sights))} seen again; {self.passages()}"
+
+
+def _handed_over(one: Sibling) -> bool:
+    """Whether it made its last checkpoint when it was asked to."""
+    words = [entry["saw"] for entry in one.entries]
+    return (
+        "shutdown_requested" in words and "checkpoint" in words[words.index("shutdown_requested") :]
+    )
 
 
 def _version(worker: str) -> str:
