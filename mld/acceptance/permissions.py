@@ -7,6 +7,7 @@ permissions first, and a caller who is allowed to learns that there is no such t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
@@ -28,6 +29,7 @@ _NOT_TRIED = (
     "kinesis:SubscribeToShard",
     "dynamodb:CreateTable",
     "dynamodb:TagResource",
+    "dynamodb:GetRecords",
     "cloudwatch:PutMetricData",
 )
 
@@ -46,6 +48,9 @@ class Trial:
     request: dict[str, Any]
 
 
+#: Of a table's stream that is not there, and of its shard.
+_LABEL = "2026-01-01T00:00:00.000"
+_TABLE_SHARD = f"shardId-{0:020}-{0:08x}"
 _NOT_TRIED_OF_SPARK = ("glue:CreateDatabase", "s3:PutObject", "s3:GetObject", "s3:DeleteObject")
 
 
@@ -80,7 +85,17 @@ def _trials(account: Account, options: Options) -> Iterator[Trial]:
     yield from _of_tables(account, options)
     if Stage.SPARK in options.stages:
         yield from _of_spark(options)
-    yield Trial("cloudwatch:ListMetrics", "cloudwatch", "list_metrics", {"Namespace": "kcl-mld"})
+    yield Trial("kinesis:DescribeLimits", "kinesis", "describe_limits", {})
+    now = datetime.now(UTC)
+    metric = {
+        "Namespace": options.names.absent,
+        "MetricName": "-",
+        "StartTime": now - timedelta(minutes=1),
+        "EndTime": now,
+        "Period": 60,
+        "Statistics": ["Sum"],
+    }
+    yield Trial("cloudwatch:GetMetricStatistics", "cloudwatch", "get_metric_statistics", metric)
 
 
 def _of_spark(options: Options) -> Iterator[Trial]:
@@ -151,3 +166,17 @@ def _of_tables(account: Account, options: Options) -> Iterator[Trial]:
         requests["ListTagsOfResource"] = {"ResourceArn": arn}
     for operation, request in requests.items():
         yield Trial(f"dynamodb:{operation}", "dynamodb", xform_name(operation), request)
+    if Stage.TABLE_STREAM in options.stages:
+        yield from _of_table_streams(account, name)
+
+
+def _of_table_streams(account: Account, table: str) -> Iterator[Trial]:
+    stream = {"StreamArn": account.arn("dynamodb", f"table/{table}/stream/{_LABEL}")}
+    shard = {"ShardId": _TABLE_SHARD, "ShardIteratorType": "LATEST"}
+    requests = {
+        "ListStreams": {"TableName": table},
+        "DescribeStream": stream,
+        "GetShardIterator": stream | shard,
+    }
+    for operation, request in requests.items():
+        yield Trial(f"dynamodb:{operation}", "dynamodbstreams", xform_name(operation), request)

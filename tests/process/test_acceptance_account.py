@@ -116,12 +116,17 @@ def test_missing_permissions_are_told_before_anything_is_created(
     aws.control(
         faults=[
             {"operation": one, "code": "AccessDeniedException"}
-            for one in ("DeleteTable", "DeregisterStreamConsumer")
+            for one in ("DeleteTable", "DeregisterStreamConsumer", "DescribeLimits")
         ]
     )
     done = typed(aws, tmp_path, *FAST)
     assert done.returncode == 2, done.stderr
-    for action in ("dynamodb:DeleteTable", "kinesis:DeregisterStreamConsumer"):
+    actions = (
+        "dynamodb:DeleteTable",
+        "kinesis:DeregisterStreamConsumer",
+        "kinesis:DescribeLimits",
+    )
+    for action in actions:
         assert f"{action} (AccessDeniedException)" in done.stderr
     assert "kinesis:DeleteStream (" not in done.stderr
     assert "kcl-mld iam --role acceptance" in done.stderr

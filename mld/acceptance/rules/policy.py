@@ -19,17 +19,14 @@ _STREAM = (
     "AddTagsToStream",
     "ListTagsForStream",
     "DeleteStream",
-    "DescribeStream",
     "DescribeStreamSummary",
     "ListShards",
     "SplitShard",
     "MergeShards",
-    "PutRecord",
     "PutRecords",
     "GetShardIterator",
     "GetRecords",
     "RegisterStreamConsumer",
-    "ListStreamConsumers",
     "DescribeStreamConsumer",
     "DeregisterStreamConsumer",
     "SubscribeToShard",
@@ -93,8 +90,7 @@ def _statements(
     yield PolicyStatement("FindTableStreams", ("dynamodb:ListStreams",), ("*",))
     namespace = {"cloudwatch:namespace": f"{prefix}-*"}
     yield PolicyStatement("PutMetrics", ("cloudwatch:PutMetricData",), ("*",), like=namespace)
-    read = ("cloudwatch:ListMetrics", "cloudwatch:GetMetricStatistics")
-    yield PolicyStatement("ReadMetrics", read, ("*",))
+    yield PolicyStatement("ReadMetrics", ("cloudwatch:GetMetricStatistics",), ("*",))
     if bucket is None:
         return
     bucket_arn = f"arn:{partition}:s3:::{bucket}"
@@ -104,7 +100,9 @@ def _statements(
     yield PolicyStatement("Objects", objects, (f"{bucket_arn}/{prefix}-*",))
     database = f"{prefix.replace('-', '_')}_*"
     glue = f"arn:{partition}:glue:{region}:{account}"
-    named = ("catalog", f"database/{database}", f"table/{database}/*")
+    # Who deletes a database has to be allowed to delete what it may contain.
+    contained = tuple(f"{each}/{database}/*" for each in ("table", "userDefinedFunction"))
+    named = ("catalog", f"database/{database}", *contained)
     arns = tuple(f"{glue}:{each}" for each in named)
     yield PolicyStatement("Catalog", _actions("glue", _GLUE), arns)
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcl_mld.acceptance.account import Account
 from kcl_mld.acceptance.budget import Budget, BudgetExhausted
 from kcl_mld.acceptance.clients import Pace
 from kcl_mld.acceptance.journal import Journal, JournalledRun, is_open, read_journal
 from kcl_mld.acceptance.options import PREFIX, Names, Options, Stage, new_run_id
+from kcl_mld.acceptance.permissions import denied_actions, not_tried
 from kcl_mld.acceptance.rules import plan
 from kcl_mld.acceptance.rules.plan import applications, costs, plan_lines, planned
 from kcl_mld.acceptance.rules.policy import acceptance_policy
@@ -27,7 +29,7 @@ from kcl_mld.acceptance.rules.resource import (
     ResourceKind,
     why_foreign,
 )
-from kcl_mld.errors import ConfigError
+from kcl_mld.errors import ConfigError, Denied
 from kcl_mld.ops.rules.iam_policy import policy_document
 
 if TYPE_CHECKING:
@@ -323,10 +325,37 @@ def test_the_policy_is_limited_to_the_prefix() -> None:
     assert unlimited == {
         "Quota": ["kinesis:DescribeLimits"],
         "FindTableStreams": ["dynamodb:ListStreams"],
-        "ReadMetrics": ["cloudwatch:ListMetrics", "cloudwatch:GetMetricStatistics"],
+        "ReadMetrics": ["cloudwatch:GetMetricStatistics"],
     }
     (streams,) = (one for one in document["Statement"] if one["Sid"] == "Streams")
     ours = f"arn:aws:kinesis:eu-west-1:123456789012:stream/{NAMES.stream}"
     assert any(fnmatch.fnmatch(ours, pattern) for pattern in streams["Resource"])
     other = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
     assert not any(fnmatch.fnmatch(other, pattern) for pattern in streams["Resource"])
+
+
+def test_a_database_may_be_deleted_with_what_it_may_contain() -> None:
+    statements = acceptance_policy("eu-west-1", "123456789012", PREFIX, "bucket")
+    (catalog,) = (one for one in statements if one.sid == "Catalog")
+    for kind in ("table", "userDefinedFunction"):
+        ours = f"arn:aws:glue:eu-west-1:123456789012:{kind}/{NAMES.glue_database}/anything"
+        assert any(fnmatch.fnmatch(ours, pattern) for pattern in catalog.resources)
+
+
+class RefusingClients:
+    """No call is allowed."""
+
+    region = "eu-west-1"
+
+    def call(self, *_: str, **__: Any) -> dict[str, Any]:
+        raise Denied("Any", "AccessDenied")
+
+
+def test_each_action_of_the_policy_is_tried_or_named(tmp_path: Path) -> None:
+    clients: Any = RefusingClients()
+    run = options(tmp_path, bucket="bucket")
+    told = denied_actions(clients, Account(clients, run.account), run)
+    tried = {one.removesuffix(" (AccessDenied)") for one in told}
+    statements = acceptance_policy(run.region, run.account, PREFIX, "bucket")
+    allowed = {action for one in statements for action in one.actions}
+    assert tried | set(not_tried(run)) == allowed
