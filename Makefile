@@ -77,6 +77,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 wheel: | $(BIN)/python  ## dist/*.whl and dist/*.tar.gz; the wheel is built from the other
+	rm -f dist/kcl_mld-*.whl dist/kcl_mld-*.tar.gz
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --outdir dist .
 

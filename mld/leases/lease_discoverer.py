@@ -243,6 +243,7 @@ class LeaseDiscoverer(LeaseAcquisition):
 
     async def _take_up_alone(self, lease_key: str) -> bool:
         if self._renewer.get(lease_key) is not None:
+            self._coming.discard(lease_key)
             return False
         row = await self._row_if_ours(lease_key)
         if row is None:

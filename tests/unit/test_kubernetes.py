@@ -334,25 +334,37 @@ def test_the_trigger_asks_for_what_more_workers_can_do(scenario, tmp_path):
         ]
     other = 'job="other/other",pod="p"'
     series.append({"series": f"kcl_process_records_seconds_sum{{{other}}}", "values": "0+90x80"})
-    case = {
-        "evaluation_interval": "15s",
-        "tests": [
+    answers(tmp_path, series, [{"labels": "{}", "value": round(wanted, 3)}])
+
+
+@needs_promtool
+def test_without_a_worker_the_trigger_has_no_answer(tmp_path):
+    """Though the rate still has samples of those that were there."""
+    labels = 'job="kcl/kcl-mld",pod="p0"'
+    series = [
+        {"series": f"kcl_process_records_seconds_sum{{{labels}}}", "values": "0+15x57 stale"},
+        {"series": f'kcl_leases_held{{{labels},state="read"}}', "values": "4x57 stale"},
+    ]
+    answers(tmp_path, series, [])
+
+
+def answers(folder, series, samples):
+    """Ask promtool for the query of the trigger after 15 minutes."""
+    test = {
+        "interval": "15s",
+        "input_series": series,
+        "promql_expr_test": [
             {
-                "interval": "15s",
-                "input_series": series,
-                "promql_expr_test": [
-                    {
-                        "expr": f"round({trigger()['query']}, 0.001)",
-                        "eval_time": "15m",
-                        "exp_samples": [{"labels": "{}", "value": round(wanted, 3)}],
-                    }
-                ],
+                "expr": f"round({trigger()['query']}, 0.001)",
+                "eval_time": "15m",
+                "exp_samples": samples,
             }
         ],
     }
-    (tmp_path / "case.yml").write_text(yaml.safe_dump(case))
+    case = {"evaluation_interval": "15s", "tests": [test]}
+    (folder / "case.yml").write_text(yaml.safe_dump(case))
     done = subprocess.run(
         [PROMTOOL, "test", "rules", "case.yml"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

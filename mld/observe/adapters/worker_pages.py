@@ -1,8 +1,9 @@
 """Asks workers for their page ``/leases``, which ``--http`` serves.
 
 No proxy and no redirect: what is asked is the address that was typed, or each address of a name
-that has several, as a headless Service of Kubernetes has. One that does not answer is named, and
-delays a snapshot by :data:`TIMEOUT_S` at most.
+that has several, as a headless Service of Kubernetes has. One that does not answer is named. As
+many as the pool has threads delay a snapshot by :data:`TIMEOUT_S` together, and a name that can't
+be looked up by twice that.
 """
 
 from __future__ import annotations
@@ -41,26 +42,32 @@ class WorkerPages:
         self._urls = urls
         self._pool = pool
         self._clock = clock
+        self._turns = asyncio.Semaphore(pool.threads)  # waiting for a thread is no silence
 
     async def ask(self) -> tuple[WorkerPage, ...]:
         """One page for each address, in their order."""
         found = await asyncio.gather(*map(self._addresses, self._urls))
-        urls = dict.fromkeys(itertools.chain.from_iterable(found))
-        return tuple(await asyncio.gather(*map(self._ask, urls)))
+        hosts = dict(itertools.chain.from_iterable(found))
+        return tuple(await asyncio.gather(*itertools.starmap(self._ask, hosts.items())))
 
-    async def _addresses(self, url: str) -> list[str]:
-        """The URL of each address; a name that can't be looked up stays as it is, and fails then."""
+    async def _addresses(self, url: str) -> list[tuple[str, str]]:
+        """The URL of each address, and the host that was typed.
+
+        A name that can't be looked up stays as it is, and fails then.
+        """
+        host = urlsplit(url).netloc
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await self._pool.run(_each_address, url)
+            async with self._turns, asyncio.timeout(TIMEOUT_S):
+                return [(one, host) for one in await self._pool.run(_each_address, url)]
         except (TimeoutError, OSError):
-            return [url]
+            return [(url, host)]
 
-    async def _ask(self, url: str) -> WorkerPage:
+    async def _ask(self, url: str, host: str) -> WorkerPage:
         at = self._clock.monotonic()
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return read_page(url, at, await self._pool.run(_get, url))
+            async with self._turns, asyncio.timeout(TIMEOUT_S):
+                at = self._clock.monotonic()
+                return read_page(url, at, await self._pool.run(_get, url, host))
         except TimeoutError:
             failure = f"no answer within {TIMEOUT_S:g} s"
         except (OSError, HTTPException, MalformedData, _NoPage) as error:
@@ -89,13 +96,13 @@ def _each_address(url: str) -> list[str]:
     ]
 
 
-def _get(url: str) -> bytes:
+def _get(url: str, host: str) -> bytes:
     parts = urlsplit(url)
     assert parts.hostname is not None, "checked when it was typed"
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", parts.path)
+        connection.request("GET", parts.path, headers={"Host": host})
         with connection.getresponse() as answer:
             body = answer.read(_MOST_BYTES + 1)
     finally:

@@ -422,6 +422,27 @@ def test_what_this_worker_assigned_to_itself_is_read_at_once_and_alone():
     with_finder(test)
 
 
+def test_a_lease_that_is_expected_while_it_is_taken_up_is_not_waited_for():
+    async def test(world, finder):
+        world.put(lease(0, lease_owner="me"))
+        gain = finder.discoverer._store.gain
+
+        async def expected_meanwhile(row):
+            finder.discoverer.expect(A)
+            return await gain(row)
+
+        finder.discoverer._store.gain = expected_meanwhile
+        async with finder.running():
+            await asyncio.sleep(1.0)
+            assert finder.keys() == [A]
+            reads = finder.count("GetItem")
+            await asyncio.sleep(5.0)
+            assert finder.count("GetItem") == reads
+            assert finder.discoverer._coming == set()
+
+    with_finder(test)
+
+
 def test_a_lapsed_lease_that_still_names_us_is_held_under_another_token():
     async def test(world, finder):
         world.put(lease(0, lease_owner="me"))

@@ -19,11 +19,11 @@ V4, V6 = socket.AF_INET, socket.AF_INET6
 PAGE = {"worker_id": "w", "leases": [{"lease_key": "k", "state": "PROCESSING"}]}
 
 
-def asked(*urls):
+def asked(*urls, threads=4):
     """The pages; asked without a worker of ours."""
 
     async def ask():
-        pool = CallPool("pages", 4)
+        pool = CallPool("pages", threads)
         try:
             return await WorkerPages(urls, pool, SystemClock()).ask()
         finally:
@@ -76,8 +76,11 @@ def test_the_page_of_our_own_server_is_read():
 
 def resolving(monkeypatch, *found):
     """Names have these addresses, whichever is asked for."""
-    infos = [(family, socket.SOCK_STREAM, 6, "", (address, 0)) for family, address in found]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: infos)
+
+    def look_up(_host, port, *_args, **_named):
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
 
 def test_each_address_of_a_name_is_asked(monkeypatch):
@@ -110,6 +113,39 @@ def test_a_name_that_is_not_known_is_a_failure(monkeypatch):
     (page,) = asked("http://pods:1/leases")
     assert page.url == "http://pods:1/leases"
     assert "not known" in page.failure
+
+
+def test_an_address_is_asked_for_the_host_that_was_typed(monkeypatch):
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.headers["Host"])
+            self.send_error(404)
+
+        def log_message(self, *_args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        resolving(monkeypatch, (V4, "127.0.0.1"), (V4, "127.0.0.2"))
+        asked(f"http://worker.example:{server.server_port}/leases")
+        server.shutdown()
+        thread.join()
+    assert set(seen) == {f"worker.example:{server.server_port}"}
+
+
+def test_who_waits_for_a_thread_is_not_silent(monkeypatch):
+    """Those before it hang for as long as they may."""
+    monkeypatch.setattr(kcl_mld.observe.adapters.worker_pages, "TIMEOUT_S", 1.0)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        urls = [f"http://127.0.0.1:{one.getsockname()[1]}/leases" for one in silent]
+        good = stack.enter_context(answering(200, json.dumps(PAGE).encode()))
+        *hanging, page = asked(*urls, good, threads=1)
+    assert page.failure is None
+    assert all("within" in one.failure or "timed out" in one.failure for one in hanging)
 
 
 def test_addresses_of_version_6_are_in_brackets(monkeypatch):
