@@ -6,15 +6,22 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from kcl_mld.acceptance.rules.plan import usd_of_records, usd_of_writes
+from kcl_mld.acceptance.rules.plan import billed_hours, usd_of_records, usd_of_writes
 from kcl_mld.errors import MldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_HOUR_S = 3600.0
 #: Longest sleep without a look at the limits.
 _STEP_S = 0.5
+#: ``time.monotonic`` stands still while the machine is suspended; this one goes on: on Linux the first
+#: of the two, elsewhere the second.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def running_s() -> float:
+    """Monotonic seconds, those in which the machine was suspended included: they cost money, too."""
+    return time.clock_gettime(_CLOCK)
 
 
 class BudgetExhausted(MldError):
@@ -27,7 +34,8 @@ class Budget:
     Args:
         limit_s: from now on, > 0.
         limit_usd: >= 0.
-        usd_per_hour: what a run costs without its records.
+        usd_per_hour: what a run costs without its records; for started hours, see
+            :func:`kcl_mld.acceptance.rules.plan.billed_hours`.
         clock: monotonic seconds.
     """
 
@@ -37,7 +45,7 @@ class Budget:
         limit_usd: float,
         usd_per_hour: float,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = running_s,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._limit_s = limit_s
@@ -57,8 +65,8 @@ class Budget:
 
     @property
     def spent_usd(self) -> float:
-        """The estimate of what was spent: by the hour, and by the records."""
-        hours = (self._clock() - self._began_s) / _HOUR_S
+        """The estimate of what was spent, clean-up included: by the hour, and by the records."""
+        hours = billed_hours(self._clock() - self._began_s)
         with self._lock:
             return hours * self._usd_per_hour + self._noted_usd
 

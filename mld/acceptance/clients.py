@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from botocore.client import BaseClient
 
-_ATTEMPTS = 8
+#: No call keeps a limit or Ctrl-C from being heeded for minutes.
+_ATTEMPTS = 4
+_CONNECT_S, _READ_S = 5.0, 20.0
 _NO_CREDENTIALS = "no AWS credentials: set AWS_PROFILE, or log in"
 
 
@@ -96,6 +98,8 @@ class Clients:
 
     def _make(self, service: str) -> BaseClient:
         config = Config(
+            connect_timeout=_CONNECT_S,
+            read_timeout=_READ_S,
             retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
             user_agent_extra=f"kcl-mld/{__version__} acceptance",
         )

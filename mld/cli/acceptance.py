@@ -21,7 +21,7 @@ from kcl_mld.acceptance.recording import RunRecording
 from kcl_mld.acceptance.report import write_report
 from kcl_mld.acceptance.resources import Resources
 from kcl_mld.acceptance.rules.judge import judge
-from kcl_mld.acceptance.rules.plan import costs, plan_lines, usd_per_hour
+from kcl_mld.acceptance.rules.plan import costs, plan_lines, usd_at_most, usd_per_hour
 from kcl_mld.acceptance.run import delete_and_tell, prove_and_clean_up
 from kcl_mld.acceptance.spark_stage import missing_packages
 from kcl_mld.aws.regions import resolve_region
@@ -34,7 +34,7 @@ from kcl_mld.kernel.model.text import counted
 if TYPE_CHECKING:
     from kcl_mld.acceptance.run import RunOutcome
 
-_MINUTES, _MAX_USD, _INTERVAL_S = 30.0, 1.0, 1.0
+_MINUTES, _MAX_USD, _INTERVAL_S = 30.0, 1.5, 1.0
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 #: Shorter runs see no iterator and no subscription of nine hours expire.
 _ROLLOVERS_FROM_S = 3600.0
@@ -214,7 +214,7 @@ def _prove(options: Options, clients: Clients, arn: str, *, asks: bool) -> int:
     hourly = usd_per_hour(costs(options.names, options.stages))
     for line in plan_lines(options, arn):
         _say(line)
-    if hourly * options.limit_s / _HOUR_S > options.limit_usd:
+    if usd_at_most(options) > options.limit_usd:
         raise ConfigError(f"that is more than --max-cost {options.limit_usd:.2f}")
     _ask(f"Create these in account {options.account}?", asks=asks)
     _check(options, clients, account)

@@ -6,6 +6,7 @@ DynamoDB pricing" and "Amazon CloudWatch pricing"; other regions cost up to twic
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,11 @@ USD_FAN_OUT_GB = 0.013
 USD_WRITE_UNITS_MILLION = 0.625
 #: A custom metric costs $0.30 a month, by the hour.
 USD_METRIC_HOUR = 0.30 / 730
+USD_METRIC_REQUEST = 0.01 / 1000
 #: Of one application: metrics of the worker, and of each shard.
 _METRICS = 120
+#: PutMetricData of the two workers of one application: each sends one every ten seconds.
+_METRIC_REQUESTS_PER_HOUR = 2 * 360
 #: Lease renewals, heartbeats and checkpoints of one application, a second.
 _LEASE_WRITES_PER_S = 5.0
 _HOUR_S = 3600.0
@@ -94,15 +98,28 @@ def costs(names: Names, stages: Iterable[Stage]) -> tuple[CostLine, ...]:
     tables = f"writes to {count} lease table{'s' * (count > 1)}, on demand"
     lines.append(CostLine(tables, writes, stays=False))
     metrics = count * _METRICS
-    lines.append(
-        CostLine(f"{metrics} metrics in CloudWatch", metrics * USD_METRIC_HOUR, stays=False)
-    )
+    usd = metrics * USD_METRIC_HOUR + count * _METRIC_REQUESTS_PER_HOUR * USD_METRIC_REQUEST
+    lines.append(CostLine(f"{metrics} metrics in CloudWatch", usd, stays=False))
     return tuple(lines)
 
 
 def usd_per_hour(lines: Iterable[CostLine]) -> float:
     """The sum while workers run."""
     return sum(line.usd_per_hour for line in lines)
+
+
+def billed_hours(seconds: float) -> int:
+    """Hours that AWS bills at most for a run of this time, the clean-up included.
+
+    A metric costs for each hour of the clock in which it is published.
+    """
+    return math.ceil(seconds / _HOUR_S) + 1
+
+
+def usd_at_most(options: Options) -> float:
+    """What the run costs until its limit of time, without the records."""
+    hourly = usd_per_hour(costs(options.names, options.stages))
+    return hourly * billed_hours(options.limit_s)
 
 
 def usd_per_day_if_killed(lines: Iterable[CostLine]) -> float:
@@ -132,11 +149,12 @@ def plan_lines(options: Options, arn: str) -> Iterator[str]:
     yield f"The run {names.run_id} creates, and deletes at its end:"
     for resource in planned(names, options.stages, options.bucket):
         yield f"  {resource}"
-    yield "It costs at most, by list prices of us-east-1; other regions cost up to twice as much:"
+    yield "It costs about, by list prices of us-east-1; other regions cost up to twice as much:"
     for line in lines:
         yield f"  ${line.usd_per_hour:.3f} an hour: {line.what}"
-    usd = usd_per_hour(lines) * options.limit_s / _HOUR_S
-    yield f"  ${usd:.2f} in {options.limit_s / 60:.0f} minutes, and cents for the records"
+    limit = f"{options.limit_s / 60:.0f} minutes and the clean-up"
+    hours = f"{billed_hours(options.limit_s)} hours of the clock"
+    yield f"  ${usd_at_most(options):.2f} for {limit}, in up to {hours}, and cents for the records"
     day = usd_per_day_if_killed(lines)
     yield f"If it is killed and nothing is cleaned up: ${day:.2f} a day"
     yield "Metrics in CloudWatch can't be deleted. They stay for 15 months, and cost nothing then."

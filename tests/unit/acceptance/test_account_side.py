@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from kcl_mld.acceptance.account import Account
 from kcl_mld.acceptance.budget import Budget, BudgetExhausted
-from kcl_mld.acceptance.clients import Pace
+from kcl_mld.acceptance.clients import Clients, Pace
 from kcl_mld.acceptance.journal import Journal, JournalledRun, is_open, read_journal
 from kcl_mld.acceptance.options import PREFIX, Names, Options, Stage, new_run_id
 from kcl_mld.acceptance.permissions import denied_actions, not_tried
@@ -44,7 +45,7 @@ DATABASE = Resource(ResourceKind.GLUE_DATABASE, NAMES.glue_database)
 HEAD = JournalledRun(account="123456789012", region="eu-west-1", names=NAMES, limit_s=1800)
 
 
-class Time:
+class Clock:
     """A clock that goes on only while somebody sleeps."""
 
     def __init__(self) -> None:
@@ -102,10 +103,22 @@ def test_people_are_shown_account_names_and_costs(tmp_path: Path) -> None:
         f"stream {NAMES.stream}",
         f"consumer {NAMES.fan_out_application}",
         "$2.88 a day",
-        "in 30 minutes",
+        "It costs about",
+        "for 30 minutes and the clean-up, in up to 2 hours of the clock",
         "can't be deleted",
     ):
         assert shown in text
+
+
+def test_each_hour_of_the_clock_that_a_run_may_touch_is_counted(tmp_path: Path) -> None:
+    assert [plan.billed_hours(minutes * 60) for minutes in (30, 60, 61)] == [2, 2, 3]
+    run = options(tmp_path, stages=frozenset({Stage.POLLING}))
+    metrics = 120 * plan.USD_METRIC_HOUR
+    hourly = plan.usd_per_hour(costs(NAMES, run.stages))
+    assert hourly > 4 * plan.USD_SHARD_HOUR + metrics
+    assert plan.usd_at_most(run) == pytest.approx(2 * hourly)
+    shown = list(plan_lines(run, "arn"))
+    assert any(f"${2 * hourly:.2f} for 30 minutes" in line for line in shown)
 
 
 def options(folder: Path, **changes: Any) -> Options:
@@ -247,31 +260,52 @@ def test_another_file_is_no_journal(tmp_path: Path, text: str) -> None:
 # --- the budget and the pace
 
 
-def budget(time: Time, limit_s: float = 60, limit_usd: float = 1, per_hour: float = 0) -> Budget:
+def budget(clock: Clock, limit_s: float = 60, limit_usd: float = 1, per_hour: float = 0) -> Budget:
     """A budget on a clock of the test."""
-    return Budget(limit_s, limit_usd, per_hour, clock=time.clock, sleep=time.sleep)
+    return Budget(limit_s, limit_usd, per_hour, clock=clock.clock, sleep=clock.sleep)
 
 
 def test_time_runs_out() -> None:
-    time = Time()
-    limits = budget(time, 60)
+    clock = Clock()
+    limits = budget(clock, 60)
     limits.sleep(59)
     with pytest.raises(BudgetExhausted, match="limit of time"):
         limits.sleep(10)
-    assert time.now_s == 1060
+    assert clock.now_s == 1060
     assert limits.left_s == 0
 
 
+def test_suspended_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    suspended_s = 0.0
+
+    def clock_gettime(clock: int) -> float:
+        return 1000.0 + suspended_s * (clock == running)
+
+    running = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    monkeypatch.setattr(time, "clock_gettime", clock_gettime)
+    limits = Budget(60, 1, 0)
+    limits.check()
+    suspended_s = 61.0
+    with pytest.raises(BudgetExhausted, match="limit of time"):
+        limits.check()
+
+
+def test_a_call_that_hangs_ends_within_two_minutes() -> None:
+    config = Clients("eu-west-1", Pace(0)).control("kinesis").meta.config
+    attempts = config.retries["total_max_attempts"]
+    assert attempts * (config.connect_timeout + config.read_timeout) <= 120
+
+
 def test_money_runs_out_by_the_hour() -> None:
-    time = Time()
-    limits = budget(time, 7200, 0.5, per_hour=1.0)
-    with pytest.raises(BudgetExhausted, match=r"limit of money is reached: \$0.50"):
+    clock = Clock()
+    limits = budget(clock, 7200, 2.5, per_hour=1.0)
+    with pytest.raises(BudgetExhausted, match=r"limit of money is reached: \$2.50"):
         limits.sleep(7000)
-    assert time.now_s == pytest.approx(1000 + 1800, abs=1)
+    assert clock.now_s == 1000 + 3600.5  # the third hour has begun
 
 
 def test_money_runs_out_by_the_record() -> None:
-    limits = budget(Time(), 60, 0.02)
+    limits = budget(Clock(), 60, 0.02)
     limits.note_put(1_000_000, 1_000)
     limits.check()
     limits.note_table_write(10_000)
@@ -281,32 +315,32 @@ def test_money_runs_out_by_the_record() -> None:
 
 
 def test_an_interruption_ends_a_sleep() -> None:
-    time = Time()
-    limits = budget(time)
+    clock = Clock()
+    limits = budget(clock)
 
     def sleep(seconds: float) -> None:
-        time.sleep(seconds)
+        clock.sleep(seconds)
         limits.interrupt("interrupted by SIGINT")
 
-    interrupted = Budget(60, 1, 0, clock=time.clock, sleep=sleep)
+    interrupted = Budget(60, 1, 0, clock=clock.clock, sleep=sleep)
     limits = interrupted
     with pytest.raises(BudgetExhausted, match="SIGINT"):
         interrupted.sleep(30)
-    assert len(time.slept) == 1
+    assert len(clock.slept) == 1
 
 
 def test_one_call_goes_in_each_second() -> None:
-    time = Time()
-    pace = Pace(1.0, clock=time.clock, sleep=time.sleep)
+    clock = Clock()
+    pace = Pace(1.0, clock=clock.clock, sleep=clock.sleep)
     went = []
     for _ in range(4):
         pace.wait()
-        went.append(time.now_s)
+        went.append(clock.now_s)
     assert went == [1000, 1001, 1002, 1003]
-    time.now_s += 100  # a pause is no credit
+    clock.now_s += 100  # a pause is no credit
     pace.wait()
     pace.wait()
-    assert time.now_s == 1104
+    assert clock.now_s == 1104
 
 
 # --- the policy
