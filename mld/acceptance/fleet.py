@@ -116,6 +116,7 @@ class RunFleet:
         self._children = folder / f"children-{reader}"
         self._children.mkdir()
         self.workers: list[WorkerProcess] = []
+        self._keepers: list[subprocess.Popen[bytes]] = []
         self._offsets: dict[Path, int] = {}
         self._seen: set[tuple[str, int]] = set()
         self._got: dict[tuple[str, str], Got] = {}
@@ -126,10 +127,11 @@ class RunFleet:
 
     def __exit__(self, *_: object) -> None:
         """Kill what runs; then what the children wrote down is added to the recording."""
-        for worker in self.workers:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(worker.keeper.pid, signal.SIGKILL)
-            worker.keeper.communicate()
+        for keeper in self._keepers:
+            if keeper.poll() is None:  # else its id may be another one's by now
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(keeper.pid, signal.SIGKILL)
+            keeper.communicate()
         for path in sorted(self._children.glob("*.jsonl")):
             self._recording.add_file(path)
 
@@ -177,6 +179,7 @@ class RunFleet:
                 env=environment,
                 start_new_session=True,
             )
+        self._keepers.append(keeper)
         assert keeper.stdout is not None
         pid = keeper.stdout.readline()
         if not pid:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _METRICS = (RECORDS_PROCESSED, GET_RECORDS.success, RENEW_LEASE.success)
 #: At most 1,440 of them come in an answer.
 _PERIOD_S = 300
-#: CloudWatch may take minutes to show what it has accepted.
-_PATIENCE_S = 300.0
+#: CloudWatch may take minutes to show what it has accepted. For all fleets together.
+PATIENCE_S = 900.0
 _PAUSE_S = 15.0
 
 
@@ -37,8 +37,8 @@ def read_metrics(
 
     Complete: no fewer records than workers were given that were not killed.
     """
+    until_s = time.monotonic() + PATIENCE_S
     for fleet in fleets:
-        until_s = time.monotonic() + _PATIENCE_S
         wanted = fleet.given_to_stopped()
         while True:
             totals = _totals(cloudwatch, fleet, shards, since_s)
@@ -60,7 +60,7 @@ def read_metrics(
 def _totals(
     cloudwatch: Any, fleet: RunFleet, shards: Sequence[str], since_s: float
 ) -> dict[Metric, tuple[float, float]]:
-    """Sum and number of samples of each metric that has any."""
+    """Sum and number of samples of each metric that has any, and of processed records anyway."""
     begin = datetime.fromtimestamp(since_s, UTC).replace(second=0, microsecond=0)
     totals: dict[Metric, tuple[float, float]] = {}
     for metric in _METRICS:
@@ -80,6 +80,6 @@ def _totals(
             )
             total += sum(point["Sum"] for point in answer["Datapoints"])
             samples += sum(point["SampleCount"] for point in answer["Datapoints"])
-        if samples:
+        if samples or metric == RECORDS_PROCESSED:  # none at all is for the judge, too
             totals[metric] = total, samples
     return totals

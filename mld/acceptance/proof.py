@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from kcl_mld.acceptance.budget import BudgetExhausted
 from kcl_mld.acceptance.fleet import RunFleet, StageFailed
 from kcl_mld.acceptance.java_worker import OUR_PROMISE, java_worker
-from kcl_mld.acceptance.metrics_read import read_metrics
+from kcl_mld.acceptance.metrics_read import PATIENCE_S, read_metrics
 from kcl_mld.acceptance.options import Stage
 from kcl_mld.acceptance.producer import RECORDS, Producer
 from kcl_mld.acceptance.recording import RunRecording
@@ -26,6 +27,7 @@ from kcl_mld.acceptance.rules.table_rows import lost_rows, why_not_once
 from kcl_mld.acceptance.spark_stage import APP, APP_FILE, SparkTables
 from kcl_mld.acceptance.table_writer import CHANGES, write_changes
 from kcl_mld.errors import MldError
+from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +45,8 @@ _MOVE_S = 180.0
 _JAVA_S = 600.0
 #: What was put has been read.
 _DRAIN_S = 300.0
-#: What the stages behind the rollovers need, and the stop.
-_RESERVE_S = 600.0
+#: What comes after the rollovers: all is read, workers stop, and CloudWatch has their metrics.
+_RESERVE_S = _DRAIN_S + 300.0 + PATIENCE_S
 _CALM_PAUSE_S = 2.0
 _CHECK_S = 10.0
 #: A server of Spark starts, and reads all from the beginning.
@@ -94,6 +96,9 @@ def run_proof(
                     outcome, reason, error = FAILED, str(exhausted), exhausted
                 except (MldError, ClientError, BotoCoreError) as failure:
                     outcome, reason = FAILED, str(failure)
+                except Exception as unforeseen:  # noqa: BLE001 - of any library of a stage
+                    outcome, reason = FAILED, f"{type(unforeseen).__name__}: {unforeseen}"
+                    recording.append("traceback", text=mask(traceback.format_exc()))
             recording.append(
                 "stage",
                 name=name,
@@ -155,7 +160,8 @@ class _Proof:
             return f"needs the stage {Stage.POLLING}"
         if name == Stage.ROLLOVERS and self._budget.left_s <= _RESERVE_S:
             return "the limit of time leaves nothing for it: use --hours"
-        if name in (Stage.ROLLOVERS, Stage.METRICS) and not self._fleets:
+        needs_any = name in (Stage.ROLLOVERS, Stage.METRICS)
+        if needs_any and self._polling is None and self._fan_out is None:
             return f"needs the stage {Stage.POLLING} or {Stage.FAN_OUT}"
         return ""
 
@@ -252,7 +258,7 @@ class _Proof:
             def is_complete(sink: str = sink, put: set[tuple[str, int]] = put) -> object:
                 self._budget.sleep(_ROWS_S)
                 rows = tables.rows(sink)
-                return rows and not lost_rows(rows, put, self.producer.unsure)
+                return rows and not lost_rows(rows, put)
 
             fleet.until(is_complete, f"the {sink} table has {len(put)} records", _SPARK_S)
             fleet.stop(worker)

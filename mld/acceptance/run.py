@@ -80,6 +80,11 @@ def prove_and_clean_up(
     return RunOutcome(failure, clean_up.deleted, left)
 
 
+def clean_up_command(journal: Path) -> str:
+    """What to type to delete what a run has left."""
+    return f"kcl-mld acceptance --clean-up {shlex.quote(str(journal))}"
+
+
 def delete_and_tell(
     clean_up: CleanUp, journal: Path, progress: Callable[[str], None]
 ) -> tuple[Remains, ...]:
@@ -88,7 +93,7 @@ def delete_and_tell(
     Raises:
         KeyboardInterrupt: the clean-up was interrupted; what to type was said.
     """
-    again = f"kcl-mld acceptance --clean-up {shlex.quote(str(journal))}"
+    again = clean_up_command(journal)
     try:
         left = clean_up.run()
     except BaseException:

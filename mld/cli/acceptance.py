@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +25,7 @@ from kcl_mld.acceptance.report import write_report
 from kcl_mld.acceptance.resources import Resources
 from kcl_mld.acceptance.rules.judge import judge
 from kcl_mld.acceptance.rules.plan import costs, plan_lines, usd_at_most, usd_per_hour
-from kcl_mld.acceptance.run import delete_and_tell, prove_and_clean_up
+from kcl_mld.acceptance.run import clean_up_command, delete_and_tell, prove_and_clean_up
 from kcl_mld.acceptance.spark_stage import missing_packages
 from kcl_mld.aws.regions import resolve_region
 from kcl_mld.cli.arguments import Finite
@@ -32,20 +35,51 @@ from kcl_mld.kernel.model.masking import mask
 from kcl_mld.kernel.model.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kcl_mld.acceptance.run import RunOutcome
 
 _MINUTES, _MAX_USD, _INTERVAL_S = 30.0, 1.5, 1.0
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 #: Shorter runs see no iterator and no subscription of nine hours expire.
 _ROLLOVERS_FROM_S = 3600.0
+#: Stages that go on with the workers of other ones, any of these.
+_NEEDED = {
+    Stage.RESHARDING: (Stage.POLLING,),
+    Stage.KILL: (Stage.POLLING,),
+    Stage.HAND_OFF: (Stage.POLLING,),
+    Stage.METRICS: (Stage.POLLING, Stage.FAN_OUT),
+    Stage.ROLLOVERS: (Stage.POLLING, Stage.FAN_OUT),
+}
+#: In the directory of the run: what was said, with times, for one whose terminal is gone.
+_LOG = "run.log"
 _FAILED_EXIT = 1
 #: Something that costs money may be left.
 _LEFT_EXIT = 8
 
 
-def _say(text: str) -> None:
-    """Tell people; secrets are hidden."""
-    click.echo(mask(text), err=True)
+def _say(text: str, log: Path | None = None) -> None:
+    """Tell people, and write it down; secrets are hidden.
+
+    A terminal that is gone, or a full disk, ends nothing: the clean-up goes on.
+    """
+    line = mask(text)
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
+    if log is not None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+            file.write(f"{now} {line}\n")
+
+
+def _print(paths: Iterable[Path]) -> None:
+    """On stdout. One that is gone does not change the exit code."""
+    try:
+        for path in paths:
+            click.echo(path)
+    except OSError:
+        # What is still in the buffer would fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.command("acceptance")
@@ -205,6 +239,10 @@ def _possible(
     for stage in map(Stage, asked):
         if lacking.get(stage):
             raise ConfigError(f"--stage {stage} needs {lacking[stage]}")
+        needed = _NEEDED.get(stage, ())
+        if needed and not any(one in asked for one in needed):
+            also = " or ".join(f"--stage {one}" for one in needed)
+            raise ConfigError(f"--stage {stage} needs {also}")
     possible = frozenset(stage for stage in Stage if not lacking.get(stage))
     return frozenset(map(Stage, asked)) or possible
 
@@ -219,19 +257,21 @@ def _prove(options: Options, clients: Clients, arn: str, *, asks: bool) -> int:
     _ask(f"Create these in account {options.account}?", asks=asks)
     _check(options, clients, account)
     budget = Budget(options.limit_s, options.limit_usd, hourly)
-    resources = Resources(options, clients, account, budget, _say)
+    say = partial(_say, log=options.directory / _LOG)
+    resources = Resources(options, clients, account, budget, say)
     resources.refuse_what_exists()
     resources.refuse_without_quota()
     try:
         options.directory.mkdir(mode=0o700)
     except OSError as error:
         raise ConfigError(f"{options.directory}: {error.strerror}") from None
+    say(f"If this is killed, delete what it created: {clean_up_command(options.journal)}")
     recording = RunRecording(options.directory / "recording.jsonl")
     recording.append(
         "run", region=options.region, is_local=options.is_local, limit_s=options.limit_s
     )
-    prove = partial(run_proof, options, resources, budget, recording, _say)
-    outcome = prove_and_clean_up(options, account, resources, budget, prove, _say)
+    prove = partial(run_proof, options, resources, budget, recording, say)
+    outcome = prove_and_clean_up(options, account, resources, budget, prove, say)
     return _report(options, budget, recording, outcome)
 
 
@@ -267,8 +307,7 @@ def _report(options: Options, budget: Budget, recording: RunRecording, outcome: 
         recording.append("failure", text=mask(str(outcome.failure)))
     recording.append("cleaned", count=outcome.deleted)
     report = judge(recording.lines())
-    for path in write_report(report, options, options.directory):
-        click.echo(path)
+    _print(write_report(report, options, options.directory))
     if outcome.left:
         return _LEFT_EXIT
     return 0 if report.passed and outcome.failure is None else _FAILED_EXIT
@@ -284,12 +323,13 @@ def _clean_up(journal: Path, wanted: str | None, interval_s: float, *, asks: boo
     clients = _clients(run.region, interval_s)
     caller_account, arn = _caller(clients, run.account)
     account = Account(clients, caller_account)
-    clean_up = CleanUp(account, entries, run.names.run_id, run.limit_s, _say)
+    say = partial(_say, log=journal.parent / _LOG)
+    clean_up = CleanUp(account, entries, run.names.run_id, run.limit_s, say)
     found = clean_up.look()
-    _say(f"Account {run.account}, region {run.region}, as {arn}")
-    _say(f"Of {counted(len(entries), 'name', 'names')} in the journal {len(found)} are there")
+    say(f"Account {run.account}, region {run.region}, as {arn}")
+    say(f"{len(found)} of the {counted(len(entries), 'name', 'names')} in the journal exist")
     for one in found:
-        _say(f"  {one.resource}" + (f": stays, {one.why_kept}" if one.why_kept else ""))
+        say(f"  {one.resource}" + (f": stays, {one.why_kept}" if one.why_kept else ""))
     if any(one.why_kept is None for one in found):
         _ask("Delete these?", asks=asks)
-    return _LEFT_EXIT if delete_and_tell(clean_up, journal, _say) else 0
+    return _LEFT_EXIT if delete_and_tell(clean_up, journal, say) else 0

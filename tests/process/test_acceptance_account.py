@@ -87,6 +87,8 @@ def test_another_account_is_refused_before_anything_is_created(
         ((*FAST, "--prefix", "Mine!"), "Mine!"),
         ((*FAST, "--stage", "rollovers"), "needs --hours 1"),
         ((*FAST, "--stage", "java"), "needs --java and --jars"),
+        ((*FAST, "--stage", "kill", "--stage", "fan-out"), "--stage kill needs --stage polling"),
+        ((*FAST, "--stage", "metrics"), "--stage metrics needs --stage polling or --stage fan-out"),
         ((*FAST, "--java", sys.executable), "go together"),
         ((*FAST, "--max-cost", "0.001"), "more than --max-cost 0.00"),
     ],
@@ -210,9 +212,11 @@ def started(aws: EmbeddedAws, folder: Path, until: str) -> Iterator[subprocess.P
         cwd=folder,
         env=aws.environment_for_child(),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     assert process.stderr is not None
     said = []
     try:
@@ -226,6 +230,7 @@ def started(aws: EmbeddedAws, folder: Path, until: str) -> Iterator[subprocess.P
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
         process.stderr.close()
 
 
@@ -285,7 +290,27 @@ def test_a_run_that_was_killed_is_cleaned_up(aws: EmbeddedAws, tmp_path: Path, k
     assert not names_of(aws, killed)
     again = cleaned_up(aws, tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "0 are there" in again.stderr
+    assert "0 of the 2 names in the journal exist" in again.stderr
+
+
+def test_a_run_whose_terminal_is_gone_is_cleaned_up_and_writes_down_what_it_says(
+    aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    with started(aws, tmp_path, "Creating table") as process:
+        head = journalled(tmp_path)[0]
+        assert process.stderr is not None
+        assert process.stdout is not None
+        process.stderr.close()
+        process.stdout.close()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait() == 1
+    assert not names_of(aws, head["run_id"])
+    said = (tmp_path / "run" / "run.log").read_text()
+    journal = tmp_path / "run" / "journal.jsonl"
+    first = "If this is killed, delete what it created: kcl-mld acceptance --clean-up"
+    assert f"{first} {journal}" in said.splitlines()[0]
+    assert f"Deleting stream {PREFIX}-{head['run_id']}-records" in said
+    assert "The run ends early: interrupted by SIGHUP" in said
 
 
 @pytest.mark.proof

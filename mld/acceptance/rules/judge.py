@@ -3,7 +3,9 @@
 Everything that is wrong is a line of ``faults``; a run without one has passed. A record that a
 reader is given twice is no fault if three things hold: no checkpoint at or behind it had been
 stored when the second child began, something was done to the first child's worker between the two
-(see :data:`CAUSE_WINDOW_S`), and they are two children.
+(see :data:`CAUSE_WINDOW_S`) or the first child was told that its lease is lost, and they are two
+children. A record that nobody was given is lost if its reader was given later ones of its shard, or
+has said that the shard is read; or if the run was complete.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 END = "end"
 #: Cause of a redelivery after which the worker's last metrics are missing.
 KILLED = "killed"
+#: Cause of a redelivery to which nothing was done: such as a network that is gone for a while.
+LEASE_LOST = "lease lost"
 PROCESSED = ("ProcessTask", "RecordsProcessed")
 _PERCENTILES = (50, 90, 99, 100)
 
@@ -141,7 +145,7 @@ def _judge_stages(report: RunReport, recorded: Recorded) -> None:
         for stage in recorded.stages
         if stage.outcome == FAILED
     ]
-    if not any(stage.outcome == PASSED for stage in recorded.stages):
+    if not any(stage.outcome == PASSED and stage.name != END for stage in recorded.stages):
         report.faults.append("no stage has passed: nothing is proven")
 
 
@@ -161,16 +165,16 @@ class _ReaderJudge:
             sightings=len(self.reader.sightings),
         )
         seen = {sighting.identity for sighting in self.reader.sightings}
-        found = seen | self.source.unsure
-        lost = [one for one in self.source.puts if one not in found]
+        missing = [one for one in self.source.puts if one not in seen]
+        lost = missing if self.is_complete else self._passed(missing)
         figures.received = len(seen & self.source.puts.keys())
         if not self.source.puts:
             self._fault("nothing was put, so nothing is proven")
-        if lost and self.is_complete:
-            figures.lost = len(lost)
+        figures.lost = len(lost)
+        if lost:
             self._fault(f"{len(lost)} records lost, the first: {_text(lost[0])}")
-        elif lost:
-            self._fault(f"{len(lost)} records were not read yet when the run ended early")
+        if unread := len(missing) - len(lost):
+            self._fault(f"{unread} records were not read yet when the run ended early")
         unknown = sorted(seen - self.source.puts.keys() - self.source.unsure)
         if unknown:
             self._fault(f"{len(unknown)} records that nobody put, such as {_text(unknown[0])}")
@@ -183,6 +187,34 @@ class _ReaderJudge:
         self._judge_order(figures, firsts)
         self._judge_lineage(figures, firsts)
         self._judge_metric(figures)
+
+    def _passed(self, missing: Iterable[RecordIdentity]) -> list[RecordIdentity]:
+        """Of records that nobody was given, those behind which the reader is.
+
+        Where positions of puts are unknown, as of changes of a table, the numbers of a key decide.
+        """
+        furthest: dict[str, RecordPosition] = {}
+        highest: dict[str, int] = {}
+        for child in self.reader.children.values():
+            furthest[child.shard] = max(
+                furthest.get(child.shard, START),
+                *(position for _, position in child.confirmed),
+                START,
+            )
+        for sighting in self.reader.sightings:
+            shard, (key, number) = sighting.child.shard, sighting.identity
+            furthest[shard] = max(furthest[shard], sighting.position)
+            highest[key] = max(highest.get(key, number), number)
+        passed = []
+        for one in missing:
+            put = self.source.puts[one]
+            if put.position == START:
+                is_passed = one.number < highest.get(one.key, one.number)
+            else:
+                is_passed = put.position < furthest.get(put.shard, START)
+            if is_passed:
+                passed.append(one)
+        return passed
 
     def _fault(self, text: str) -> None:
         self.report.faults.append(f"{self.name}: {text}")
@@ -244,7 +276,8 @@ class _ReaderJudge:
             is_soon = last_s <= cause.at_s + CAUSE_WINDOW_S
             if is_between and is_soon and cause.worker in ("", older.worker):
                 return "", cause.name
-        return f"to {one.worker} and {other.worker}", ""
+        is_lost = _was_lost(older, first if one is older else second, began_s)
+        return ("", LEASE_LOST) if is_lost else (f"to {one.worker} and {other.worker}", "")
 
     def _judge_order(self, figures: ReaderFigures, firsts: Sequence[RecordSighting]) -> None:
         last: dict[ChildLife, RecordPosition] = {}
@@ -299,6 +332,14 @@ class _ReaderJudge:
         if not figures.sightings - unsent <= figures.metric <= figures.sightings + reread:
             given = f"children were given {figures.sightings}"
             self._fault(f"CloudWatch has {figures.metric:.0f} processed records, {given}")
+
+
+def _was_lost(older: ChildLife, its: RecordSighting, began_s: float) -> bool:
+    """Whether the older of two children lost its lease to the newer one, which began at a time.
+
+    It may be told a while after the newer one has begun, and is given nothing after that.
+    """
+    return older.lost_s is not None and its.at_s <= older.lost_s <= began_s + CAUSE_WINDOW_S
 
 
 def _stored(children: Iterable[ChildLife], until_s: float) -> RecordPosition:

@@ -6,11 +6,13 @@ what       further members
 run        ``region``, ``started_at``, ``is_local``, limits: what the run is
 reader     ``name`` of an application, ``source`` that it reads
 put        ``source``, ``key``, ``first`` number, ``count`` of user records, ``shard``, ``sequence``
-unsure     ``source``, ``key``, ``first``, ``count``: in the source not at all, once or twice
+unsure     ``source``, ``key``, ``first``, ``count``: perhaps twice in the source; perhaps not at all,
+           unless there is a ``put``, too
 shards     ``source``, ``parents``: shard -> its parents
 began      ``reader``, ``worker``, ``child``, ``shard``, ``position`` after which records follow
 got        the same, ``records``: [sequence, sub-sequence number, key, number] each
 confirmed  the same, ``position`` of a checkpoint that was stored, or ``SHARD_END``
+lost       the same without more: the child was told that its lease is lost
 cause      ``reader``, ``cause`` of redelivery, ``worker`` that it hits ("" = any)
 stage      ``name``, ``outcome``, ``reason``, ``began``, ``ended``
 metric     ``reader``, ``operation``, ``name``, ``total``, ``samples``: CloudWatch, read back
@@ -67,7 +69,7 @@ class RecordSource:
 
     Attributes:
         puts: in the order in which they were put.
-        unsure: nobody knows whether these were taken, and how often.
+        unsure: nobody knows how often these were taken; those that were put, once or twice.
         parents: of the shards that have some.
     """
 
@@ -83,6 +85,7 @@ class ChildLife:
     Attributes:
         began_s: None if it was given records before it was initialized.
         confirmed: times and positions of its checkpoints.
+        lost_s: when it was told that its lease is lost; None = never.
     """
 
     worker: str
@@ -90,6 +93,7 @@ class ChildLife:
     began_s: float | None = None
     position: RecordPosition = START
     confirmed: list[tuple[float, RecordPosition]] = field(default_factory=list)
+    lost_s: float | None = None
 
 
 class RecordSighting(NamedTuple):
@@ -217,6 +221,10 @@ def _confirmed(recorded: Recorded, line: Mapping[str, Any]) -> None:
     _child(recorded, line).confirmed.append((line["at"], _position(line["position"])))
 
 
+def _lost(recorded: Recorded, line: Mapping[str, Any]) -> None:
+    _child(recorded, line).lost_s = line["at"]
+
+
 def _position(position: Sequence[Any]) -> RecordPosition:
     sequence, sub = position
     if sequence == "SHARD_END":
@@ -271,6 +279,7 @@ _SORTS = {
     "began": _began,
     "got": _got,
     "confirmed": _confirmed,
+    "lost": _lost,
     "cause": _cause,
     "stage": _stage,
     "metric": _metric,

@@ -93,7 +93,7 @@ def why_foreign(entry: JournalEntry, found: Found, run_id: str, limit_s: float) 
     """
     resource = entry.resource
     reasons = {
-        "its name has not the id of the run": run_id in resource.name,
+        "its name does not contain the run id": run_id in resource.name,
         "it was created at another time than this run's": entry.created_s is None
         or abs(found.created_s - entry.created_s) <= _ROUNDED_S,
         "it is older than the run": found.created_s >= entry.at_s - _CLOCK_S,

@@ -11,17 +11,14 @@ if TYPE_CHECKING:
 _KeyAndNumber = tuple[str, int]
 
 
-def lost_rows(
-    rows: Sequence[_KeyAndNumber], put: Collection[_KeyAndNumber], unsure: Collection[_KeyAndNumber]
-) -> list[_KeyAndNumber]:
+def lost_rows(rows: Sequence[_KeyAndNumber], put: Collection[_KeyAndNumber]) -> list[_KeyAndNumber]:
     """Records that were put and have no row, in order.
 
     Args:
         rows: key and number of each.
         put: those that the stream took.
-        unsure: nobody knows how often the stream took these.
     """
-    return sorted(set(put) - set(unsure) - set(rows))
+    return sorted(set(put) - set(rows))
 
 
 def why_not_once(
@@ -30,7 +27,9 @@ def why_not_once(
     """What is wrong with the rows, beside lost ones; None = nothing.
 
     Args:
-        put: asked for after the rows were read. The other arguments are those of :func:`lost_rows`.
+        rows: key and number of each.
+        put: those that the stream took; asked for after the rows were read.
+        unsure: nobody knows how often the stream took these.
     """
     doubtful = set(unsure)
     certain = Counter(row for row in rows if row not in doubtful)

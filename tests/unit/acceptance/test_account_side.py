@@ -152,7 +152,7 @@ def test_what_a_run_created_may_be_deleted() -> None:
         (
             JournalEntry(Resource(ResourceKind.STREAM, "orders"), 100),
             Found(100, {TAG: RUN}),
-            "id of the run",
+            "does not contain the run id",
         ),
         (JournalEntry(STREAM, 100, 101), Found(103, {TAG: RUN}), "another time"),
         (JournalEntry(STREAM, 1000), Found(600, {TAG: RUN}), "older"),

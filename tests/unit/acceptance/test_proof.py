@@ -136,6 +136,27 @@ def test_after_a_failed_stage_the_rest_is_not_run(run, failure):
     assert found["metrics"] == ("not run", "resharding has failed")
 
 
+def test_a_library_that_fails_fails_its_stage_and_leaves_a_traceback(run):
+    def read_table(self):
+        raise OSError("503 Slow Down AKIAABCDEFGHIJKLMNOP")
+
+    found = run({"poll": begin_polling, "spark": read_table})
+    assert found["spark"] == ("failed", "OSError: 503 Slow Down AKIAABCDEFGHIJKLMNOP")
+    assert found["end"] == ("not run", "spark has failed")
+    (text,) = [line["text"] for line in run.lines if line["what"] == "traceback"]
+    assert "in read_table" in text
+    assert "503 Slow Down ****" in text
+
+
+def test_workers_beside_java_send_no_metrics_that_could_be_read_back(run):
+    def begin_java(self):
+        self._java = self._fleet("acc-java", {})
+
+    found = run({"java": begin_java}, stages={Stage.JAVA, Stage.METRICS})
+    assert found["java"] == ("passed", "")
+    assert found["metrics"] == ("not run", "needs the stage polling or fan-out")
+
+
 def test_a_used_up_budget_ends_the_run_and_is_written_down(run):
     def exhaust(self):
         raise BudgetExhausted("the limit of money is reached: $1.00")
@@ -232,11 +253,11 @@ def test_what_children_wrote_is_counted_and_added_to_the_recording(tmp_path):
     [(4, ("passed", "")), (2, ("failed", "never: app goes on reading"))],
     ids=["reads", "stops"],
 )
-def test_rollovers_last_until_ten_minutes_are_left_or_a_reader_stops(run, steps, outcome):
+def test_rollovers_last_until_25_minutes_are_left_or_a_reader_stops(run, steps, outcome):
     given = []
 
     class Passing(Budget):
-        left_s = 640.0
+        left_s = 25 * 60 + 40.0
 
         def sleep(self, seconds):
             self.left_s -= 10.0

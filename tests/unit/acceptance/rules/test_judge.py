@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from kcl_mld.acceptance.rules.judge import CAUSE_WINDOW_S, judge
+from kcl_mld.acceptance.rules.judge import CAUSE_WINDOW_S, END, judge
 from kcl_mld.acceptance.rules.report_text import report_json, report_markdown
 
 APP, SOURCE = "run-polling", "records"
@@ -186,6 +186,12 @@ def run_nothing(lines):
             line["outcome"] = "not run"
 
 
+def run_the_end_alone(lines):
+    for line in lines:
+        if line["what"] == "stage" and line["name"] != END:
+            line["outcome"] = "not run"
+
+
 def put_nothing(lines):
     lines[:] = [line for line in lines if line["what"] not in ("put", "shards", "got")]
 
@@ -219,6 +225,7 @@ def metric_too_high(lines):
         (leave_over, "left over after the clean-up: table run-polling"),
         (fail_a_stage, "stage kill: not within 9 s: a record"),
         (run_nothing, "no stage has passed"),
+        (run_the_end_alone, "no stage has passed"),
         (put_nothing, "nothing was put, so nothing is proven"),
         (metric_too_low, "CloudWatch has 4 processed records, children were given 8"),
         (metric_too_high, "CloudWatch has 10 processed records, children were given 8"),
@@ -230,16 +237,53 @@ def test_a_planted_fault_is_found(plant, fault):
     assert any(fault in one for one in report.faults), report.faults
 
 
-def test_what_a_run_that_ended_early_has_not_read_is_not_called_lost():
-    def end_early(lines):
-        lose(lines)
-        find(lines, "stage", name="end").update(outcome="failed", reason="interrupted")
+def end_early(lines):
+    """As a run does that waits in vain for a lost record, or that is interrupted."""
+    find(lines, "stage", name=END).update(outcome="failed", reason="not within 300 s")
 
-    report = changed(end_early)
+
+def test_what_a_run_that_ended_early_has_not_read_is_not_called_lost():
+    def stop_reading(lines):
+        find(lines, "got", at=21.5)["records"].clear()
+        end_early(lines)
+
+    report = changed(stop_reading)
     assert not report.passed
-    assert f"{APP}: 1 records were not read yet when the run ended early" in report.faults
+    assert f"{APP}: 2 records were not read yet when the run ended early" in report.faults
     assert not any("lost" in fault for fault in report.faults)
     assert report.readers[APP].lost == 0
+
+
+def lose_before_a_checkpoint(lines):
+    """The last one of a shard, whose end was checkpointed."""
+    find(lines, "got", at=15.5)["records"].pop()
+
+
+@pytest.mark.parametrize(
+    ("plant", "first"),
+    [(lose, "a/4"), (lose_one_of_an_aggregate, "a/6"), (lose_before_a_checkpoint, "a/3")],
+)
+def test_a_record_behind_which_the_reader_is_is_lost_however_the_run_ended(plant, first):
+    def plant_and_end(lines):
+        plant(lines)
+        # One more behind all of them, which is not read yet.
+        lines.append(put(7, 22.0, CHILD))
+        find(lines, "got", at=21.5)["records"].append(["1006", 0, "a", 9])
+        lines.append(put(9, 21.9, CHILD) | {"sequence": "1006"})
+        end_early(lines)
+
+    report = changed(plant_and_end)
+    assert f"{APP}: 1 records lost, the first: {first}" in report.faults
+    assert f"{APP}: 1 records were not read yet when the run ended early" in report.faults
+    assert report.readers[APP].lost == 1
+
+
+def test_a_lost_record_is_found_though_the_producer_had_to_repeat_the_request():
+    def repeat_and_lose(lines):
+        lose(lines)
+        lines.append({"what": "unsure", "source": SOURCE, "key": "a", "first": 4, "count": 1})
+
+    assert f"{APP}: 1 records lost, the first: a/4" in changed(repeat_and_lose).faults
 
 
 def test_records_at_the_checkpoint_of_a_child_may_be_counted_once_more():
@@ -284,6 +328,35 @@ def test_an_old_owner_may_go_on_for_a_while_but_not_for_long():
     assert report.faults == [f"{APP}: 1 given twice without a cause: a/7 to w3 and w2"]
 
 
+def with_a_lease_that_expires(lost, second=25.0):
+    """The network is gone for a while: nothing is done to w2, and w3 takes the child shard."""
+
+    def change(lines):
+        lines.append(put(7, 24.0, CHILD))
+        lines.append(child("got", 24.2, "w2", "c3", CHILD, records=records(7)))
+        lines.append(child("began", 24.5, "w3", "c4", CHILD, position=["1005", 1]))
+        lines.append(child("got", second, "w3", "c4", CHILD, records=records(7)))
+        find(lines, "lost", child="c3")["at"] = lost
+        find(lines, "metric", name="RecordsProcessed")["total"] = 7.0
+
+    return change
+
+
+def test_records_after_a_lost_lease_may_come_twice_and_are_counted():
+    # The old owner learns it before the new one begins, or after it.
+    for lost in (24.3, 31.0):
+        report = changed(with_a_lease_that_expires(lost))
+        assert report.faults == []
+        assert report.readers[APP].twice == {"killed": 1, "lease lost": 1}
+    assert "1 (killed), 1 (lease lost)" in report_markdown(report, ACCOUNT)
+
+
+def test_a_lease_that_was_lost_before_or_long_after_explains_nothing():
+    for lost in (24.1, 24.5 + CAUSE_WINDOW_S + 1):
+        report = changed(with_a_lease_that_expires(lost))
+        assert report.faults == [f"{APP}: 1 given twice without a cause: a/7 to w2 and w3"]
+
+
 def test_an_order_that_the_service_gave_is_no_fault_but_is_observed():
     def swap(lines):
         find(lines, "put", first=2)["sequence"] = "1003"
@@ -312,6 +385,11 @@ def test_changes_of_a_table_have_no_sequence_number_when_they_are_put():
     report = judge(lines)
     assert report.faults == []
     assert report.observed == {}
+    # A change before one that was read is lost; whether a later one is, nobody knows yet.
+    find(lines, "stage", name=END)["outcome"] = "failed"
+    find(lines, "got")["records"] = records(1, key="i")
+    assert f"{APP}: 1 records lost, the first: i/0" in judge(lines).faults
+    assert f"{APP}: 1 records were not read yet when the run ended early" in judge(lines).faults
     find(lines, "got")["records"] = [*records(0, 1, key="i"), ["2000", 0, "i", 2]]
     find(lines, "got")["records"].insert(0, ["999", 0, "i", 2])
     assert "out of the order of their key" in " ".join(judge(lines).faults)
