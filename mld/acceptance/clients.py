@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,18 +11,27 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from kcl_mld import __version__
+from kcl_mld.acceptance.options import AWS
 from kcl_mld.aws.credentials import new_session
 from kcl_mld.aws.errors import client_error, service_error
 from kcl_mld.errors import ConfigError, CredentialsMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from botocore.client import BaseClient
 
 #: No call keeps a limit or Ctrl-C from being heeded for minutes.
 _ATTEMPTS = 4
 _CONNECT_S, _READ_S = 5.0, 20.0
+_AWS_DOMAINS = (
+    ".amazonaws.com",
+    ".amazonaws.com.cn",
+    ".amazonaws.eu",
+    ".api.aws",
+    ".api.amazonwebservices.com.cn",
+    ".api.amazonwebservices.eu",
+)
 _NO_CREDENTIALS = "no AWS credentials: set AWS_PROFILE, or log in"
 
 
@@ -139,11 +147,18 @@ class Clients:
         frozen = found.get_frozen_credentials()
         return frozen.access_key, frozen.secret_key, frozen.token
 
-    @property
-    def is_local(self) -> bool:
-        """Whether Kinesis is a server on this machine."""
-        host = urlsplit(str(self.control("kinesis").meta.endpoint_url)).hostname or ""
-        try:
-            return host == "localhost" or ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+    def endpoints(self, services: Iterable[str]) -> dict[str, str]:
+        """Where the calls to each service go: :data:`kcl_mld.acceptance.options.AWS`, or host and port of another server.
+
+        Raises:
+            ConfigError: an endpoint in the environment or the profile can't be used.
+        """
+        return {one: _place(str(self.control(one).meta.endpoint_url)) for one in services}
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host.endswith(_AWS_DOMAINS):
+        return AWS
+    return f"{host}:{parts.port}" if parts.port else host

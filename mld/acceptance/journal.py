@@ -15,7 +15,7 @@ from kcl_mld.acceptance.rules.resource import JournalEntry, Resource, ResourceKi
 from kcl_mld.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 VERSION = 1
@@ -29,12 +29,14 @@ class JournalledRun:
     Attributes:
         account: twelve digits.
         limit_s: of the run.
+        endpoints: where its services are; see :class:`kcl_mld.acceptance.options.Options`.
     """
 
     account: str
     region: str
     names: Names
     limit_s: float
+    endpoints: Mapping[str, str]
 
 
 class Journal:
@@ -67,6 +69,7 @@ class Journal:
             prefix=run.names.prefix,
             run_id=run.names.run_id,
             limit_s=run.limit_s,
+            endpoints=dict(run.endpoints),
         )
 
     def announce(self, resource: Resource) -> JournalEntry:
@@ -152,6 +155,7 @@ def _parsed(
         region=head["region"],
         names=names,
         limit_s=float(head["limit_s"]),
+        endpoints=dict(head["endpoints"]),
     )
     entries: dict[Resource, JournalEntry] = {}
     for line in rest:

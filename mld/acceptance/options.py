@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 PREFIX = "kcl-mld-acceptance"
 #: Names of all that a run creates begin with it.
 PREFIX_FORM = re.compile(r"[a-z][a-z0-9-]{1,38}[a-z0-9]")
 _RUN_ID_BYTES = 5
+#: Stands for the endpoints of AWS, whichever they are.
+AWS = "AWS"
 #: Open shards that the stream has at first, and at most at a time.
 SHARDS = 2
 MOST_SHARDS = 4
@@ -127,7 +130,7 @@ class Options:
         bucket: the user's own, which exists; None = no PySpark children.
         java: path of the program ``java``; None = no Java worker.
         jars: folder of the jars of its MultiLangDaemon.
-        is_local: the endpoint is on this machine: nothing about AWS is proven.
+        endpoints: of each service; see :meth:`kcl_mld.acceptance.clients.Clients.endpoints`.
         interval_s: least time between two control-plane calls; 1 on AWS.
     """
 
@@ -141,7 +144,7 @@ class Options:
     bucket: str | None = None
     java: str | None = None
     jars: str | None = None
-    is_local: bool = False
+    endpoints: Mapping[str, str] = field(default_factory=dict)
     interval_s: float = 1.0
 
     @property
@@ -158,6 +161,11 @@ class Options:
     def run_name(self) -> str:
         """See :class:`Names`."""
         return self.names.run
+
+    @property
+    def is_local(self) -> bool:
+        """Other servers stand in for AWS: nothing about it is proven."""
+        return any(place != AWS for place in self.endpoints.values())
 
     @property
     def journal(self) -> Path:

@@ -64,6 +64,7 @@ def prove_and_clean_up(
         region=options.region,
         names=options.names,
         limit_s=options.limit_s,
+        endpoints=options.endpoints,
     )
     failure: MldError | None = None
     with Journal(options.journal, run) as journal, interrupted_by_signals(budget):

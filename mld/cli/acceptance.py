@@ -17,14 +17,14 @@ from kcl_mld.acceptance.budget import Budget
 from kcl_mld.acceptance.clean_up import CleanUp
 from kcl_mld.acceptance.clients import Clients, Pace
 from kcl_mld.acceptance.journal import is_open, read_journal
-from kcl_mld.acceptance.options import PREFIX, Names, Options, Stage, new_run_id
+from kcl_mld.acceptance.options import AWS, PREFIX, Names, Options, Stage, new_run_id
 from kcl_mld.acceptance.permissions import denied_actions, not_tried
 from kcl_mld.acceptance.proof import run_proof
 from kcl_mld.acceptance.recording import RunRecording
 from kcl_mld.acceptance.report import write_report
 from kcl_mld.acceptance.resources import Resources
 from kcl_mld.acceptance.rules.judge import judge
-from kcl_mld.acceptance.rules.plan import costs, plan_lines, usd_at_most, usd_per_hour
+from kcl_mld.acceptance.rules.plan import costs, plan_lines, services, usd_at_most, usd_per_hour
 from kcl_mld.acceptance.run import clean_up_command, delete_and_tell, prove_and_clean_up
 from kcl_mld.acceptance.spark_stage import missing_packages
 from kcl_mld.aws.regions import resolve_region
@@ -179,7 +179,8 @@ def acceptance(
     if (java is None) != (jars is None):
         raise click.UsageError("--java and --jars go together")
     limit_s = hours * _HOUR_S if hours is not None else (minutes or _MINUTES) * _MINUTE_S
-    clients = _clients(resolve_region(region), interval_s)
+    wanted = _possible(stages, limit_s, bucket, java)
+    clients, endpoints = _clients(resolve_region(region), interval_s, services(wanted))
     caller_account, arn = _caller(clients, account)
     names = Names(prefix=prefix, run_id=new_run_id())
     options = Options(
@@ -188,22 +189,36 @@ def acceptance(
         names=names,
         limit_s=limit_s,
         limit_usd=max_usd,
-        stages=_possible(stages, limit_s, bucket, java),
+        stages=wanted,
         bucket=bucket,
         java=java,
         jars=jars,
         directory=(directory or Path(names.run)).absolute(),
-        is_local=clients.is_local,
+        endpoints=endpoints,
         interval_s=interval_s,
     )
     return _prove(options, clients, arn, asks=not yes)
 
 
-def _clients(region: str, interval_s: float) -> Clients:
+def _clients(
+    region: str, interval_s: float, called: Iterable[str]
+) -> tuple[Clients, dict[str, str]]:
+    """Clients, and where the services that are called are.
+
+    Raises:
+        ConfigError: some are AWS's, others are not.
+        UsageError: AWS is not called at such a pace.
+    """
     clients = Clients(region, Pace(interval_s))
-    if interval_s < _INTERVAL_S and not clients.is_local:
+    endpoints = clients.endpoints(called)
+    others = [f"{name} is at {place}" for name, place in endpoints.items() if place != AWS]
+    if others and AWS in endpoints.values():
+        real = [name for name, place in endpoints.items() if place == AWS]
+        why = f"{', '.join(others)}, but AWS has {', '.join(real)}"
+        raise ConfigError(f"{why}: set endpoints (AWS_ENDPOINT_URL) for all services or for none")
+    if interval_s < _INTERVAL_S and not others:
         raise click.UsageError(f"--control-interval below {_INTERVAL_S:g} is for local servers")
-    return clients
+    return clients, endpoints
 
 
 def _caller(clients: Clients, wanted: str | None) -> tuple[str, str]:
@@ -320,7 +335,11 @@ def _clean_up(journal: Path, wanted: str | None, interval_s: float, *, asks: boo
         raise ConfigError(f"{journal}: that run is still going on: stop it first, by Ctrl-C")
     if wanted is not None and wanted != run.account:
         raise ConfigError(f"{journal}: that run was in account {run.account}, not {wanted}")
-    clients = _clients(run.region, interval_s)
+    clients, endpoints = _clients(run.region, interval_s, run.endpoints)
+    for service, place in run.endpoints.items():
+        if endpoints[service] != place:
+            why = f"that run called {service} at {place}, not {endpoints[service]}"
+            raise ConfigError(f"{journal}: {why}: set its endpoint (AWS_ENDPOINT_URL) as it was")
     caller_account, arn = _caller(clients, run.account)
     account = Account(clients, caller_account)
     say = partial(_say, log=journal.parent / _LOG)

@@ -62,7 +62,7 @@ def test_java_and_ours_take_turns_and_nothing_is_lost(stand_in, tmp_path, monkey
         directory=tmp_path,
         java=str(java),
         jars=jars,
-        is_local=True,
+        endpoints=dict.fromkeys(("kinesis", "dynamodb"), "127.0.0.1"),
     )
     kinesis = stand_in.client("kinesis")
     kinesis.create_stream(StreamName=names.stream, ShardCount=2)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 ACCOUNT = "123456789012"
+#: The endpoints of AWS.
+REAL = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
 FAST = ("--account", ACCOUNT, "--yes", "--control-interval", "0")
 
 
@@ -105,10 +107,19 @@ def test_what_was_not_agreed_to_is_not_begun(
 
 
 def test_a_pace_below_a_second_is_for_local_servers(aws: EmbeddedAws, tmp_path: Path) -> None:
-    elsewhere = {"AWS_ENDPOINT_URL_KINESIS": "http://kinesis.invalid"}
-    done = typed(aws, tmp_path, *FAST, **elsewhere)
+    done = typed(aws, tmp_path, *FAST, **REAL)
     assert done.returncode == 2, done.stderr
     assert "is for local servers" in done.stderr
+
+
+def test_a_mixture_of_aws_and_other_servers_is_refused(aws: EmbeddedAws, tmp_path: Path) -> None:
+    before = calls(aws, *CREATIONS)
+    real = {"AWS_ENDPOINT_URL_KINESIS": "https://kinesis.us-east-1.amazonaws.com"}
+    done = typed(aws, tmp_path, *FAST, **real)
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"dynamodb is at 127\.0\.0\.1:\d+, .*but AWS has kinesis", done.stderr)
+    assert calls(aws, *CREATIONS) == before
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_permissions_are_told_before_anything_is_created(
@@ -311,6 +322,18 @@ def test_a_run_whose_terminal_is_gone_is_cleaned_up_and_writes_down_what_it_says
     assert f"{first} {journal}" in said.splitlines()[0]
     assert f"Deleting stream {PREFIX}-{head['run_id']}-records" in said
     assert "The run ends early: interrupted by SIGHUP" in said
+
+
+def test_a_clean_up_elsewhere_than_the_run_is_refused(
+    aws: EmbeddedAws, tmp_path: Path, killed: str
+) -> None:
+    options = ("--account", ACCOUNT, "--yes", "--clean-up", "run/journal.jsonl")
+    done = typed(aws, tmp_path, *options, **REAL)
+    assert done.returncode == 2, done.stderr
+    assert "that run called" in done.stderr
+    assert names_of(aws, killed)
+    assert cleaned_up(aws, tmp_path).returncode == 0
+    assert not names_of(aws, killed)
 
 
 @pytest.mark.proof

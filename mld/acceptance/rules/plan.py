@@ -64,6 +64,16 @@ def applications(names: Names, stages: Iterable[Stage]) -> Iterator[str]:
         yield names.spark_iceberg_application
 
 
+def services(stages: Iterable[Stage]) -> Iterator[str]:
+    """The services that are called, as botocore names them."""
+    wanted = frozenset(stages)
+    yield from ("sts", "kinesis", "dynamodb", "cloudwatch")
+    if Stage.TABLE_STREAM in wanted:
+        yield "dynamodbstreams"
+    if Stage.SPARK in wanted:
+        yield from ("s3", "glue")
+
+
 def planned(names: Names, stages: Iterable[Stage], bucket: str | None) -> tuple[Resource, ...]:
     """All that a run creates, or its workers do, in the order of creation.
 
@@ -146,6 +156,9 @@ def plan_lines(options: Options, arn: str) -> Iterator[str]:
     """
     names, lines = options.names, costs(options.names, options.stages)
     yield f"Account {options.account}, region {options.region}, as {arn}"
+    if options.is_local:
+        places = ", ".join(f"{service} at {place}" for service, place in options.endpoints.items())
+        yield f"This is not AWS, and proves nothing about it: {places}"
     yield f"The run {names.run_id} creates, and deletes at its end:"
     for resource in planned(names, options.stages, options.bucket):
         yield f"  {resource}"

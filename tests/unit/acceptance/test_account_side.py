@@ -17,7 +17,7 @@ from kcl_mld.acceptance.account import Account
 from kcl_mld.acceptance.budget import Budget, BudgetExhausted
 from kcl_mld.acceptance.clients import Clients, Pace
 from kcl_mld.acceptance.journal import Journal, JournalledRun, is_open, read_journal
-from kcl_mld.acceptance.options import PREFIX, Names, Options, Stage, new_run_id
+from kcl_mld.acceptance.options import AWS, PREFIX, Names, Options, Stage, new_run_id
 from kcl_mld.acceptance.permissions import denied_actions, not_tried
 from kcl_mld.acceptance.rules import plan
 from kcl_mld.acceptance.rules.plan import applications, costs, plan_lines, planned
@@ -42,7 +42,13 @@ ALL = frozenset(Stage)
 STREAM = Resource(ResourceKind.STREAM, NAMES.stream)
 LEASES = Resource(ResourceKind.LEASE_TABLE, NAMES.polling_application)
 DATABASE = Resource(ResourceKind.GLUE_DATABASE, NAMES.glue_database)
-HEAD = JournalledRun(account="123456789012", region="eu-west-1", names=NAMES, limit_s=1800)
+HEAD = JournalledRun(
+    account="123456789012",
+    region="eu-west-1",
+    names=NAMES,
+    limit_s=1800,
+    endpoints={"kinesis": AWS},
+)
 
 
 class Clock:
@@ -108,6 +114,34 @@ def test_people_are_shown_account_names_and_costs(tmp_path: Path) -> None:
         "can't be deleted",
     ):
         assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        (None, AWS),
+        ("https://vpce-0a-1b.kinesis.eu-west-1.vpce.amazonaws.com", AWS),
+        ("http://localhost:4566", "localhost:4566"),
+        ("http://localstack:4566", "localstack:4566"),
+        ("https://kinesis.amazonaws.com.example.org", "kinesis.amazonaws.com.example.org"),
+    ],
+)
+def test_other_servers_are_told_from_aws(
+    url: str | None, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("", "_KINESIS", "_DYNAMODB"):
+        monkeypatch.delenv(f"AWS_ENDPOINT_URL{name}", raising=False)
+    if url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", url)
+    endpoints = Clients("eu-west-1", Pace(0)).endpoints(("kinesis", "dynamodb"))
+    assert endpoints == {"kinesis": AWS, "dynamodb": place}
+
+
+def test_people_are_shown_that_it_is_not_aws(tmp_path: Path) -> None:
+    shown = list(plan_lines(options(tmp_path, endpoints={"kinesis": "localhost:4566"}), "arn"))
+    assert "This is not AWS, and proves nothing about it: kinesis at localhost:4566" in shown
+    real = list(plan_lines(options(tmp_path, endpoints={"kinesis": AWS}), "arn"))
+    assert "not AWS" not in "".join(real)
 
 
 def test_each_hour_of_the_clock_that_a_run_may_touch_is_counted(tmp_path: Path) -> None:
@@ -211,7 +245,7 @@ def test_a_journal_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
         "from kcl_mld.acceptance.options import Names\n"
         "from kcl_mld.acceptance.rules.resource import ResourceKind, Resource\n"
         "names = Names(prefix=sys.argv[2], run_id=sys.argv[3])\n"
-        "run = JournalledRun(account='1' * 12, region='r', names=names, limit_s=9)\n"
+        "run = JournalledRun(account='1' * 12, region='r', names=names, limit_s=9, endpoints={})\n"
         "Journal(pathlib.Path(sys.argv[1]), run).announce(Resource(ResourceKind.STREAM, names.stream))\n"
         "os.kill(os.getpid(), 9)\n"
     )
