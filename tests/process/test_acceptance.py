@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcl_mld.acceptance.recording import read_lines
-from kcl_mld.acceptance.rules.judge import judge
+from kcl_mld.acceptance.rules.judge import END, judge
 from kcl_mld.acceptance.rules.policy import acceptance_policy
 from kcl_mld.local.embedded import EmbeddedAws
 from tests.process.daemon import wait_until
@@ -157,6 +157,13 @@ def _lose(lines: list[dict[str, Any]]) -> None:
             ]
 
 
+def _lose_and_wait_in_vain(lines: list[dict[str, Any]]) -> None:
+    """As the run itself sees it: it waits for the record, and ends early."""
+    _lose(lines)
+    end = next(line for line in lines if line["what"] == "stage" and line["name"] == END)
+    end.update(outcome="failed", reason="not within 300 s")
+
+
 def _repeat(lines: list[dict[str, Any]]) -> None:
     """To a child of the same shard that began when all of it was checkpointed."""
     got = next(line for line in reversed(lines) if line["what"] == "got")
@@ -180,6 +187,7 @@ def _leave(lines: list[dict[str, Any]]) -> None:
     ("plant", "fault"),
     [
         (_lose, "1 records lost"),
+        (_lose_and_wait_in_vain, "1 records lost"),
         (_repeat, "given twice without a cause"),
         (_swap, "a child was given a record after later ones"),
         (_leave, "left over after the clean-up: stream of this run"),
