@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from kcl_mld.acceptance.rules.resource import Found, Resource, ResourceKind
+from kcl_mld.aws.errors import service_error
 from kcl_mld.config.stream import partition_of
 from kcl_mld.errors import NotFound
 
@@ -143,7 +146,9 @@ class Account:
         bucket, _, _ = resource.name.partition("/")
         for page in self._pages(resource):
             keys = [{"Key": one["Key"]} for one in page]
-            self._call("s3", "delete_objects", Bucket=bucket, Delete={"Objects": keys})
+            answer = self._call("s3", "delete_objects", Bucket=bucket, Delete={"Objects": keys})
+            for refused in answer.get("Errors", ()):
+                raise service_error(ClientError({"Error": refused}, "DeleteObjects"), writes=True)
 
     def _pages(self, resource: Resource) -> Iterator[list[dict[str, Any]]]:
         bucket, _, prefix = resource.name.partition("/")

@@ -6,7 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kcl_mld.acceptance.rules.resource import Found, Resource, ResourceKind, why_foreign
+from kcl_mld.acceptance.rules.resource import (
+    STAYS_IN_S3,
+    Found,
+    Resource,
+    ResourceKind,
+    why_foreign,
+)
 from kcl_mld.errors import AwsError, Denied
 
 if TYPE_CHECKING:
@@ -42,8 +48,6 @@ class CleanUp:
     """The clean-up of one journal.
 
     Attributes:
-        deleted: number of resources whose deletion has begun.
-
     Args:
         entries: from the journal.
         limit_s: of the run.
@@ -70,8 +74,14 @@ class CleanUp:
         self._progress = progress
         self._clock = clock
         self._sleep = sleep
-        self.deleted = 0
+        self._told: set[Resource] = set()
+        self._deleted: set[Resource] = set()
         self._failures: dict[Resource, str] = {}
+
+    @property
+    def deleted(self) -> int:
+        """Number of resources whose deletion has begun."""
+        return len(self._deleted)
 
     def look(self) -> tuple[Remains, ...]:
         """What is there under the journalled names; changes nothing.
@@ -98,6 +108,18 @@ class CleanUp:
             What is left, foreign things under journalled names included.
         """
         until_s = self._clock() + PATIENCE_S
+        left = self._delete(until_s)
+        if self._clock() < until_s:
+            # What a worker was creating when it was killed may be there only now.
+            self._sleep(_WAIT_S)
+            left = self._delete(until_s)
+        for entry in self._entries:
+            if entry.resource.kind is ResourceKind.OBJECTS:
+                self._progress(f"Below {entry.resource.name} {STAYS_IN_S3}")
+        return left
+
+    def _delete(self, until_s: float) -> tuple[Remains, ...]:
+        """Delete what is there, and wait until it is gone, or time is up; what is left."""
         asked: set[Resource] = set()
         kept: list[Remains] = []
         waiting = self._entries
@@ -122,9 +144,12 @@ class CleanUp:
                 if why := self._why_kept(entry, found):
                     return why
                 if not found.is_going:
-                    self._progress(f"Deleting {resource}")
+                    if resource not in self._told:
+                        self._told.add(resource)
+                        self._progress(f"Deleting {resource}")
                     self._account.delete(resource)
-                    self.deleted += 1
+                    self._deleted.add(resource)
+                self._failures.pop(resource, None)
                 asked.add(resource)
         except Denied as error:
             return str(error)

@@ -12,6 +12,8 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from kcl_mld.acceptance.journal import hold
+from kcl_mld.acceptance.options import JOURNAL
 from kcl_mld.acceptance.recording_child import VARIABLE
 from kcl_mld.acceptance.rules.judge import KILLED
 from kcl_mld.errors import MldError
@@ -96,7 +98,7 @@ class RunFleet:
         reader: name of the application.
         source: name of what it reads, in the recording.
         properties: of every worker, beside those that name the application and the worker.
-        folder: exists; gets a folder for each worker.
+        folder: exists, has the journal; gets a folder for each worker.
     """
 
     def __init__(
@@ -117,6 +119,8 @@ class RunFleet:
         self._children.mkdir()
         self.workers: list[WorkerProcess] = []
         self._keepers: list[subprocess.Popen[bytes]] = []
+        #: Keepers have it, too: no clean-up begins while a worker is there.
+        self._journal = hold(folder / JOURNAL)
         self._offsets: dict[Path, int] = {}
         self._seen: set[tuple[str, int]] = set()
         self._got: dict[tuple[str, str], Got] = {}
@@ -132,6 +136,7 @@ class RunFleet:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(keeper.pid, signal.SIGKILL)
             keeper.communicate()
+        os.close(self._journal)
         for path in sorted(self._children.glob("*.jsonl")):
             self._recording.add_file(path)
 
@@ -178,6 +183,7 @@ class RunFleet:
                 cwd=folder,
                 env=environment,
                 start_new_session=True,
+                pass_fds=(self._journal,),
             )
         self._keepers.append(keeper)
         assert keeper.stdout is not None

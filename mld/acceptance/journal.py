@@ -57,7 +57,7 @@ class Journal:
         self.path = path
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self._fd, fcntl.LOCK_SH)
             _sync_folder(path)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
@@ -107,8 +107,15 @@ class Journal:
         return at_s
 
 
+def hold(path: Path) -> int:
+    """A descriptor of a journal: until each process that has it has closed it or ended, the run goes on."""
+    fd = os.open(path, os.O_RDONLY | os.O_CREAT, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
 def is_open(path: Path) -> bool:
-    """Whether the run of this journal is still going on."""
+    """Whether the run of this journal, or a worker that it started, is still going on."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

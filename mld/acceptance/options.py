@@ -18,6 +18,8 @@ PREFIX_FORM = re.compile(r"[a-z][a-z0-9-]{1,38}[a-z0-9]")
 _RUN_ID_BYTES = 5
 #: Stands for the endpoints of AWS, whichever they are.
 AWS = "AWS"
+#: In the directory of the run.
+JOURNAL = "journal.jsonl"
 #: Open shards that the stream has at first, and at most at a time.
 SHARDS = 2
 MOST_SHARDS = 4
@@ -170,4 +172,4 @@ class Options:
     @property
     def journal(self) -> Path:
         """The file that ``--clean-up`` takes."""
-        return self.directory / "journal.jsonl"
+        return self.directory / JOURNAL

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcl_mld.acceptance.options import MOST_SHARDS, SHARDS
 from kcl_mld.acceptance.rules.plan import planned
 from kcl_mld.acceptance.rules.resource import TAG, ResourceKind
-from kcl_mld.errors import ConfigError
+from kcl_mld.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,8 +141,7 @@ class Resources:
             Tags=[{"Key": TAG, "Value": self._options.run_id}],
         )
         self.source_table_stream_arn = answer["TableDescription"]["LatestStreamArn"]
-        while self._table_status(resource.name) != "ACTIVE":
-            self._budget.sleep(_WAIT_S)
+        self._until_active(partial(self._table_status, resource.name))
 
     def _table_status(self, name: str) -> str:
         return str(self.call("dynamodb", "describe_table", TableName=name)["Table"]["TableStatus"])
@@ -158,7 +159,13 @@ class Resources:
             BudgetExhausted: a limit was reached meanwhile.
             AwsError: a call failed.
         """
-        while self._stream_status() != "ACTIVE":
+        self._until_active(self._stream_status)
+
+    def _until_active(self, status: Callable[[], str]) -> None:
+        while True:
+            with suppress(NotFound):  # as AWS may say for a moment after a creation
+                if status() == "ACTIVE":
+                    return
             self._budget.sleep(_WAIT_S)
 
     def _stream_status(self) -> str:

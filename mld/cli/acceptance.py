@@ -332,7 +332,8 @@ def _clean_up(journal: Path, wanted: str | None, interval_s: float, *, asks: boo
     """Delete what an earlier run has left; the exit code."""
     run, entries = read_journal(journal)
     if is_open(journal):
-        raise ConfigError(f"{journal}: that run is still going on: stop it first, by Ctrl-C")
+        why = "stop it first, by Ctrl-C; workers of one that was killed stop within a minute"
+        raise ConfigError(f"{journal}: that run is still going on: {why}")
     if wanted is not None and wanted != run.account:
         raise ConfigError(f"{journal}: that run was in account {run.account}, not {wanted}")
     clients, endpoints = _clients(run.region, interval_s, run.endpoints)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcl_mld.acceptance.options import MOST_SHARDS, Names, Stage
-from kcl_mld.acceptance.rules.resource import Resource, ResourceKind
+from kcl_mld.acceptance.rules.resource import STAYS_IN_S3, Resource, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -170,4 +170,6 @@ def plan_lines(options: Options, arn: str) -> Iterator[str]:
     yield f"  ${usd_at_most(options):.2f} for {limit}, in up to {hours}, and cents for the records"
     day = usd_per_day_if_killed(lines)
     yield f"If it is killed and nothing is cleaned up: ${day:.2f} a day"
+    if Stage.SPARK in options.stages:
+        yield f"In the bucket {STAYS_IN_S3}"
     yield "Metrics in CloudWatch can't be deleted. They stay for 15 months, and cost nothing then."

@@ -22,6 +22,12 @@ _ROUNDED_S = 1.0
 _WORKERS_KEYS = frozenset({"leaseKey", "wid", "key"})
 
 
+#: What the clean-up leaves in a bucket: to find it takes permissions that no prefix limits.
+STAYS_IN_S3 = (
+    "old versions of objects and unfinished uploads may stay: a lifecycle rule deletes them"
+)
+
+
 class ResourceKind(StrEnum):
     """In the order in which they are deleted."""
 
