@@ -58,7 +58,7 @@ def _keys(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) 
     type=click.Choice([*map(str, Role), _ACCEPTANCE]),
     required=True,
     help="worker: the daemon; viewer: commands that read; operator: those that change the table; "
-    "acceptance: kcl-mld acceptance, which has no FILE.",
+    "acceptance: an acceptance run, which has no FILE.",
 )
 @click.option(
     "--account",

@@ -112,8 +112,8 @@ def test_another_java_home_stays(started, tmp_path, monkeypatch, has_java):
 @pytest.mark.parametrize(
     ("word", "stream", "text"),
     [
-        ("-version", "err", "kcl-mld-java 0."),
-        ("--version", "out", "kcl-mld-java 0."),
+        ("-version", "err", "kcl-mld-java 1."),
+        ("--version", "out", "kcl-mld-java 1."),
         ("-help", "err", "Usage: kcl-mld-java"),
         ("--help", "out", "Usage: kcl-mld-java"),
     ],
