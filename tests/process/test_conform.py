@@ -11,13 +11,14 @@ import sys
 
 import pytest
 
-import kcl_mld
 from kcl_mld_protocol.conform.report import load_items
 from tests.kclpy_cache import kclpy
 
 pytestmark = pytest.mark.process
 
-ROOT = pathlib.Path(kcl_mld.__file__).parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: What imports our packages needs it on its path.
+SOURCE = ROOT / "src"
 #: Where console scripts are found by their names, as a user types them.
 PATH = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
 PROBE = ROOT / "protocol/conform/kclpy_probe.py"
@@ -125,7 +126,7 @@ def test_a_child_that_fails_is_shown_with_its_last_words(tmp_path):
 def test_a_program_that_is_not_there_is_said_to_be(tmp_path):
     (tmp_path / "app.py").touch()
     command = [sys.executable, "-m", "kcl_mld", "conform", "child", "--", "app.py"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environ
     )
@@ -136,7 +137,7 @@ def test_a_program_that_is_not_there_is_said_to_be(tmp_path):
 def test_a_child_on_our_runner_passes(tmp_path):
     program = tmp_path / "app.py"
     program.write_text(CHILD)
-    command = ["env", f"PYTHONPATH={ROOT}", sys.executable, str(program)]
+    command = ["env", f"PYTHONPATH={SOURCE}", sys.executable, str(program)]
     done, verdicts = conform(tmp_path, "child", "--", *command)
     assert done.returncode == 0, done.stdout
     assert verdicts["CHILD-01"] == "pass"
@@ -145,13 +146,13 @@ def test_a_child_on_our_runner_passes(tmp_path):
 
 @pytest.mark.parametrize("library", ["stand-in", "stand-in without msgspec", "amazon_kclpy"])
 def test_the_library_for_kclpy_programs_does_as_kclpy(tmp_path, library):
-    path = ROOT / "kcl_mld/shim"
+    path = SOURCE / "kcl_mld/shim"
     if library == "amazon_kclpy" and (path := kclpy()) is None:
         pytest.skip("amazon_kclpy cannot be fetched here")
     if library == "stand-in without msgspec":
         (tmp_path / "msgspec.py").write_text("raise ImportError\n")
         path = f"{tmp_path}:{path}"
-    command = ["env", f"PYTHONPATH={path}:{ROOT}", sys.executable, str(PROBE)]
+    command = ["env", f"PYTHONPATH={path}:{SOURCE}", sys.executable, str(PROBE)]
     done, verdicts = conform(tmp_path, "child", "--implementation", "kclpy", "--", *command)
     assert done.returncode == 0, done.stdout
     assert {v for item, v in verdicts.items() if item.startswith("PY-")} == {"pass"}
