@@ -20,7 +20,7 @@ from kcl_mld.acceptance.journal import Journal, JournalledRun, is_open, read_jou
 from kcl_mld.acceptance.options import AWS, PREFIX, Names, Options, Stage, new_run_id
 from kcl_mld.acceptance.permissions import denied_actions, not_tried
 from kcl_mld.acceptance.rules import plan
-from kcl_mld.acceptance.rules.plan import applications, costs, plan_lines, planned
+from kcl_mld.acceptance.rules.plan import applications, costs, plan_lines, planned, services
 from kcl_mld.acceptance.rules.policy import acceptance_policy
 from kcl_mld.acceptance.rules.resource import (
     TAG,
@@ -378,6 +378,20 @@ def test_one_call_goes_in_each_second() -> None:
 
 
 # --- the policy
+
+
+def test_without_a_bucket_the_policy_has_no_storage() -> None:
+    document = str(policy_document(acceptance_policy("eu-west-1", "123456789012", PREFIX, None)))
+    assert "kinesis:CreateStream" in document
+    assert "s3:" not in document
+    assert "glue:" not in document
+
+
+def test_only_services_of_the_stages_are_called() -> None:
+    always = {"sts", "kinesis", "dynamodb", "cloudwatch"}
+    assert set(services([Stage.POLLING])) == always
+    assert set(services([Stage.TABLE_STREAM])) == always | {"dynamodbstreams"}
+    assert set(services([Stage.SPARK])) == always | {"s3", "glue"}
 
 
 def test_the_policy_is_limited_to_the_prefix() -> None:

@@ -433,3 +433,8 @@ def test_the_page_of_a_run_on_aws_that_passed():
     assert "proves nothing" not in page
     assert "estimated" not in page
     assert "| something new | 1 |  |" in page
+
+
+def test_lines_that_the_judge_does_not_need_change_nothing():
+    lines = [{"what": "failure", "text": "before the first stage"}, *truthful()]
+    assert judge(lines).faults == judge(truthful()).faults
