@@ -164,7 +164,7 @@ def exit_codes():
         )
     yield f"kcl-mld: {USAGE_EXIT} wrong usage"
     yield f"kcl-mld explain, kcl-mld wait: {explain.NEEDS_A_PERSON} something needs a person"
-    yield f"kcl-mld acceptance: {acceptance._LEFT_EXIT} something is left in the account"
+    yield f"kcl-mld acceptance: {acceptance.LEFT_EXIT} something is left in the account"
 
 
 def metrics():

@@ -28,8 +28,8 @@ def java_worker(java: str, jars: Path) -> tuple[list[str], dict[str, str]]:
     Raises:
         StageFailed: there is no MultiLangDaemon among the jars, or it is one of KCL 1.x.
     """
-    names = sorted(path.name for path in jars.glob("*.jar"))
-    versions = [(int(m[1]), int(m[2])) for m in map(_JAR.fullmatch, names) if m is not None]
+    found = (_JAR.fullmatch(path.name) for path in jars.glob("*.jar"))
+    versions = sorted((int(one[1]), int(one[2])) for one in found if one is not None)
     if not versions:
         raise StageFailed(f"{jars} has no amazon-kinesis-client-multilang-*.jar")
     if versions[-1] < (2, 0):

@@ -55,7 +55,7 @@ _NEEDED = {
 _LOG = "run.log"
 _FAILED_EXIT = 1
 #: Something that costs money may be left.
-_LEFT_EXIT = 8
+LEFT_EXIT = 8
 
 
 def _say(text: str, log: Path | None = None) -> None:
@@ -324,7 +324,7 @@ def _report(options: Options, budget: Budget, recording: RunRecording, outcome: 
     report = judge(recording.lines())
     _print(write_report(report, options, options.directory))
     if outcome.left:
-        return _LEFT_EXIT
+        return LEFT_EXIT
     return 0 if report.passed and outcome.failure is None else _FAILED_EXIT
 
 
@@ -352,4 +352,4 @@ def _clean_up(journal: Path, wanted: str | None, interval_s: float, *, asks: boo
         say(f"  {one.resource}" + (f": stays, {one.why_kept}" if one.why_kept else ""))
     if any(one.why_kept is None for one in found):
         _ask("Delete these?", asks=asks)
-    return _LEFT_EXIT if delete_and_tell(clean_up, journal, say) else 0
+    return LEFT_EXIT if delete_and_tell(clean_up, journal, say) else 0

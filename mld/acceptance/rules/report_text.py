@@ -23,7 +23,7 @@ EMBEDDED = {
     "seconds until a merge was done": 1.1,
     "seconds until CloudWatch had the metrics of stopped workers": 1.0,
 }
-_LOCAL = "**Run against a server on this machine: it proves nothing about AWS.**"
+_LOCAL = "**Run against servers that are not those of AWS: it proves nothing about AWS.**"
 _NOT_PROVEN = (
     "In no run: credentials that expire while a worker cannot renew them, throttling, and more than "
     "four open shards."
