@@ -8,12 +8,12 @@ import sys
 KEEPER = (sys.executable, "-m", "kcl_mld.acceptance.keeper", sys.executable, "-c")
 #: Says on stderr when it is there, and when it is told to stop.
 WORKER = """
-import signal, sys, time
+import os, signal, sys, time
 def stop(*_):
-    print("told to stop", file=sys.stderr, flush=True)
+    os.write(2, b"told to stop\\n")
     sys.exit(3)
 signal.signal(signal.SIGTERM, stop)
-print("there", file=sys.stderr, flush=True)
+os.write(2, b"there\\n")
 time.sleep(600)
 """
 
