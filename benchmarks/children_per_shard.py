@@ -15,10 +15,10 @@ from benchmarks.fan_out import steady_run
 from benchmarks.measure import daemon, wait_until
 from benchmarks.python_child import FIRST_NUMBER
 from benchmarks.throughput import CHILDREN, fill
+from kcl_mld.children.rules.delivery import deliver
+from kcl_mld.children.rules.routing import Route, child_of
 from kcl_mld.kernel.model.sequence import TRIM_HORIZON
 from kcl_mld.retrieval.model.wire import read_batch
-from kcl_mld.retrieval.rules.delivery import deliver
-from kcl_mld.retrieval.rules.routing import Route, child_of
 
 N = 8
 KEYS = 10_000

@@ -1,4 +1,4 @@
-"""The consumer of a held lease and its child process: exchanges, checkpoints, failures.
+"""The consumer of a held lease and its child process: lines, exchanges, checkpoints, failures.
 
 For others: ``consuming.shard_consumer``, ``consuming.stream_context``, ``model``,
 ``ports``, ``rules``. ``adapters`` start processes, and are chosen by programs.

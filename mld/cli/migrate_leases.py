@@ -34,8 +34,13 @@ from kcl_mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from kcl_mld.kernel.adapters.calls import CallPool
 from kcl_mld.kernel.model.masking import mask, printable
 from kcl_mld.leases.model.lease_move import RowKind
+from kcl_mld.leases.rules.lease_migration import (
+    MigrationPhase,
+    identifiers_of,
+    moving_to,
+    plan_move,
+)
 from kcl_mld.ops.lease_migration import LeaseMigration
-from kcl_mld.ops.rules.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from kcl_mld.streams.rules.stream_identity import created_at_s, epoch_of
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 
     from kcl_mld.config.config import Config
     from kcl_mld.leases.model.attributes import Item
-    from kcl_mld.ops.rules.lease_migration import MigrationPlan, RowWrite
+    from kcl_mld.leases.rules.lease_migration import MigrationPlan, RowWrite
 
 #: Number of writes between two lines of progress.
 _REPORT_EVERY = 500

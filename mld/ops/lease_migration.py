@@ -1,4 +1,4 @@
-"""Carries out a plan of :mod:`kcl_mld.ops.rules.lease_migration` on an unused lease table."""
+"""Carries out a plan of :mod:`kcl_mld.leases.rules.lease_migration` on an unused lease table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kcl_mld.kernel.pages import all_items
 from kcl_mld.kernel.rules.backoff import backoff_s
 from kcl_mld.leases.model.lease_item import LEASE_KEY
 from kcl_mld.leases.model.lease_move import comparable, unchanged_condition
-from kcl_mld.ops.rules.lease_migration import signs_of_life
+from kcl_mld.leases.rules.lease_migration import signs_of_life
 
 if TYPE_CHECKING:
     import random
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kcl_mld.aws.ports import DynamoDb
     from kcl_mld.leases.model.attributes import Item
-    from kcl_mld.ops.rules.lease_migration import RowWrite
+    from kcl_mld.leases.rules.lease_migration import RowWrite
 
 #: Attempts for one request; the pauses between them add up to about 40 s, enough for a throttled
 #: table.

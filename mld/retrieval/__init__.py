@@ -1,4 +1,4 @@
-"""Records of a shard: fetched by polling or fan-out, taken apart, and written as lines.
+"""Records of a shard: fetched by polling or fan-out, and taken apart.
 
 For others: ``model``, ``rules``, ``ports``, ``records_publisher``, ``byte_budget``,
 ``schema_registry``. The two kinds of publishers are chosen by ``kcl_mld.app``.

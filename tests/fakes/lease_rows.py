@@ -13,7 +13,7 @@ from tests.fakes.lease_world import lease
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kcl_mld.ops.rules.lease_migration import RowWrite
+    from kcl_mld.leases.rules.lease_migration import RowWrite
 
     Item = Mapping[str, Mapping[str, Any]]
 

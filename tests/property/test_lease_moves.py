@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from kcl_mld.leases.model.lease_item import is_lease_item, item_key
 from kcl_mld.leases.model.lease_move import RowKind, RowName, contents
 from kcl_mld.leases.rules.foreign_rows import foreign_rows
-from kcl_mld.ops.rules.lease_migration import plan_move
+from kcl_mld.leases.rules.lease_migration import plan_move
 from tests.fakes.lease_rows import FULL, LEADER, METRICS, ORDERS, Rows, multi, single
 
 OPTIONAL = sorted(FULL.keys() - {"leaseCounter", "ownerSwitchesSinceCheckpoint"})

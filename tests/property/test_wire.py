@@ -8,10 +8,10 @@ import json
 import msgspec
 from hypothesis import given, settings, strategies as st
 
+from kcl_mld.children.rules.delivery import deliver
 from kcl_mld.errors import MalformedData
 from kcl_mld.kernel.model.sequence import TRIM_HORIZON
 from kcl_mld.retrieval.model.wire import arrival_ms, decode_records, read_batch
-from kcl_mld.retrieval.rules.delivery import deliver
 from kcl_mld_protocol import ProcessRecords, Record, decode_from_daemon, encode
 
 numbers = st.integers(0, 2**190).map(str)

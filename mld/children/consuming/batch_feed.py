@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from kcl_mld.children.consuming.consumer_context import ConsumerContext
     from kcl_mld.children.consuming.containment import Containment
     from kcl_mld.children.record_processor import RecordProcessor
+    from kcl_mld.children.rules.delivery import Delivery
+    from kcl_mld.children.rules.routing import Route
     from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
     from kcl_mld.retrieval.records_publisher import FetchedBatch, RecordsPublisher
-    from kcl_mld.retrieval.rules.delivery import Delivery
-    from kcl_mld.retrieval.rules.routing import Route
     from kcl_mld.signals.rules.remedies import FailedCall
     from kcl_mld.streams.model.shard import ChildShard
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcl_mld.children.consuming.child_slot import ChildSlot
 from kcl_mld.children.consuming.mark_watch import MarkWatch
 from kcl_mld.children.consuming.shared_checkpoint import SharedCheckpoint
+from kcl_mld.children.rules.routing import Route
 from kcl_mld.kernel.concurrency import Wakeup
-from kcl_mld.retrieval.rules.routing import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from kcl_mld.children.consuming.consumer_context import ConsumerContext
     from kcl_mld.children.model.consumer_status import ChildStatus
     from kcl_mld.children.record_processor import RecordProcessor
+    from kcl_mld.children.rules.delivery import Delivery
     from kcl_mld.errors import ChildFailed
     from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
     from kcl_mld.retrieval.byte_budget import BudgetShare
-    from kcl_mld.retrieval.rules.delivery import Delivery
 
 log = logging.getLogger("mld.children")
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kcl_mld.children.consuming.consumer_context import ConsumerContext
     from kcl_mld.children.consuming.shared_checkpoint import SharedCheckpoint
     from kcl_mld.children.record_processor import RecordProcessor
+    from kcl_mld.children.rules.routing import Part
     from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
     from kcl_mld.retrieval.byte_budget import BudgetShare
-    from kcl_mld.retrieval.rules.routing import Part
 
 log = logging.getLogger("mld.children")
 

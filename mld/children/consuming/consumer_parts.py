@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kcl_mld.children.rules.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 from kcl_mld.children.rules.lifecycle import start_order
 from kcl_mld.leases.model.reading import RowNotes
-from kcl_mld.retrieval.rules.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from kcl_mld.children.consuming.stream_context import StreamRegistry
     from kcl_mld.children.ports import ChildLauncher, LetterStore
+    from kcl_mld.children.rules.routing import Route
     from kcl_mld.config.config import Config
     from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
     from kcl_mld.kernel.ports import Offload
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kcl_mld.retrieval.byte_budget import Reservation
     from kcl_mld.retrieval.model.schema import Catalogue
     from kcl_mld.retrieval.records_publisher import FetchedBatch
-    from kcl_mld.retrieval.rules.routing import Route
     from kcl_mld.retrieval.schema_registry import SchemaRegistry
     from kcl_mld.shards.lease_cleanup import LeaseCleanup
     from kcl_mld.shards.shard_end import ShardEnd
@@ -137,7 +137,7 @@ class LineWriter:
         hash_range: HashRange | None,
         route: Route | None = None,
     ) -> Delivery:
-        """The line of a batch; see :func:`kcl_mld.retrieval.rules.delivery.deliver`.
+        """The line of a batch; see :func:`kcl_mld.children.rules.delivery.deliver`.
 
         The batch's reservation becomes the size of the line, or of its parts, and of what is left for further lines.
 

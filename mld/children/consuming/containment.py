@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from kcl_mld.children.consuming.consumer_context import ConsumerContext
     from kcl_mld.children.ports import LetterStore
+    from kcl_mld.children.rules.delivery import Delivery
     from kcl_mld.config.contain_config import ContainConfig
-    from kcl_mld.retrieval.rules.delivery import Delivery
 
 log = logging.getLogger("mld.children")
 

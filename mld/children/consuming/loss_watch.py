@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
-from kcl_mld.leases.model.reading import RowNotes
-from kcl_mld.retrieval.model.wire import first_arrival_s, first_sequence_number
-from kcl_mld.retrieval.rules.loss import (
+from kcl_mld.children.rules.loss import (
     END_OF_TIME_S,
     REFUSED,
     KnownReading,
@@ -25,6 +22,9 @@ from kcl_mld.retrieval.rules.loss import (
     sentence,
     shard_created_s,
 )
+from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber, Sentinel
+from kcl_mld.leases.model.reading import RowNotes
+from kcl_mld.retrieval.model.wire import first_arrival_s, first_sequence_number
 from kcl_mld.signals.model.metrics import PASSED_EXPIRED, PASSED_TRIMMED, PASSED_VANISHED, PassCause
 
 if TYPE_CHECKING:

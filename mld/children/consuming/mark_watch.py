@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from kcl_mld.children.model.consumer_status import UNCONFIRMED_S
+from kcl_mld.children.rules.loss import RISK
 from kcl_mld.kernel.model.text import lasted
-from kcl_mld.retrieval.rules.loss import RISK
 
 if TYPE_CHECKING:
     from kcl_mld.children.consuming.consumer_context import ConsumerContext

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kcl_mld.children.consuming.consumer_context import ConsumerContext
-    from kcl_mld.retrieval.rules.delivery import Missing
+    from kcl_mld.children.rules.delivery import Missing
 
 log = logging.getLogger("mld.children")
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kcl_mld.children.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
+    from kcl_mld.children.rules.routing import Part
     from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
     from kcl_mld.retrieval.byte_budget import Reservation
-    from kcl_mld.retrieval.rules.routing import Part
 
 
 @dataclass(slots=True)

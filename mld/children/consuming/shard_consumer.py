@@ -28,6 +28,7 @@ from kcl_mld.children.rules.lifecycle import (
     next_state,
     restart_pause_s,
 )
+from kcl_mld.children.rules.loss import sentence
 from kcl_mld.errors import (
     AwsError,
     ChildFailed,
@@ -36,7 +37,6 @@ from kcl_mld.errors import (
     LeaseLost,
 )
 from kcl_mld.kernel.concurrency import Wakeup
-from kcl_mld.retrieval.rules.loss import sentence
 from kcl_mld.signals.log_facts import logging_with
 from kcl_mld.signals.model.metrics import CHILD_RESTARTED, INITIALIZE_TIME
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcl_mld.children.model.consumer_status import UNCONFIRMED_S
+from kcl_mld.children.rules.loss import RISK, sentence, shard_created_s
 from kcl_mld.kernel.model.text import lasted
 from kcl_mld.observe.model.verdict import Verdict, VerdictSeverity
 from kcl_mld.observe.rules.scraped import shard_on_page
-from kcl_mld.retrieval.rules.loss import RISK, sentence, shard_created_s
 from kcl_mld.streams.rules.existence import ShardExistence, shard_existence
 
 if TYPE_CHECKING:

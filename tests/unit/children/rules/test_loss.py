@@ -2,8 +2,7 @@
 
 import pytest
 
-from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from kcl_mld.retrieval.rules.loss import (
+from kcl_mld.children.rules.loss import (
     MOST_MARKS,
     KnownReading,
     LossVerdict,
@@ -15,6 +14,7 @@ from kcl_mld.retrieval.rules.loss import (
     sentence,
     shard_created_s,
 )
+from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kcl_mld.signals.model.metrics import PassCause
 
 HOUR = 3600.0

@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
+from kcl_mld.children.rules.delivery import deliver, deliver_rest
 from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from kcl_mld.retrieval.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from kcl_mld.retrieval.rules import schema_frame
-from kcl_mld.retrieval.rules.delivery import deliver, deliver_rest
 from tests.fakes.aggregate import aggregate
 from tests.fakes.schema_frames import ORDER, ORDER_ID, frame
-from tests.unit.retrieval.rules.test_delivery import VECTORS, batch_of, record
+from tests.unit.children.rules.test_delivery import VECTORS, batch_of, record
 
 OTHER_ID = "00000000-0000-0000-0000-000000000001"
 KNOWN = {ORDER_ID: KnownSchema(ORDER)}

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from kcl_mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind
+from kcl_mld.children.rules.line import data_bytes, ends_of, line_of, lines_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,18 +19,18 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcl_mld.children.rules.line import data_bytes, ends_of, line_of, lines_behind, payload_bytes
+from kcl_mld.children.rules.routing import split
 from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
 from kcl_mld.retrieval.model.record import LineRecord
 from kcl_mld.retrieval.model.wire import MS_PER_S, arrival_ms, decode_records
 from kcl_mld.retrieval.rules.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
-from kcl_mld.retrieval.rules.line import data_bytes, ends_of, line_of, lines_behind, payload_bytes
-from kcl_mld.retrieval.rules.routing import split
 from kcl_mld.retrieval.rules.schema_frame import may_have_frame, unframe
 
 if TYPE_CHECKING:
+    from kcl_mld.children.rules.routing import Part, Route
     from kcl_mld.retrieval.model.record import Batch, KinesisRecord
     from kcl_mld.retrieval.model.schema import Catalogue
-    from kcl_mld.retrieval.rules.routing import Part, Route
     from kcl_mld.retrieval.rules.schema_frame import FailureCount, FailureKey
     from kcl_mld.streams.model.shard import HashRange
 

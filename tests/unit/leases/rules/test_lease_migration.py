@@ -13,7 +13,7 @@ from kcl_mld.leases.model.lease_move import (
     unchanged_condition,
     valid,
 )
-from kcl_mld.ops.rules.lease_migration import (
+from kcl_mld.leases.rules.lease_migration import (
     MigrationPhase,
     identifiers_of,
     moving_to,
