@@ -30,8 +30,8 @@ from kcl_mld.leases.lease_renewer import LeaseRenewer
 from kcl_mld.leases.lease_store import LeaseStore
 from kcl_mld.leases.model.lease import Lease
 from kcl_mld.leases.rules.renewal import calm_periods_s
-from kcl_mld.signals.conditions import Conditions, FailingCondition
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.failing_condition import FailingCondition
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.ports import AllMetrics
 from kcl_mld.signals.runtime import Runtime
 from kcl_mld.streams.model.shard import HashRange

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcl_mld.config.config import Config
     from kcl_mld.config.stream_list import FormerPolicy, ListedStream
     from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.model.lease import HeldLease
     from kcl_mld.shards.lease_cleanup import LeaseCleanup
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.app")

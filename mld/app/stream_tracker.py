@@ -23,7 +23,7 @@ from kcl_mld.config.stream import Stream
 from kcl_mld.config.stream_list import may_be
 from kcl_mld.errors import MalformedData, MissingStreams, MldError, NotFound
 from kcl_mld.kernel.concurrency import Wakeup, for_each
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.streams.rules.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from kcl_mld.shards.shard_syncer import ShardSyncer
 from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
 from kcl_mld.shards.stream_sync import rows_of
 from kcl_mld.signals.clock_watch import ClockWatch
-from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.conditions import Conditions
 from kcl_mld.signals.ports import AllMetrics, Metrics
 from kcl_mld.signals.runtime import Runtime
 from kcl_mld.signals.watchdog import LoopWatchdog

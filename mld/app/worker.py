@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kcl_mld.observe.cloudwatch_metrics import CloudWatchMetrics
     from kcl_mld.observe.metric_store import MetricPush, MetricStore
     from kcl_mld.observe.summary_log import SummaryLog
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.model.metric_values import FamilyValues
     from kcl_mld.signals.watchdog import LoopWatchdog
 

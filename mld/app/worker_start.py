@@ -24,14 +24,14 @@ from kcl_mld.errors import (
     ResourceMissing,
     UnservableFleet,
 )
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.signals.model.metrics import START
-from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     from kcl_mld.app.worker_streams import WorkerStreams
     from kcl_mld.config.config import Config
     from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.app")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcl_mld.kernel.model.sequence import InitialPosition
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.streams.existence_watch import ExistenceWatch
     from kcl_mld.streams.stream_names import StreamNames, StreamResolver
 

@@ -36,8 +36,8 @@ from kcl_mld.fleet.rules.leader_lock import (
 from kcl_mld.kernel.concurrency import Wakeup
 from kcl_mld.kernel.rules.backoff import backoff_s
 from kcl_mld.leases.rules.discovery import Informed
-from kcl_mld.signals.conditions import Conditions, FailingCondition
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.failing_condition import FailingCondition
+from kcl_mld.signals.model.conditions import Conditions, Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -30,6 +30,7 @@ from kcl_mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_a
 from kcl_mld.kernel.concurrency import Wakeup, for_each
 from kcl_mld.kernel.model.text import counted
 from kcl_mld.leases.heartbeat import retry_pause_s
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.signals.model.metrics import (
     ASSIGNMENT,
     ASSIGNMENT_LEASES,
@@ -37,7 +38,6 @@ from kcl_mld.signals.model.metrics import (
     ASSIGNMENT_WORKERS,
     FAILED_ASSIGNMENTS,
 )
-from kcl_mld.signals.model.reasons import Reason
 from kcl_mld.signals.rules.remedies import table_remedy
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kcl_mld.leases.lease_scan import TableScan
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")

@@ -27,8 +27,8 @@ from kcl_mld.fleet.rules.worker_sightings import OtherFigures
 from kcl_mld.kernel.rules.backoff import backoff_s
 from kcl_mld.kernel.rules.clock_offset import wrong_by_s
 from kcl_mld.leases.model.attributes import rounded
-from kcl_mld.signals.conditions import Conditions, FailingCondition
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.failing_condition import FailingCondition
+from kcl_mld.signals.model.conditions import Conditions, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

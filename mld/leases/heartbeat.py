@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kcl_mld.leases.held_leases import HeldLeases, Holding
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.failing_condition import FailingCondition
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kcl_mld.errors import AwsError
     from kcl_mld.leases.lease_renewer import LeaseRenewer
     from kcl_mld.leases.lease_store import LeaseStore
-    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.failing_condition import FailingCondition
 
 log = logging.getLogger("mld.leases")
 

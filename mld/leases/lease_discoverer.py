@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kcl_mld.leases.lease_scan import TableScan
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import HeldLease, Lease
-    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.failing_condition import FailingCondition
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kcl_mld.leases.model.containment import FailureNote, PositionRange
     from kcl_mld.leases.model.lease import HeldLease, Lease
     from kcl_mld.leases.model.lease_request import LeaseRequest
-    from kcl_mld.signals.conditions import FailingCondition
+    from kcl_mld.signals.failing_condition import FailingCondition
     from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.leases")

@@ -17,8 +17,8 @@ from kcl_mld.kernel.model.masking import printable
 from kcl_mld.kernel.pages import all_items
 from kcl_mld.kernel.throttled import repeated
 from kcl_mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.signals.model.metrics import UNREADABLE_LEASES
-from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcl_mld.config.config import LeaseConfig
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.conditions import Conditions
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
     #: Returns why no worker of this application may use these items; None = it may.

@@ -22,6 +22,7 @@ from kcl_mld.leases.rules.taking import (
     look,
     plan_taking,
 )
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.signals.model.metrics import (
     EXPIRED_LEASES,
     LEASE_SPILLOVER,
@@ -36,7 +37,6 @@ from kcl_mld.signals.model.metrics import (
     UNTAKEN_LEASES,
     VERY_OLD_LEASES,
 )
-from kcl_mld.signals.model.reasons import Reason
 
 if TYPE_CHECKING:
     import random
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from kcl_mld.leases.lease_scan import TableScan
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.conditions import Conditions, FailingCondition
+    from kcl_mld.signals.failing_condition import FailingCondition
+    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")

@@ -1,7 +1,7 @@
-"""What is to be seen of a worker: the catalogue of metrics, reasons not to be ready, conditions, logs.
+"""What is to be seen of a worker: the catalogue of metrics, conditions (why it is not ready), logs.
 
-For others: ``model`` (metrics, reasons), ``ports``, ``conditions``, ``log_facts``, ``runtime``,
-``rules``. ``adapters`` are for programs.
+For others: ``model`` (metrics, conditions), ``ports``, ``failing_condition``, ``log_facts``,
+``runtime``, ``rules``. ``adapters`` are for programs.
 
 Decisions, in ``docs/decisions/``:
 

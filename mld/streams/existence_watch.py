@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from kcl_mld.kernel.concurrency import Wakeup
     from kcl_mld.kernel.ports import Clock
-    from kcl_mld.signals.conditions import Conditions
-    from kcl_mld.signals.model.reasons import Reason
+    from kcl_mld.signals.model.conditions import Conditions, Reason
 
 log = logging.getLogger("mld.streams")
 

@@ -30,8 +30,8 @@ from kcl_mld.leases.model.lease import Lease
 from kcl_mld.leases.model.lease_item import lease_to_item
 from kcl_mld.leases.model.owner_index import index_creation
 from kcl_mld.leases.rules.own_rows import OwnRows
-from kcl_mld.signals.conditions import Conditions, FailingCondition
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.failing_condition import FailingCondition
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.ports import Metrics
 from kcl_mld.signals.runtime import Runtime
 from kcl_mld.streams.identified_stream import IdentifiedStream

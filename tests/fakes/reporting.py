@@ -6,7 +6,7 @@ from typing import Any
 
 from kcl_mld.fleet.worker_metrics import WorkerMetricsReporter
 from kcl_mld.kernel.concurrency import Wakeup
-from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.conditions import Conditions
 
 
 def reporter_with(items: Any, config: Any, worker: str, runtime: Any, **given: Any) -> Any:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 from tests.sim.fleet import Fleet
 from tests.sim.loop import run
 from tests.sim.plan import Plan

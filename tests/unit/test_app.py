@@ -25,7 +25,7 @@ from kcl_mld.errors import (
     Unreachable,
 )
 from kcl_mld.local.kinesis.model import KinesisModel
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 from tests.fakes.app_ports import ports_with
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock

@@ -20,7 +20,7 @@ from kcl_mld.config.settings import resolve
 from kcl_mld.config.spark import keys
 from kcl_mld.config.stream_list import parse_option
 from kcl_mld.local.kinesis.model import OPERATIONS
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.spark import errors
 from kcl_mld.spark.batch_context import BatchContext
 from tests import rooms

@@ -26,7 +26,7 @@ from kcl_mld.observe.rules.reported_lag import lag_facts
 from kcl_mld.observe.rules.scraped import failures
 from kcl_mld.observe.rules.shard_verdict import EXITS, ShardJudge, gap_severity
 from kcl_mld.observe.rules.watching import ExplainRules, Snapshots
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

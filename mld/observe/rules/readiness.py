@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kcl_mld.children.model.consumer_status import CHILD_SILENT_S
 from kcl_mld.children.rules.lifecycle import ConsumerState
 from kcl_mld.kernel.model.text import lasted
-from kcl_mld.signals.model.reasons import Condition, Reason
+from kcl_mld.signals.model.conditions import Condition, Reason
 
 if TYPE_CHECKING:
     from kcl_mld.children.model.consumer_status import ConsumerStatus

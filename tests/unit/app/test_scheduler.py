@@ -33,8 +33,7 @@ from kcl_mld.kernel.model.sequence import SHARD_END
 from kcl_mld.leases.lease_renewer import Releases
 from kcl_mld.leases.model.lease import HeldLease
 from kcl_mld.leases.model.lease_request import LeaseRequest
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.lease_world import CountingMetrics, lease

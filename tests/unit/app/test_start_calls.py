@@ -23,8 +23,7 @@ from kcl_mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.clock import LoopClock
 from tests.fakes.config import config_with
 from tests.fakes.shard_world import simulated

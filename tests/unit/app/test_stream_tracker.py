@@ -18,7 +18,7 @@ from kcl_mld.errors import (
     UnservableFleet,
 )
 from kcl_mld.local.kinesis.faults import KinesisFault
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.streams import stream_names
 from tests.fakes.shard_world import simulated
 from tests.unit.app.streams_world import (

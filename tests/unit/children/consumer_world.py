@@ -39,8 +39,8 @@ from kcl_mld.shards.lease_cleanup import LeaseCleanup
 from kcl_mld.shards.shard_detector import ShardDetector
 from kcl_mld.shards.shard_end import ShardEnd
 from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
-from kcl_mld.signals.conditions import Conditions, FailingCondition
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.failing_condition import FailingCondition
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.ports import Metrics
 from kcl_mld.signals.runtime import Runtime
 from kcl_mld.streams.identified_stream import IdentifiedStream

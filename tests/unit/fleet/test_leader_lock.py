@@ -13,8 +13,7 @@ from kcl_mld.fleet.lock_store import LockStore
 from kcl_mld.fleet.model.table_layout import Layout
 from kcl_mld.fleet.rules.leader_lock import REST_S, LockTiming, Phase
 from kcl_mld.leases.rules.discovery import Informed
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

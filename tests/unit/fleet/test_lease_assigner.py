@@ -13,8 +13,7 @@ from kcl_mld.fleet.lease_assigner import LOOK_TRIES, LeaseAssigner
 from kcl_mld.fleet.model.worker_life import FailedLife, Instance
 from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
 from kcl_mld.fleet.rules.assignment.fleet import AssignmentLimits
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead

@@ -21,7 +21,7 @@ from kcl_mld.fleet.lease_wiring import LeaseWiring
 from kcl_mld.fleet.rules.client_version import Mode
 from kcl_mld.leases.lease_taker import LeaseTaker
 from kcl_mld.leases.model.reading import RowNotes
-from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.conditions import Conditions
 from kcl_mld.signals.ports import AllMetrics
 from kcl_mld.signals.runtime import Runtime
 from kcl_mld.streams.existence_watch import GIVE_UP_S, WANTED_S

@@ -13,7 +13,7 @@ from kcl_mld.fleet.lock_store import LockStore
 from kcl_mld.fleet.model.state_history import ClientVersion
 from kcl_mld.fleet.rules.leader_lock import LockTiming
 from kcl_mld.fleet.rules.table_migration import TableStep
-from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.conditions import Conditions
 from tests.fakes.fleet_items import (
     COORDINATOR,
     METRICS,

@@ -9,8 +9,7 @@ from kcl_mld.fleet.model.worker_life import Instance
 from kcl_mld.fleet.model.worker_metrics import WorkerMetrics, metrics_to_item
 from kcl_mld.fleet.own_process import OwnProcess
 from kcl_mld.fleet.twin_watch import TwinWatch
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.lease_world import lease, on_table_with
 from tests.fakes.reporting import reporter_with
 

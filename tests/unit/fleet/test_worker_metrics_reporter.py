@@ -11,8 +11,7 @@ from kcl_mld.fleet.worker_metrics import (
     RETIRE_LIMIT_S,
     WorkerMetricsReader,
 )
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.lease_world import TABLE, on_table_with
 from tests.fakes.reporting import reporter_with
 

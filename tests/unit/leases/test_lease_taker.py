@@ -8,8 +8,7 @@ import pytest
 from kcl_mld.config.config import LeaseConfig
 from kcl_mld.leases.lease_renewer import RELEASE_TRIES
 from kcl_mld.leases.model.lease_item import lease_from_item
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.lease_world import TABLE, lease, on_table_with
 
 on_table = on_table_with(lambda world: world.worker("me"))

@@ -10,7 +10,7 @@ import pytest
 
 from kcl_mld.leases.lease_scan import REPEAT_S
 from kcl_mld.leases.lease_store import LeaseStore
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Reason
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.fakes.shard_world import simulated
 

@@ -14,8 +14,7 @@ from kcl_mld.config.config import FanOutConfig
 from kcl_mld.config.stream import Stream
 from kcl_mld.errors import Denied, InUse, LimitExceeded, NotFound, Throttled, Unreachable
 from kcl_mld.retrieval.consumer_registration import ConsumerRegistration
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 

@@ -14,7 +14,7 @@ from kcl_mld.retrieval.consumer_registration import ConsumerRegistration
 from kcl_mld.retrieval.fan_out_publisher import FanOutPublisher
 from kcl_mld.retrieval.model.wire import decode_records
 from kcl_mld.retrieval.records_publisher import PublisherParts
-from kcl_mld.signals.conditions import Conditions
+from kcl_mld.signals.model.conditions import Conditions
 from kcl_mld.signals.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis

@@ -12,8 +12,7 @@ import pytest
 
 from kcl_mld.errors import LimitExceeded, MalformedData, ResourceMissing
 from kcl_mld.kernel.concurrency import Wakeup
-from kcl_mld.signals.conditions import Conditions
-from kcl_mld.signals.model.reasons import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.streams.existence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, ExistenceWatch
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated

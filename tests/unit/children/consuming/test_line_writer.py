@@ -9,12 +9,12 @@ import pytest
 
 from kcl_mld.children.consuming import consumer_parts
 from kcl_mld.children.consuming.consumer_parts import LineWriter
+from kcl_mld.children.rules import delivery as delivery_module
 from kcl_mld.children.rules.routing import Route
 from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from kcl_mld.retrieval.byte_budget import ByteBudget
 from kcl_mld.retrieval.model.wire import read_batch
 from kcl_mld.retrieval.records_publisher import FetchedBatch
-from kcl_mld.children.rules import delivery as delivery_module
 from tests.fakes.aggregate import aggregate
 from tests.fakes.budget import reserve
 from tests.fakes.clock import FakeClock

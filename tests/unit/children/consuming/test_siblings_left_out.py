@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from kcl_mld.children.consuming.part_queue import PartQueue
+from kcl_mld.children.rules import delivery
 from kcl_mld.children.rules.lifecycle import ShutdownReason
 from kcl_mld.children.rules.routing import Part
 from kcl_mld.config.config import ChildConfirms, ChildFailurePolicy
 from kcl_mld.errors import ChildFailed, Unreachable
 from kcl_mld.kernel.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kcl_mld.retrieval.byte_budget import ByteBudget
-from kcl_mld.children.rules import delivery
 from tests.fakes.aggregate import aggregate
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import LoopClock

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kcl_mld.children.rules import delivery as delivery_module
 from kcl_mld.children.rules.delivery import deliver, deliver_rest
 from kcl_mld.errors import MalformedData
 from kcl_mld.kernel.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from kcl_mld.retrieval.model.record import Batch
 from kcl_mld.retrieval.model.wire import read_batch
-from kcl_mld.children.rules import delivery as delivery_module
 from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.aggregate import aggregate
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kcl_mld.aws.rules.change_record import read_changes
+from kcl_mld.children.rules import delivery as delivery_module
 from kcl_mld.children.rules.delivery import deliver, deliver_rest
 from kcl_mld.children.rules.routing import Part, Route, child_of, item_key
 from kcl_mld.kernel.model.sequence import (
@@ -21,7 +22,6 @@ from kcl_mld.kernel.model.sequence import (
 )
 from kcl_mld.retrieval.model.schema import KnownSchema
 from kcl_mld.retrieval.model.wire import read_batch
-from kcl_mld.children.rules import delivery as delivery_module
 from tests.fakes.aggregate import aggregate
 from tests.fakes.schema_frames import ORDER, ORDER_ID, frame
 

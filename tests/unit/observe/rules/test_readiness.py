@@ -8,7 +8,7 @@ import pytest
 
 from kcl_mld.children.model.consumer_status import ConsumerStatus
 from kcl_mld.observe.rules.readiness import ShardHealth, WorkerSnapshot, health_of, readiness
-from kcl_mld.signals.model.reasons import Condition, Reason
+from kcl_mld.signals.model.conditions import Condition, Reason
 
 DELETED = Condition(Reason.STREAM_DELETED, "stream orders was deleted")
 

@@ -10,7 +10,7 @@ from kcl_mld.children.model.consumer_status import ConsumerStatus
 from kcl_mld.kernel.model.text import counted
 from kcl_mld.observe.rules.readiness import WorkerSnapshot
 from kcl_mld.observe.rules.summary import summary
-from kcl_mld.signals.model.reasons import Condition, Reason
+from kcl_mld.signals.model.conditions import Condition, Reason
 
 
 def shard(number: int, state: str = "PROCESSING", **facts: Any) -> ConsumerStatus:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kcl_mld.signals.conditions import Conditions, FailingCondition
-from kcl_mld.signals.model.reasons import Condition, Reason
+from kcl_mld.signals.failing_condition import FailingCondition
+from kcl_mld.signals.model.conditions import Condition, Conditions, Reason
 from tests.fakes.clock import FakeClock
 
 

@@ -1,4 +1,9 @@
-"""Why a worker is not ready: what services report, and ``/readyz`` shows."""
+"""Conditions that prevent this worker from doing its job: services report them, ``/readyz`` shows them.
+
+A service reports a condition when it occurs, clears it when it is over, and logs both itself. Code
+that runs repeatedly reports to a :class:`kcl_mld.signals.failing_condition.FailingCondition`, which
+does all of that.
+"""
 
 from __future__ import annotations
 
@@ -36,3 +41,27 @@ class Condition:
 
     reason: Reason
     message: str
+
+
+class Conditions:
+    """At most one condition per reason and subject; one object per worker, handed to services."""
+
+    def __init__(self) -> None:
+        self._current: dict[tuple[Reason, str], Condition] = {}
+
+    def report(self, reason: Reason, message: str, subject: str = "") -> None:
+        """The worker is not ready from now on; replaces an earlier message of reason and subject.
+
+        Args:
+            message: one sentence for people: what is wrong, where, and what to do.
+            subject: which one of several has it, e.g. a stream.
+        """
+        self._current[reason, subject] = Condition(reason, message)
+
+    def clear(self, reason: Reason, subject: str = "") -> None:
+        """The condition is over; does nothing if it was not reported."""
+        self._current.pop((reason, subject), None)
+
+    def current(self) -> tuple[Condition, ...]:
+        """Current conditions, in the order in which they were first reported."""
+        return tuple(self._current.values())

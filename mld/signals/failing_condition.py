@@ -1,9 +1,7 @@
-"""Conditions that prevent this worker from doing its job, for ``/readyz``.
+"""A failure that repeats, until it is over, for the log and for ``/readyz``.
 
-A service reports a condition when it occurs, clears it when it is over, and logs both itself. Code
-that runs repeatedly reports to a :class:`FailingCondition`, which does all of that. Without it,
-some failures would stay unnoticed: that leases in a 3.x fleet get no new owners while others are
-still renewed and read, or that no lease is held.
+Without it, some failures would stay unnoticed: that leases in a 3.x fleet get no new owners while
+others are still renewed and read, or that no lease is held.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from kcl_mld.kernel.model.text import lasted
-from kcl_mld.signals.model.reasons import Condition, Reason
 from kcl_mld.signals.rules.remedies import shown_error, table_remedy
 
 if TYPE_CHECKING:
     from kcl_mld.kernel.ports import Clock
+    from kcl_mld.signals.model.conditions import Conditions, Reason
 
 log = logging.getLogger("mld.signals")
 
@@ -25,30 +23,6 @@ log = logging.getLogger("mld.signals")
 LASTING_S = 30.0
 #: Seconds between two log lines about it.
 REPEAT_S = 60.0
-
-
-class Conditions:
-    """At most one condition per reason and subject; one object per worker, handed to services."""
-
-    def __init__(self) -> None:
-        self._current: dict[tuple[Reason, str], Condition] = {}
-
-    def report(self, reason: Reason, message: str, subject: str = "") -> None:
-        """The worker is not ready from now on; replaces an earlier message of reason and subject.
-
-        Args:
-            message: one sentence for people: what is wrong, where, and what to do.
-            subject: which one of several has it, e.g. a stream.
-        """
-        self._current[reason, subject] = Condition(reason, message)
-
-    def clear(self, reason: Reason, subject: str = "") -> None:
-        """The condition is over; does nothing if it was not reported."""
-        self._current.pop((reason, subject), None)
-
-    def current(self) -> tuple[Condition, ...]:
-        """Current conditions, in the order in which they were first reported."""
-        return tuple(self._current.values())
 
 
 class FailingCondition:
