@@ -23,7 +23,7 @@ from kcl_mld.errors import (
     Unreachable,
 )
 from kcl_mld.kernel.rules.backoff import backoff_s
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 
 if TYPE_CHECKING:
     import random
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from kcl_mld.config.config import Config
     from kcl_mld.kernel.ports import Clock
-    from kcl_mld.signals.model.conditions import Conditions
 
 log = logging.getLogger("mld.app")
 

@@ -18,6 +18,7 @@ from kcl_mld.config.config import RetrievalMode
 from kcl_mld.config.stream_list import StreamOptions
 from kcl_mld.fleet.lease_wiring import LeaseWiring
 from kcl_mld.fleet.model.worker_metrics import WorstLag
+from kcl_mld.kernel.clock_watch import ClockWatch
 from kcl_mld.observe.cloudwatch_metrics import CloudWatchMetrics
 from kcl_mld.observe.metric_store import MetricPush, MetricStore
 from kcl_mld.observe.summary_log import SummaryLog
@@ -31,7 +32,6 @@ from kcl_mld.shards.shard_end import ShardEnd
 from kcl_mld.shards.shard_syncer import ShardSyncer
 from kcl_mld.shards.stream_existence import StreamExistence, StreamSource
 from kcl_mld.shards.stream_sync import rows_of
-from kcl_mld.signals.clock_watch import ClockWatch
 from kcl_mld.signals.model.conditions import Conditions
 from kcl_mld.signals.ports import AllMetrics, Metrics
 from kcl_mld.signals.runtime import Runtime

@@ -24,14 +24,13 @@ from kcl_mld.errors import (
     ResourceMissing,
     UnservableFleet,
 )
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.model.metrics import START
 
 if TYPE_CHECKING:
     from kcl_mld.app.worker_streams import WorkerStreams
     from kcl_mld.config.config import Config
     from kcl_mld.fleet.lease_coordinator import LeaseCoordinator
-    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.app")

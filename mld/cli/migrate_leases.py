@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kcl_mld.config.config import Config
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
     from kcl_mld.leases.rules.lease_migration import MigrationPlan, RowWrite
 
 #: Number of writes between two lines of progress.

@@ -33,7 +33,7 @@ from kcl_mld.fleet.model.table_layout import change, condition, creation, deleti
 from kcl_mld.fleet.model.worker_life import failed_life_to_item
 from kcl_mld.fleet.model.worker_metrics import metrics_attributes, metrics_from_item, metrics_in
 from kcl_mld.fleet.state_items import StateItems
-from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
+from kcl_mld.leases.model.table_item import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
     import random
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kcl_mld.fleet.model.worker_life import FailedLife
     from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
     from kcl_mld.kernel.ports import IdSource
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 #: Items moved in one transaction (TableMigrationStateMachineImpl, 3.5.1).
 BATCH = 25

@@ -42,7 +42,7 @@ from kcl_mld.fleet.rules.client_version import (
 from kcl_mld.fleet.rules.table_migration import COMPLETE, INIT, PENDING, status_at_start
 from kcl_mld.fleet.rules.unservable import refuse_two_fleets, refuse_unreadable
 from kcl_mld.kernel.concurrency import Wakeup
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 
 if TYPE_CHECKING:
     import random
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.lease_scan import TableScan
     from kcl_mld.leases.lease_store import LeaseStore
-    from kcl_mld.signals.model.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
 

@@ -30,7 +30,7 @@ from kcl_mld.fleet.rules.assignment.planning import MoveKind, MoveReason, plan_a
 from kcl_mld.kernel.concurrency import Wakeup, for_each
 from kcl_mld.kernel.model.text import counted
 from kcl_mld.leases.heartbeat import retry_pause_s
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.model.metrics import (
     ASSIGNMENT,
     ASSIGNMENT_LEASES,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from kcl_mld.leases.lease_scan import TableScan
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.runtime import Runtime
 
 log = logging.getLogger("mld.fleet")

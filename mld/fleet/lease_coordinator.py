@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kcl_mld.errors import AwsError, Denied, NotFound
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.streams.existence_watch import ExistenceWatch
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.lease_renewer import LeaseRenewer
     from kcl_mld.leases.lease_store import LeaseStore
-    from kcl_mld.signals.model.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
 

@@ -21,7 +21,7 @@ from kcl_mld.leases.newcomer import Newcomer
 from kcl_mld.leases.rules.discovery import Informed
 from kcl_mld.leases.rules.own_rows import OwnRows
 from kcl_mld.signals.failing_condition import FailingCondition
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from kcl_mld.leases.lease_scan import TableScan
     from kcl_mld.leases.model.lease import Lease
     from kcl_mld.leases.model.lease_writes import FindNotes
-    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.runtime import Runtime
     from kcl_mld.streams.identified_stream import IdentifiedStream
 

@@ -21,7 +21,7 @@ from kcl_mld.fleet.model.lock_item import (
     lock_from_item,
     lock_to_item,
 )
-from kcl_mld.leases.model.attributes import text_of
+from kcl_mld.leases.model.table_item import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcl_mld.errors import AwsError, ConditionFailed, UnknownOutcome
 from kcl_mld.fleet.model.table_layout import change, creation, deletion, key_of, upsert
-from kcl_mld.kernel.pages import all_items
-from kcl_mld.kernel.throttled import repeated
-from kcl_mld.leases.model.entity import ENTITY_TYPE
+from kcl_mld.kernel.pages import all_items, repeated
+from kcl_mld.leases.model.table_item import ENTITY_TYPE
 
 if TYPE_CHECKING:
     import random
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
     from kcl_mld.aws.ports import DynamoDb
     from kcl_mld.fleet.model.table_layout import Place
-    from kcl_mld.leases.model.attributes import Item
-    from kcl_mld.leases.model.entity import Entity
+    from kcl_mld.leases.model.table_item import Entity, Item
 
 log = logging.getLogger("mld.fleet")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kcl_mld.fleet.rules.doubled_id import DoubledId
 from kcl_mld.leases.rules.own_rows import TODO
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 
 if TYPE_CHECKING:
     from kcl_mld.fleet.coordinator_state import CoordinatorStateStore
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kcl_mld.fleet.model.worker_metrics import WorkerMetrics
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.lease_renewer import LeaseRenewer
-    from kcl_mld.signals.model.conditions import Conditions
 
 log = logging.getLogger("mld.fleet")
 

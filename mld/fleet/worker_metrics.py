@@ -26,7 +26,7 @@ from kcl_mld.fleet.rules.assignment.looks import LONGEST_PAUSE_S
 from kcl_mld.fleet.rules.worker_sightings import OtherFigures
 from kcl_mld.kernel.rules.backoff import backoff_s
 from kcl_mld.kernel.rules.clock_offset import wrong_by_s
-from kcl_mld.leases.model.attributes import rounded
+from kcl_mld.leases.model.table_item import rounded
 from kcl_mld.signals.failing_condition import FailingCondition
 from kcl_mld.signals.model.conditions import Conditions, Reason
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from kcl_mld.errors import MalformedData
 from kcl_mld.kernel.model.masking import printable
-from kcl_mld.kernel.pages import all_items
-from kcl_mld.kernel.throttled import repeated
+from kcl_mld.kernel.pages import all_items, repeated
 from kcl_mld.leases.model.lease_item import is_lease_item, item_key, lease_from_item
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.model.metrics import UNREADABLE_LEASES
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from kcl_mld.config.config import LeaseConfig
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.model.lease import Lease
-    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
     #: Returns why no worker of this application may use these items; None = it may.

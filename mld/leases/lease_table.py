@@ -16,8 +16,7 @@ from kcl_mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
-from kcl_mld.kernel.pages import all_items
-from kcl_mld.kernel.throttled import repeated
+from kcl_mld.kernel.pages import all_items, repeated
 from kcl_mld.leases.model.lease_item import LEASE_KEY, item_key
 from kcl_mld.leases.model.owner_index import (
     LEASE_OWNER_INDEX,

@@ -22,7 +22,7 @@ from kcl_mld.leases.rules.taking import (
     look,
     plan_taking,
 )
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.model.metrics import (
     EXPIRED_LEASES,
     LEASE_SPILLOVER,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from kcl_mld.leases.lease_store import LeaseStore
     from kcl_mld.leases.model.lease import Lease
     from kcl_mld.signals.failing_condition import FailingCondition
-    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.signals.ports import Metrics
 
 log = logging.getLogger("mld.leases")

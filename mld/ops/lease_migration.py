@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kcl_mld.aws.ports import DynamoDb
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
     from kcl_mld.leases.rules.lease_migration import RowWrite
 
 #: Attempts for one request; the pauses between them add up to about 40 s, enough for a throttled

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kcl_mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
 from kcl_mld.kernel.rules.backoff import backoff_s
 from kcl_mld.retrieval.rules.fan_out import ConsumerStep, consumer_step
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.signals.rules.remedies import FailedCall, shown_error
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kcl_mld.config.config import FanOutConfig
     from kcl_mld.config.stream import Stream
     from kcl_mld.kernel.ports import Clock
-    from kcl_mld.signals.model.conditions import Conditions
 
 log = logging.getLogger("mld.retrieval")
 

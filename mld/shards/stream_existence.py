@@ -26,7 +26,7 @@ from kcl_mld.errors import (
 from kcl_mld.kernel.concurrency import Wakeup
 from kcl_mld.shards.rules.rows_of_stream import has_row_of
 from kcl_mld.shards.rules.shard_end import heirs
-from kcl_mld.signals.model.conditions import Reason
+from kcl_mld.signals.model.conditions import Conditions, Reason
 from kcl_mld.streams.existence_watch import ExistenceWatch
 from kcl_mld.streams.rules.existence import (
     ShardExistence,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from kcl_mld.kernel.ports import Clock
     from kcl_mld.leases.model.lease import Lease
     from kcl_mld.shards.shard_detector import ShardDetector
-    from kcl_mld.signals.model.conditions import Conditions
     from kcl_mld.streams.identified_stream import IdentifiedStream
     from kcl_mld.streams.model.shard import ChildShard, Shard
 

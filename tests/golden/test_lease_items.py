@@ -9,10 +9,10 @@ from kcl_mld.fleet.model.lock_item import lock_from_item, lock_to_item
 from kcl_mld.fleet.model.state_history import migration_from_item, migration_to_item
 from kcl_mld.fleet.model.worker_metrics import metrics_from_item, metrics_to_item
 from kcl_mld.kernel.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kcl_mld.leases.model.entity import Entity, entity_of
 from kcl_mld.leases.model.lease_item import is_lease_item, lease_from_item, lease_to_item
 from kcl_mld.leases.model.lease_request import HOLDER
 from kcl_mld.leases.model.newcomer import NEWCOMER
+from kcl_mld.leases.model.table_item import Entity, entity_of
 from kcl_mld.streams.model.shard import HashRange
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kcl_mld.config.reserved_keys import LEADER_KEY
 from kcl_mld.errors import MalformedData
-from kcl_mld.leases.model.attributes import required, text_of
-from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.leases.model.table_item import ENTITY_TYPE, Entity, required, text_of
 
 if TYPE_CHECKING:
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 OWNER_NAME = "ownerName"
 RECORD_VERSION = "recordVersionNumber"

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kcl_mld.config.reserved_keys import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from kcl_mld.errors import MalformedData
-from kcl_mld.leases.model.attributes import integer, integer_of, required, text_of, value_of
-from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.leases.model.table_item import (
+    ENTITY_TYPE,
+    Entity,
+    integer,
+    integer_of,
+    required,
+    text_of,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 #: Attribute of the state.
 TABLE_STATUS = "tm"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kcl_mld.config.config import Config
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from kcl_mld.config.reserved_keys import FAILED_LIFE
 from kcl_mld.errors import MalformedData
-from kcl_mld.leases.model.attributes import integer, text_of, value_of
-from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
+from kcl_mld.leases.model.table_item import ENTITY_TYPE, Entity, integer, text_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 #: Entry of ``properties`` of a worker's metrics.
 INSTANCE = "kclMldInstance"

@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, Any
 from kcl_mld.config.reserved_keys import FAILED_LIFE
 from kcl_mld.errors import MalformedData
 from kcl_mld.fleet.model.worker_life import INSTANCE, instance_of
-from kcl_mld.leases.model.attributes import (
+from kcl_mld.leases.model.table_item import (
+    ENTITY_TYPE,
+    Entity,
     decimal,
+    entity_of,
     integer,
     integer_of,
     required,
     text_of,
     value_of,
 )
-from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kcl_mld.fleet.model.worker_life import Instance
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 #: ``sup`` of a worker that keeps its items in the place set by the table migration to 3.5.
 SINGLE_TABLE_MIGRATION = 1

@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kcl_mld.config.reserved_keys import RESERVED_KEYS
 from kcl_mld.errors import MalformedData
 from kcl_mld.kernel.model.sequence import ExtendedSequenceNumber
-from kcl_mld.leases.model.attributes import (
-    decimal,
-    decimal_of,
-    integer,
-    integer_of,
-    required,
-    text_of,
-    texts_of,
-)
 from kcl_mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP, failure_of, skipped_of
-from kcl_mld.leases.model.entity import ENTITY_TYPE, Entity
 from kcl_mld.leases.model.lease import Lease
 from kcl_mld.leases.model.lease_request import (
     HOLDER,
@@ -35,10 +25,21 @@ from kcl_mld.leases.model.lease_request import (
 )
 from kcl_mld.leases.model.newcomer import NEWCOMER, newcomer_mark_of
 from kcl_mld.leases.model.reading import LOSS, READ_UNTIL, loss_note_of, read_note_of
+from kcl_mld.leases.model.table_item import (
+    ENTITY_TYPE,
+    Entity,
+    decimal,
+    decimal_of,
+    integer,
+    integer_of,
+    required,
+    text_of,
+    texts_of,
+)
 from kcl_mld.streams.model.shard import HashRange
 
 if TYPE_CHECKING:
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"

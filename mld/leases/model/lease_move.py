@@ -25,7 +25,7 @@ from kcl_mld.leases.model.lease_item import LEASE_KEY, MOVING, STREAM_MARK, item
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"

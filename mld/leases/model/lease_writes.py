@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kcl_mld.leases.model.attributes import decimal, integer, rounded
 from kcl_mld.leases.model.containment import FAILURE, SKIP, skipped_behind
 from kcl_mld.leases.model.lease_item import (
     LEASE_KEY,
@@ -24,6 +23,7 @@ from kcl_mld.leases.model.lease_item import (
 from kcl_mld.leases.model.lease_request import HOLDER, REQUEST
 from kcl_mld.leases.model.newcomer import NEWCOMER
 from kcl_mld.leases.model.reading import COARSE_S, LOSS, READ_UNTIL
+from kcl_mld.leases.model.table_item import decimal, integer, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

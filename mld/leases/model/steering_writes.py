@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kcl_mld.leases.model.attributes import integer
 from kcl_mld.leases.model.containment import FAILURE, NO_FAILURE, SKIP
 from kcl_mld.leases.model.lease_item import LEASE_KEY, checkpoint_attributes, lease_to_item
 from kcl_mld.leases.model.lease_request import HOLDER, PAUSED_UNTIL, REQUEST, STEERED, SteerVerb
 from kcl_mld.leases.model.lease_writes import PENDING, LeaseWrite, own_write, renewal
+from kcl_mld.leases.model.table_item import integer
 
 if TYPE_CHECKING:
     from kcl_mld.leases.model.lease import Lease

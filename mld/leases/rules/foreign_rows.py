@@ -16,7 +16,7 @@ from kcl_mld.leases.model.lease_item import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 #: Number of rows that a sentence names.
 _NAMED = 5

@@ -33,7 +33,7 @@ from kcl_mld.leases.model.lease_move import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kcl_mld.leases.model.attributes import Item
+    from kcl_mld.leases.model.table_item import Item
 
 
 class MigrationPhase(StrEnum):

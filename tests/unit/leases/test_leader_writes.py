@@ -3,7 +3,7 @@
 import pytest
 
 from kcl_mld.errors import ConditionFailed, Denied, NotFound, Throttled, UnknownOutcome
-from kcl_mld.kernel.throttled import REPEATS
+from kcl_mld.kernel.pages import REPEATS
 from kcl_mld.leases.model.lease_item import lease_from_item
 from kcl_mld.leases.model.lease_writes import assigning
 from tests.fakes.lease_world import TABLE, World, lease, on_table_with

@@ -13,7 +13,7 @@ from kcl_mld.errors import (
     Unreachable,
 )
 from kcl_mld.kernel.model.sequence import SHARD_END, ExtendedSequenceNumber
-from kcl_mld.kernel.throttled import REPEATS
+from kcl_mld.kernel.pages import REPEATS
 from kcl_mld.leases.lease_scan import MAX_SEGMENTS, segments_for
 from kcl_mld.leases.model.lease_item import lease_from_item
 from kcl_mld.streams.model.shard import HashRange

@@ -25,9 +25,8 @@ from kcl_mld.fleet.model.worker_metrics import (
     metrics_in,
     metrics_to_item,
 )
-from kcl_mld.leases.model.attributes import decimal, decimal_of, rounded, text_of
-from kcl_mld.leases.model.entity import Entity, entity_of
 from kcl_mld.leases.model.owner_index import index_creation, index_status
+from kcl_mld.leases.model.table_item import Entity, decimal, decimal_of, entity_of, rounded, text_of
 
 METRICS = WorkerMetrics(
     "w1", 1795252393, {"C": (12.5, -1.0, 0.333333)}, {"C": (100,)}, 1, 1795252390

@@ -15,7 +15,7 @@ from kcl_mld.fleet.model.worker_metrics import (
     metrics_in,
     metrics_to_item,
 )
-from kcl_mld.leases.model.entity import Entity, entity_of
+from kcl_mld.leases.model.table_item import Entity, entity_of
 
 LIFE = FailedLife(
     instance="abc",

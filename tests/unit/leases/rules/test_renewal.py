@@ -3,8 +3,8 @@
 import pytest
 
 from kcl_mld.config.config import LeaseConfig
-from kcl_mld.leases.model.attributes import decimal
 from kcl_mld.leases.model.lease_writes import releasing, renewal
+from kcl_mld.leases.model.table_item import decimal
 from kcl_mld.leases.rules.renewal import (
     RowVerdict,
     are_late,

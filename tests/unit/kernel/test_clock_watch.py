@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from kcl_mld.signals.clock_watch import REPEAT_S, ClockWatch
+from kcl_mld.kernel.clock_watch import REPEAT_S, ClockWatch
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kcl_mld.errors import AwsError, Denied, LimitExceeded, Throttled
-from kcl_mld.kernel.throttled import REPEATS, repeated
+from kcl_mld.kernel.pages import REPEATS, repeated
 from tests.fakes.shard_world import simulated
 
 THROTTLED = Throttled("Scan", "ThrottlingException")

@@ -1,11 +1,16 @@
-"""Typed access to attributes of DynamoDB items."""
+"""Items of an application's tables: their kinds, and typed access to their attributes.
+
+Source: EntityType, CoordinatorStateDAODelegate.resolveEntityType (3.5.1).
+"""
 
 from __future__ import annotations
 
 import re
 from decimal import ROUND_HALF_UP, Decimal
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from kcl_mld.config.reserved_keys import LEADER_KEY, MIGRATION_KEY, TABLE_MIGRATION_KEY
 from kcl_mld.errors import MalformedData
 
 if TYPE_CHECKING:
@@ -20,6 +25,43 @@ T = TypeVar("T")
 #: one.
 _INTEGER = re.compile(r"-?[0-9]{1,37}\Z")
 _MILLIONTH = Decimal("0.000001")
+
+#: Attribute that holds the kind of an item; 3.0 to 3.4 don't write it.
+ENTITY_TYPE = "entityType"
+
+
+class Entity(StrEnum):
+    """Kinds of items, with the values of ``entityType``."""
+
+    LEASE = "LEASE"
+    LEADER = "LEADER"
+    CLIENT_VERSION_MIGRATION = "CLIENT_VERSION_MIGRATION"
+    TABLE_MIGRATION = "TABLE_MIGRATION"
+    STREAM = "STREAM"
+    WORKER_METRIC_STATS = "WORKER_METRIC_STATS"
+
+
+_BY_KEY = {
+    LEADER_KEY: Entity.LEADER,
+    MIGRATION_KEY: Entity.CLIENT_VERSION_MIGRATION,
+    TABLE_MIGRATION_KEY: Entity.TABLE_MIGRATION,
+}
+
+
+def entity_of(item: Item, key_name: str) -> Entity | None:
+    """The kind of an item, by its ``entityType``, else by its key.
+
+    Returns:
+        None for an unknown type. An item without a type and without a reserved key is a lease in
+        the lease table, and worker metrics in the table of worker metrics (key ``wid``).
+    """
+    stored = item.get(ENTITY_TYPE, {}).get("S")
+    if stored is not None:
+        return Entity(stored) if stored in Entity.__members__ else None
+    by_key = _BY_KEY.get(str(item.get(key_name, {}).get("S", "")))
+    if by_key is not None:
+        return by_key
+    return {"leaseKey": Entity.LEASE, "wid": Entity.WORKER_METRIC_STATS}.get(key_name)
 
 
 def value_of(item: Item, name: str, kind: str) -> Any:
