@@ -102,7 +102,9 @@ def off() -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Let workers of pytest-xdist end in peace."""
+    """Let workers of pytest-xdist that trace end in peace."""
+    if _CONFIG not in os.environ:
+        return
     with contextlib.suppress(ImportError):
         from xdist.workermanage import NodeManager  # noqa: PLC0415 - not everywhere there
 
