@@ -45,7 +45,8 @@ def find_region(configured: str | None, environ: Mapping[str, str] = os.environ)
         region, origin = _instance_region(session), "the instance metadata"
     if not region:
         raise ConfigError(
-            "no region is known: write regionName = <region>, or set AWS_REGION", key="regionName"
+            "no region is known: set AWS_REGION, or write regionName = <region> if there is a file",
+            key="regionName",
         )
     return str(region), origin
 

@@ -31,7 +31,7 @@ def test_the_region_comes_from_file_environment_or_profile(
 
 
 def test_no_region_anywhere_is_a_configuration_error():
-    with pytest.raises(ConfigError, match="write regionName = <region>, or set AWS_REGION"):
+    with pytest.raises(ConfigError, match="set AWS_REGION, or write regionName = <region> if"):
         resolve_region(None)
 
 
