@@ -31,7 +31,7 @@ def find_region(configured: str | None, environ: Mapping[str, str] = os.environ)
     order.
 
     Raises:
-        ConfigError: nothing names a region: write ``regionName``; or the AWS configuration files
+        ConfigError: nothing names a region; or the AWS configuration files
             cannot be used.
     """
     if configured:
@@ -45,7 +45,7 @@ def find_region(configured: str | None, environ: Mapping[str, str] = os.environ)
         region, origin = _instance_region(session), "the instance metadata"
     if not region:
         raise ConfigError(
-            "no region is known: set AWS_REGION, or write regionName = <region> if there is a file",
+            "no region is known: set AWS_REGION, or write regionName = <region> in the properties file",
             key="regionName",
         )
     return str(region), origin

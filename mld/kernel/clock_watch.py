@@ -28,8 +28,8 @@ class ClockWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told_s: float | None = None
-        self._told_at = 0.0
+        self._reported_s: float | None = None
+        self._reported_at = 0.0
 
     async def run(self) -> None:
         """Check periodically until cancelled."""
@@ -41,16 +41,16 @@ class ClockWatch:
         ahead_s, now = self._clock.ahead_s(), self._clock.monotonic()
         wrong_s = wrong_by_s(ahead_s)
         if wrong_s is None:
-            if self._told_s is not None and ahead_s is not None:
+            if self._reported_s is not None and ahead_s is not None:
                 log.info("The clock of this machine is right again")
-                self._told_s = None
+                self._reported_s = None
             return
-        is_told = self._told_s is not None and abs(wrong_s - self._told_s) <= WRONG_S
-        if not is_told or now - self._told_at >= REPEAT_S:
+        is_reported = self._reported_s is not None and abs(wrong_s - self._reported_s) <= WRONG_S
+        if not is_reported or now - self._reported_at >= REPEAT_S:
             log.warning(
                 "The clock of this machine is %s. Set it right, by NTP for example: requests are "
                 "signed at AWS's time only after AWS has refused one, and credentials and "
                 "certificates expire by this clock",
                 offset_text(wrong_s),
             )
-            self._told_s, self._told_at = wrong_s, now
+            self._reported_s, self._reported_at = wrong_s, now

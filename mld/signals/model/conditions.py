@@ -1,4 +1,4 @@
-"""Conditions that prevent this worker from doing its job: services report them, ``/readyz`` shows them.
+"""Conditions that prevent a worker from doing its job; ``/readyz`` shows them.
 
 A service reports a condition when it occurs, clears it when it is over, and logs both itself. Code
 that runs repeatedly reports to a :class:`kcl_mld.signals.failing_condition.FailingCondition`, which
@@ -33,7 +33,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One reason, said to people.
+    """A reason and its message.
 
     Attributes:
         message: one sentence: what is wrong, where, and what to do.

@@ -31,7 +31,9 @@ def test_the_region_comes_from_file_environment_or_profile(
 
 
 def test_no_region_anywhere_is_a_configuration_error():
-    with pytest.raises(ConfigError, match="set AWS_REGION, or write regionName = <region> if"):
+    with pytest.raises(
+        ConfigError, match="set AWS_REGION, or write regionName = <region> in the properties file"
+    ):
         resolve_region(None)
 
 
