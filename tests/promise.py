@@ -22,7 +22,7 @@ from kcl_mld import errors
 from kcl_mld.cli import COMMANDS, USAGE_EXIT, acceptance, explain
 from kcl_mld.config.config import KEYS
 from kcl_mld.config.spark import keys as spark_keys
-from kcl_mld.config.stream_list import OPTION_PREFIX, OPTIONS
+from kcl_mld.config.stream_options import OPTION_PREFIX, OPTIONS
 from kcl_mld.fleet.model.lock_item import LockItem, lock_from_item, lock_to_item
 from kcl_mld.fleet.model.state_history import (
     ClientVersion,

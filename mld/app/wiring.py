@@ -15,7 +15,7 @@ from kcl_mld.children.consuming.consumer_parts import ConsumerNotes, ConsumerPar
 from kcl_mld.children.consuming.shard_consumer import ShardConsumer
 from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
 from kcl_mld.config.config import RetrievalMode
-from kcl_mld.config.stream_list import StreamOptions
+from kcl_mld.config.stream_options import StreamOptions
 from kcl_mld.fleet.lease_wiring import LeaseWiring
 from kcl_mld.fleet.model.worker_metrics import WorstLag
 from kcl_mld.kernel.clock_watch import ClockWatch

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from kcl_mld.children.consuming.stream_context import StreamContext, StreamRegistry
     from kcl_mld.config.stream import Stream
-    from kcl_mld.config.stream_list import StreamList, StreamOptions
+    from kcl_mld.config.stream_list import StreamList
+    from kcl_mld.config.stream_options import StreamOptions
     from kcl_mld.kernel.concurrency import Wakeup
     from kcl_mld.kernel.model.sequence import InitialPosition
     from kcl_mld.leases.lease_store import LeaseStore

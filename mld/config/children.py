@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcl_mld.config.child_command import SPARK_PROGRAM, spark_command, split_command
 from kcl_mld.config.config import ChildConfirms, ChildFailurePolicy
-from kcl_mld.config.stream_list import CHILDREN_KEY, chosen_options
+from kcl_mld.config.stream_options import CHILDREN_KEY, chosen_options
 from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:

@@ -38,13 +38,9 @@ from kcl_mld.config.keys import (
     word,
 )
 from kcl_mld.config.stream import traits_of
-from kcl_mld.config.stream_list import (
-    CHILDREN_KEY,
-    MOST_CHILDREN,
-    FormerPolicy,
-    StreamList,
-    StreamSelection,
-)
+from kcl_mld.config.stream_list import FormerPolicy, StreamList
+from kcl_mld.config.stream_options import CHILDREN_KEY, MOST_CHILDREN
+from kcl_mld.config.stream_selection import StreamSelection
 from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:

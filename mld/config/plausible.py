@@ -15,7 +15,7 @@ from kcl_mld.config.credentials import CredentialSource
 from kcl_mld.config.overrides import first_variable, how_to_expand
 from kcl_mld.config.reserved_keys import key_taken_by_others
 from kcl_mld.config.stream import KINESIS, StreamArn, partition_of
-from kcl_mld.config.stream_list import is_regular
+from kcl_mld.config.stream_selection import is_regular
 from kcl_mld.kernel.model.masking import mask
 
 if TYPE_CHECKING:

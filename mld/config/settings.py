@@ -18,7 +18,7 @@ from kcl_mld.config.findings import Finding, Problem, Severity, did_you_mean, ne
 from kcl_mld.config.keys import Effect, Key, readers_of
 from kcl_mld.config.properties import Entry, last_of_each
 from kcl_mld.config.spark.settings import PREFIX, SparkSetting, problem_of
-from kcl_mld.config.stream_list import OPTION_PREFIX, StreamOption, parse_option
+from kcl_mld.config.stream_options import OPTION_PREFIX, StreamOption, parse_option
 from kcl_mld.config.values import Value, convert
 from kcl_mld.kernel.model.masking import mask, mask_value
 

@@ -1,20 +1,18 @@
-"""Which streams a multi-stream worker reads, what holds for one of them, and for former ones.
+"""Which streams a multi-stream worker reads, and what becomes of leases of former ones.
 
 ``streams`` lists them: an ARN, ``account:name:epoch`` as it stands in lease keys, or a bare name of
-the own account; or the file gives a rule for the streams of the account.
-``stream.<name>.<option>`` changes an option for one stream, or for all whose names match a glob. The
-Java daemon has no such keys: it reads exactly one stream.
+the own account; or the file gives a rule for the streams of the account
+(:mod:`~kcl_mld.config.stream_selection`). The Java daemon has no such keys: it reads exactly one
+stream.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from kcl_mld.config.child_command import split_command
 from kcl_mld.config.findings import Problem, Severity
 from kcl_mld.config.keys import (
     Key,
@@ -23,7 +21,6 @@ from kcl_mld.config.keys import (
     by_rule,
     flag,
     named,
-    own_count,
     own_millis,
     read_as,
     word,
@@ -40,14 +37,15 @@ from kcl_mld.config.stream import (
     parse_arn,
     traits_of,
 )
+from kcl_mld.config.stream_options import chosen_options, options_of
 from kcl_mld.errors import MalformedData
 from kcl_mld.kernel.model.masking import mask
 from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from kcl_mld.config.stream import SourceTraits
+    from kcl_mld.config.stream_options import StreamOption, StreamOptions
+    from kcl_mld.config.stream_selection import StreamSelection
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
 _FORMS = "write an ARN, account:name:epoch, or the name of a stream of this account"
@@ -55,12 +53,6 @@ STRATEGY_KEY = "formerStreamsLeasesDeletionStrategy"
 WAIT_KEY = "formerStreamsLeasesDeletionWaitMillis"
 #: The property with the streams whose leases are deleted.
 NAMED_KEY = "formerStreamsForLeaseCleanup"
-#: What names of options begin with, before the stream's name.
-OPTION_PREFIX = "stream."
-CHILDREN_KEY = "childrenPerShard"
-#: Of one shard.
-MOST_CHILDREN = 32
-_LATEST = InitialPosition(Sentinel.LATEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,169 +204,6 @@ _KEPT = FormerPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
-    """What holds for some streams only; None = as for all.
-
-    Attributes:
-        initial_position: start of their shards without a checkpoint.
-        is_pushed: by enhanced fan-out, or polled.
-        children: of a shard, 1 to :data:`MOST_CHILDREN`.
-    """
-
-    initial_position: InitialPosition | None = None
-    argv: tuple[str, ...] | None = None
-    is_pushed: bool | None = None
-    consumer_arn: str | None = None
-    children: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOption:
-    """One line ``stream.<pattern>.<option> = <text>``.
-
-    Attributes:
-        pattern: a stream's name, or a glob of names (``*``, ``?``, ``[…]``).
-        option: one of :data:`OPTIONS`.
-    """
-
-    pattern: str
-    option: str
-    text: str
-    line: int = field(default=0, compare=False)
-
-    @property
-    def key(self) -> str:
-        """The property as written."""
-        return f"{OPTION_PREFIX}{self.pattern}.{self.option}"
-
-    @property
-    def is_exact(self) -> bool:
-        """True when the pattern is one name."""
-        return not any(letter in self.pattern for letter in "*?[")
-
-    def matches(self, name: str) -> bool:
-        """True when it holds for that stream."""
-        return fnmatch.fnmatchcase(name, self.pattern)
-
-
-#: Values of the option ``retrievalMode``; a stream that has none is read as all are.
-_MODES = {"FANOUT": True, "POLLING": False}
-_POSITIONS = (Sentinel.LATEST, Sentinel.TRIM_HORIZON)
-_CONSUMER = re.compile(r"(?P<stream>arn:.+:stream/(?P<name>[^/]+))/consumer/[^/]+\Z")
-
-
-def parse_option(key: str, text: str, line: int = 0) -> tuple[StreamOption | None, Problem | None]:
-    """Read one line whose key begins with :data:`OPTION_PREFIX`.
-
-    Returns:
-        The option, and the findings about it; None for a line without a meaning.
-    """
-    pattern, _, option = key.removeprefix(OPTION_PREFIX).rpartition(".")
-    if option not in OPTIONS or not pattern:
-        known = ", ".join(f"{OPTION_PREFIX}<name>.{name}" for name in OPTIONS)
-        return None, Problem(Severity.WARNING, "not a property of kcl-mld", f"known: {known}")
-    found = StreamOption(pattern, option, text.strip(), line)
-    why = OPTIONS[option].why_wrong(found)
-    return found, None if why is None else Problem(Severity.ERROR, *why)
-
-
-def _why_no_position(option: StreamOption) -> tuple[str, str] | None:
-    if option.text.upper() in _POSITIONS:
-        return None
-    extended = f"stream.{option.pattern}.initialPositionInStreamExtended"
-    return _not_one_of(option, _POSITIONS), f"for a time write {extended}"
-
-
-def _why_no_time(option: StreamOption) -> tuple[str, str] | None:
-    if re.fullmatch(r"\+?[0-9]{1,18}", option.text):
-        return None
-    return f"{mask(option.text)!r} is not a number of seconds since 1970", ""
-
-
-def _why_no_mode(option: StreamOption) -> tuple[str, str] | None:
-    if option.text.upper() in _MODES:
-        return None
-    return _not_one_of(option, _MODES), "remove the line for that of all"
-
-
-def _why_no_children(option: StreamOption) -> tuple[str, str] | None:
-    if re.fullmatch("[1-9][0-9]?", option.text) and int(option.text) <= MOST_CHILDREN:
-        return None
-    why = f"{mask(option.text)!r} is not a whole number from 1 to {MOST_CHILDREN}"
-    return why, "remove the line for that of all"
-
-
-def _not_one_of(option: StreamOption, words: Iterable[str]) -> str:
-    return f"{mask(option.text)!r} is not one of {', '.join(words)}"
-
-
-def _why_no_consumer(option: StreamOption) -> tuple[str, str] | None:
-    consumer = _CONSUMER.match(option.text)
-    if consumer is None:
-        form = "write arn:…:stream/<name>/consumer/<consumer>:<time>"
-        return f"{mask(option.text)!r} is not the ARN of a consumer", form
-    if consumer["name"] != option.pattern:
-        return f"a consumer of stream {mask(consumer['name'])}", "name that stream in the key"
-    return None
-
-
-class Option(NamedTuple):
-    """An option that a stream may have for itself.
-
-    Attributes:
-        field: of :class:`StreamOptions`.
-        read: its text, without blanks around it, as the value of the field.
-        why_wrong: the error in a line, and its remedy; None = it is valid.
-    """
-
-    field: str
-    read: Callable[[str], object]
-    why_wrong: Callable[[StreamOption], tuple[str, str] | None]
-
-
-#: Two names of one field: the first one wins.
-OPTIONS = {
-    "executableName": Option("argv", split_command, lambda _: None),
-    "initialPositionInStream": Option(
-        "initial_position",
-        lambda text: InitialPosition(Sentinel(text.upper())),
-        _why_no_position,
-    ),
-    "initialPositionInStreamExtended": Option(
-        "initial_position",
-        lambda text: InitialPosition(Sentinel.AT_TIMESTAMP, float(text)),
-        _why_no_time,
-    ),
-    "retrievalMode": Option("is_pushed", lambda text: _MODES[text.upper()], _why_no_mode),
-    "consumerArn": Option("consumer_arn", str, _why_no_consumer),
-    CHILDREN_KEY: Option("children", int, _why_no_children),
-}
-
-
-def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
-    """The options of one stream: its own name wins over globs, an earlier glob over later ones.
-
-    Args:
-        options: in file order, each one valid.
-    """
-    chosen = chosen_options(name, options)
-    values: dict[str, Any] = {
-        field: OPTIONS[one.option].read(one.text) for field, one in chosen.items()
-    }
-    return StreamOptions(**values)
-
-
-def chosen_options(name: str, options: Iterable[StreamOption]) -> dict[str, StreamOption]:
-    """The line of one stream that counts for each field of :class:`StreamOptions`."""
-    chosen: dict[str, StreamOption] = {}
-    for option in sorted(
-        (one for one in options if one.matches(name)), key=lambda one: not one.is_exact
-    ):
-        chosen.setdefault(OPTIONS[option.option].field, option)
-    return chosen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamList:
     """The multi-stream part of the configuration.
 
@@ -419,104 +248,3 @@ class StreamList:
     def program_of(self, name: str) -> StreamOption | None:
         """The line that gives a stream a program of its own, if one does."""
         return chosen_options(name, self.options).get("argv")
-
-
-def is_regular(text: str) -> bool:
-    """Whether a pattern is a ``/regular expression/``."""
-    return len(text) > 2 and text.startswith("/") and text.endswith("/")
-
-
-@dataclass(frozen=True, slots=True)
-class NamePattern:
-    """A rule for names of streams.
-
-    Attributes:
-        compiled: matches the whole name.
-    """
-
-    text: str
-    compiled: re.Pattern[str]
-
-    @classmethod
-    def parse(cls, text: str) -> NamePattern:
-        """Read ``/regular expression/``, or globs (``*``, ``?``, ``[…]``) separated by commas.
-
-        Both have to match a whole name.
-
-        Raises:
-            MalformedData: the regular expression is none, or a glob is empty.
-        """
-        if is_regular(text):
-            try:
-                return cls(text, re.compile(text[1:-1]))
-            except re.error as error:
-                raise MalformedData(f"{text!r} is not a regular expression: {error}") from None
-        globs = [glob.strip() for glob in text.split(",")]
-        if not all(globs):
-            raise MalformedData(f"{text!r} has an empty pattern")
-        return cls(text, re.compile("|".join(map(fnmatch.translate, globs))))
-
-    def matches(self, name: str) -> bool:
-        """Whether a stream of that name is selected."""
-        return self.compiled.fullmatch(name) is not None
-
-
-def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
-    """Read ``key=value, key=value``; values may be empty and may have ``=`` in them.
-
-    Raises:
-        MalformedData: an item without ``=`` or without a key, or a key twice.
-    """
-    tags: dict[str, str] = {}
-    for item in (part.strip() for part in text.split(",")):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not key:
-            raise MalformedData(f"{item!r} is not of the form key=value")
-        if key in tags:
-            raise MalformedData(f"the tag {key!r} is there twice")
-        tags[key] = value
-    return tuple(tags.items())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamSelection:
-    """A rule that chooses streams of the own account.
-
-    Attributes:
-        names: None = any name.
-        excluded: None = none.
-        tags: key and value; empty = any tags.
-        max_streams: 0 = no limit.
-    """
-
-    # fmt: off
-    names: NamePattern | None = by_rule(None, Key("streamNamePattern", Kind.TEXT, None,
-        "read the streams of the account with such names, too: globs separated by commas, or"
-        " /regular expression/", own=True))
-    excluded: NamePattern | None = by_rule(None, Key("streamNameExcludePattern", Kind.TEXT, None,
-        "but not those with such names", own=True))
-    tags: tuple[tuple[str, str], ...] = by_rule((), Key("streamTags", Kind.TEXT, None,
-        "read the streams with all of these tags, too: key=value, separated by commas", own=True))
-    grace_s: float = own_millis("streamDiscoveryGraceMillis", 0,
-        "a stream that pattern and tags find no more leaves the list only after this", least=0)
-    max_streams: int = own_count("maxStreams", 0,
-        "upper bound of streams read because of pattern and tags; 0 = none", least=0)
-    # fmt: on
-
-    def __str__(self) -> str:
-        parts = [f"of names {self.names.text}"] if self.names is not None else []
-        if self.excluded is not None:
-            parts.append(f"not of names {self.excluded.text}")
-        if self.tags:
-            parts.append("with tags " + ", ".join(f"{key}={value}" for key, value in self.tags))
-        return "all streams " + ", ".join(parts)
-
-    def has_name(self, name: str) -> bool:
-        """Whether a stream of that name may be selected."""
-        if self.names is not None and not self.names.matches(name):
-            return False
-        return self.excluded is None or not self.excluded.matches(name)
-
-    def has_tags(self, tags: Mapping[str, str]) -> bool:
-        """Whether a stream with these tags is selected."""
-        return all(tags.get(key) == value for key, value in self.tags)

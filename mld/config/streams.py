@@ -17,12 +17,10 @@ from kcl_mld.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
-    NamePattern,
     StreamList,
-    StreamSelection,
     parse_streams,
-    parse_tags,
 )
+from kcl_mld.config.stream_selection import NamePattern, StreamSelection, parse_tags
 from kcl_mld.config.table_stream import check_table_streams, key_of_table_stream, table_stream
 from kcl_mld.errors import ConfigError, MalformedData
 from kcl_mld.kernel.model.masking import mask
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from kcl_mld.config.properties import Entry
     from kcl_mld.config.settings import Setting, Settings
-    from kcl_mld.config.stream_list import StreamOption
+    from kcl_mld.config.stream_options import StreamOption
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from kcl_mld.config.stream import (
     TableStreamArn,
     traits_of,
 )
-from kcl_mld.config.stream_list import StreamSelection
+from kcl_mld.config.stream_selection import StreamSelection
 from kcl_mld.errors import MalformedData
 from kcl_mld.kernel.model.masking import mask
 

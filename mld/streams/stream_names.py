@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from kcl_mld.aws.ports import Kinesis
     from kcl_mld.config.stream import Stream
-    from kcl_mld.config.stream_list import StreamList, StreamSelection
+    from kcl_mld.config.stream_list import StreamList
+    from kcl_mld.config.stream_selection import StreamSelection
     from kcl_mld.kernel.ports import Clock
 
 log = logging.getLogger("mld.streams")

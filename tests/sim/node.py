@@ -26,14 +26,8 @@ from kcl_mld.config.contain_config import ContainConfig
 from kcl_mld.config.credentials import CredentialChain
 from kcl_mld.config.fleet import ClientVersionConfig, FleetConfig
 from kcl_mld.config.stream import Stream
-from kcl_mld.config.stream_list import (
-    FormerPolicy,
-    FormerStrategy,
-    ListedStream,
-    NamePattern,
-    StreamList,
-    StreamSelection,
-)
+from kcl_mld.config.stream_list import FormerPolicy, FormerStrategy, ListedStream, StreamList
+from kcl_mld.config.stream_selection import NamePattern, StreamSelection
 from kcl_mld.errors import LetterRefused, MldError
 from kcl_mld.fleet.leader_lock import LeaderLock
 from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel

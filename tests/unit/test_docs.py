@@ -18,7 +18,7 @@ from kcl_mld.cli import COMMANDS, cli
 from kcl_mld.cli.options import run_command
 from kcl_mld.config.settings import resolve
 from kcl_mld.config.spark import keys
-from kcl_mld.config.stream_list import parse_option
+from kcl_mld.config.stream_options import parse_option
 from kcl_mld.local.kinesis.model import OPERATIONS
 from kcl_mld.signals.model.conditions import Reason
 from kcl_mld.spark import errors

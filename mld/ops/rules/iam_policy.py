@@ -17,7 +17,7 @@ from kcl_mld.config.config import RetrievalMode
 from kcl_mld.config.spark.addresses import is_s3, namespaced_table
 from kcl_mld.config.spark.keys import CATALOG
 from kcl_mld.config.stream import DYNAMODB_STREAMS, partition_of, stream_action
-from kcl_mld.config.stream_list import is_regular
+from kcl_mld.config.stream_selection import is_regular
 from kcl_mld.fleet.model.table_layout import Layout
 from kcl_mld.leases.model.owner_index import LEASE_OWNER_INDEX
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kcl_mld.config.config import Config
-    from kcl_mld.config.stream_list import StreamSelection
+    from kcl_mld.config.stream_selection import StreamSelection
 
 _ANY = "*"
 #: Where Spark children write and list; where they write Iceberg's files, which they don't list.

@@ -24,7 +24,7 @@ from kcl_mld.config.stream_list import FormerStrategy
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from kcl_mld.config.stream_list import StreamSelection
+    from kcl_mld.config.stream_selection import StreamSelection
 
 #: Streams whose tags are asked for, a second: ListTagsForStream is limited to five a second and
 #: account, for all workers together (Kinesis API reference).

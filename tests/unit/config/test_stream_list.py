@@ -10,11 +10,10 @@ from kcl_mld.config.stream_list import (
     FormerPolicy,
     FormerStrategy,
     ListedStream,
-    StreamOption,
     may_be,
-    parse_option,
     parse_streams,
 )
+from kcl_mld.config.stream_options import StreamOption, parse_option
 from kcl_mld.config.streams import named_in
 from kcl_mld.errors import ConfigError
 from kcl_mld.kernel.model.sequence import InitialPosition, Sentinel

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcl_mld.config.stream_list import NamePattern, StreamSelection, parse_tags
+from kcl_mld.config.stream_selection import NamePattern, StreamSelection, parse_tags
 from kcl_mld.errors import MalformedData
 
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from kcl_mld.config.stream_list import ListedStream, NamePattern, StreamSelection
+from kcl_mld.config.stream_list import ListedStream
+from kcl_mld.config.stream_selection import NamePattern, StreamSelection
 from kcl_mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from kcl_mld.local.kinesis import KinesisModel, KinesisSettings
 from kcl_mld.streams import stream_names

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from kcl_mld.config.stream_list import FormerStrategy, StreamSelection
+from kcl_mld.config.stream_list import FormerStrategy
+from kcl_mld.config.stream_selection import StreamSelection
 from kcl_mld.streams.rules import stream_list
 from kcl_mld.streams.rules.stream_list import (
     LOOK_S,
