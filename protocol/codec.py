@@ -127,13 +127,13 @@ def _failure(status: Status) -> str:
     """The fields of a failure in a status; none for success, as in Java."""
     if status.failure is None:
         return ""
-    said = f',"failure":{json_string(status.failure)}'
+    encoded = f',"failure":{json_string(status.failure)}'
     if status.failed_sequence_number is not None:
-        said += (
+        encoded += (
             f',"failedSequenceNumber":{json_string(status.failed_sequence_number)}'
             f',"failedSubSequenceNumber":{_number(status.failed_sub_sequence_number)}'
         )
-    return said
+    return encoded
 
 
 def _position(message: CheckpointRequest | CheckpointResult) -> str:

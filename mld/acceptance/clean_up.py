@@ -74,7 +74,7 @@ class CleanUp:
         self._progress = progress
         self._clock = clock
         self._sleep = sleep
-        self._told: set[Resource] = set()
+        self._logged: set[Resource] = set()
         self._deleted: set[Resource] = set()
         self._failures: dict[Resource, str] = {}
 
@@ -144,8 +144,8 @@ class CleanUp:
                 if why := self._why_kept(entry, found):
                     return why
                 if not found.is_going:
-                    if resource not in self._told:
-                        self._told.add(resource)
+                    if resource not in self._logged:
+                        self._logged.add(resource)
                         self._progress(f"Deleting {resource}")
                     self._account.delete(resource)
                     self._deleted.add(resource)

@@ -46,7 +46,7 @@ class ChildLimits:
         self._registry = registry
         self._limits = limits
         self._child_bytes = child_bytes
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     async def run(self) -> None:
         """Check at the start, and then every minute."""
@@ -59,8 +59,8 @@ class ChildLimits:
         streams = self._streams(() if scan is None else scan.leases)
         most = most_held(streams, self._config.leases.max_leases_for_worker)
         for check in judge_limits(self._limits, most, self._child_bytes()):
-            if check.severity is CheckSeverity.WARNING and check.subject not in self._said:
-                self._said.add(check.subject)
+            if check.severity is CheckSeverity.WARNING and check.subject not in self._logged:
+                self._logged.add(check.subject)
                 log.warning("Limit of %s: %s; %s", check.subject, check.text, check.todo)
 
     def _streams(self, leases: Iterable[Lease]) -> Iterable[tuple[int, int]]:

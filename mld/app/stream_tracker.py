@@ -235,7 +235,7 @@ class StreamTracker:
         self._synced: set[str] = set()
         #: Identifier -> name of streams of the list that were reported to be gone.
         self._reported: dict[str, str] = {}
-        self._said: dict[ListedStream, str] = {}
+        self._logged: dict[ListedStream, str] = {}
         self._woken = Wakeup()
 
     # -- what others ask -----------------------------------------------------------------------
@@ -357,7 +357,7 @@ class StreamTracker:
                 self._leave(one)
         for name in set(self._reported.values()) - {one.name for one in listed}:
             self._clear(name)
-        self._said = {one: said for one, said in self._said.items() if one in listed}
+        self._logged = {one: logged for one, logged in self._logged.items() if one in listed}
         due = [one for one in listed if not self._is_synced(one)]
         await for_each(due, AT_ONCE, self._try_to_follow)
 
@@ -370,11 +370,11 @@ class StreamTracker:
             await self._parts.table_watch.check()
             await self._follow(one)
         except MldError as error:
-            if self._said.get(one) != (text := str(error)):
-                self._said[one] = text
+            if self._logged.get(one) != (text := str(error)):
+                self._logged[one] = text
                 log.warning("Stream %s cannot be read yet: %s", one, error)
         else:
-            self._said.pop(one, None)
+            self._logged.pop(one, None)
 
     async def _follow(self, one: ListedStream) -> None:
         """Follow a stream of the list: resolve it, wire it, create its leases. May be repeated."""

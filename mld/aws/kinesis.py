@@ -137,10 +137,14 @@ def next_payload(read: Callable[[int], bytes], operation: str, event_type: str) 
 def _message(payload: bytes) -> str:
     """The message of an exception; its name if the message is unreadable."""
     try:
-        said = json.loads(payload)
+        decoded = json.loads(payload)
     except (ValueError, RecursionError):
         return ""
-    return str(said.get("message") or said.get("Message") or "") if isinstance(said, dict) else ""
+    return (
+        str(decoded.get("message") or decoded.get("Message") or "")
+        if isinstance(decoded, dict)
+        else ""
+    )
 
 
 #: What reading raises when the stream is cut, silent or damaged. urllib3's and not botocore's: the

@@ -163,7 +163,7 @@ class ChildExchange:
             watching.cancel()
             await self._learn_exit_status()
             has_exited = self.exit_status is not None
-            why = "it exited without being told to" if has_exited else "it closed its stdout"
+            why = "it exited unexpectedly" if has_exited else "it closed its stdout"
             self._idle_failure = self._failure(None, self._with_stderr(why))
             if self._idle_limit is not None and not self._idle_limit.expired():
                 self._idle_limit.reschedule(asyncio.get_running_loop().time())
@@ -304,8 +304,8 @@ class ChildExchange:
     def _notice_exception(self, action: Action) -> None:
         """Report the processor's exception if the child wrote it to stderr before its status."""
         self._child.read_stderr()
-        if (said := self._log.take_exception()) is not None:
-            self._on_exception(action, said)
+        if (exception := self._log.take_exception()) is not None:
+            self._on_exception(action, exception)
 
     async def _await_status(self, action: Action) -> None:
         while True:
@@ -478,6 +478,6 @@ class ChildExchange:
 
     def _with_stderr(self, why: str) -> str:
         """The reason, with the last stderr output of a child that ended with an error."""
-        if (self.exit_status or 0) > 0 and (said := self._log.why_it_failed):
-            return f"{why}; it said on stderr: {said}"
+        if (self.exit_status or 0) > 0 and (stderr := self._log.why_it_failed):
+            return f"{why}; its stderr: {stderr}"
         return why

@@ -78,8 +78,8 @@ class ChildLog:
     @property
     def why_it_failed(self) -> str:
         """What stderr says about the end, for an error message; empty if it says nothing."""
-        said = self._tail.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
-        text = mask(printable(said.strip()))
+        quoted = self._tail.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
+        text = mask(printable(quoted.strip()))
         return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
 
     def keep_lines(self) -> None:

@@ -75,7 +75,7 @@ class OutgoingLine:
         return taken
 
 
-def _ignore(_action: Action, _said: str) -> None:
+def _ignore(_action: Action, _exception: str) -> None:
     """Default: ignore exceptions."""
 
 

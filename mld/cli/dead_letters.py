@@ -115,8 +115,8 @@ def replay_command(
             "message": failure,
         }
         letters.write(f"{letter['id']}{_OUTCOME_SUFFIX}", json.dumps(outcome).encode())
-        said = "processed" if failure is None else f"failed: {printable(failure)}"
-        click.echo(f"{letter['id']}: {said}")
+        result = "processed" if failure is None else f"failed: {printable(failure)}"
+        click.echo(f"{letter['id']}: {result}")
     context.exit(1 if failures else 0)
 
 

@@ -48,7 +48,9 @@ def table_of(rows: Sequence[ListedLease]) -> tuple[list[Column], Callable[[Liste
     kept = [(column, cell) for column, cell in _CELLS if is_shown(column, cell)]
 
     def row(one: ListedLease) -> TableRow:
-        return TableRow(tuple(cell(one) for _column, cell in kept), COLORS.get(one.said.severity))
+        return TableRow(
+            tuple(cell(one) for _column, cell in kept), COLORS.get(one.conclusion.severity)
+        )
 
     return [column for column, _cell in kept], row
 
@@ -126,21 +128,21 @@ def described(
     one: ListedLease, parents: Iterable[ListedLease], children: Iterable[ListedLease]
 ) -> str:
     """What ``describe`` prints of a lease."""
-    lease, said, page = one.lease, one.said, one.page
+    lease, conclusion, page = one.lease, one.conclusion, one.page
     by_id = {kin.lease.shard_id: kin for kin in (*parents, *children)}
 
     def kin(ids: Iterable[str]) -> str:
         known = [(shard_id, by_id.get(shard_id)) for shard_id in ids]
         return ", ".join(
-            f"{shard_id} ({'no row' if row is None else row.said.verdict})"
+            f"{shard_id} ({'no row' if row is None else row.conclusion.verdict})"
             for shard_id, row in known
         )
 
     failure = lease.failure.behind(lease.checkpoint)
     child_ids = dict.fromkeys([*lease.child_shard_ids, *(row.lease.shard_id for row in children)])
     facts = {
-        "verdict": f"{said.verdict} ({said.severity.word}): {said.cause}",
-        "do": said.todo,
+        "verdict": f"{conclusion.verdict} ({conclusion.severity.word}): {conclusion.cause}",
+        "do": conclusion.todo,
         "stream": one.stream,
         "owner": owners_of(one),
         "host": one.host,
@@ -242,7 +244,7 @@ _CELLS: tuple[tuple[Column, Callable[[ListedLease], str]], ...] = (
     (Column("stream", least=6), lambda one: one.stream or "-"),
     (Column("shard"), lambda one: one.lease.shard_id),
     (Column("owner", least=10, rank=2), owners_of),
-    (Column("verdict"), lambda one: str(one.said.verdict)),
+    (Column("verdict"), lambda one: str(one.conclusion.verdict)),
     (Column("state", rank=6), lambda one: one.state),
     (Column("renewed", rank=4), renewed),
     (

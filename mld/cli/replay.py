@@ -79,12 +79,12 @@ class RecordedAction:
     """An action of the daemon and what the recorded child made of it.
 
     Attributes:
-        said: its checkpoint requests and its status, encoded.
+        sent: its checkpoint requests and its status, encoded.
         results: of its checkpoint requests, in their order.
     """
 
     message: DaemonMessage
-    said: list[str] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
     results: list[CheckpointResult] = field(default_factory=list)
 
 
@@ -105,9 +105,9 @@ def steps(lines: Sequence[TranscriptLine]) -> list[RecordedAction]:
             elif found or isinstance(message, Initialize):
                 found.append(RecordedAction(message))
         elif entry.direction is Direction.FROM_CHILD and found:
-            said = decode_from_child(entry.line) if entry.line else None
-            if isinstance(said, CheckpointRequest | Status):
-                found[-1].said.append(_text(said))
+            sent = decode_from_child(entry.line) if entry.line else None
+            if isinstance(sent, CheckpointRequest | Status):
+                found[-1].sent.append(_text(sent))
     if not found:
         raise ValueError("it has no initialize message")
     return found
@@ -132,9 +132,9 @@ def play(peer: Peer, recorded: Sequence[RecordedAction]) -> Iterator[str]:
         now = [_text(request) for request in exchange.checkpoints]
         if exchange.answered:
             now.append(_text(Status(step.message.action)))
-        if now != step.said or not exchange.answered:
+        if now != step.sent or not exchange.answered:
             yield _difference(
-                f"message {number}, {step.message.action}", step.said, now, exchange.failure
+                f"message {number}, {step.message.action}", step.sent, now, exchange.failure
             )
         if not exchange.answered:
             return
@@ -147,7 +147,7 @@ def _result(request: CheckpointRequest, error: str | None) -> CheckpointResult:
 def _difference(where: str, then: list[str], now: list[str], failure: str) -> str:
     lines = [f"{where}:"]
     for number in range(max(len(then), len(now))):
-        one, other = (said[number : number + 1] for said in (then, now))
+        one, other = (sent[number : number + 1] for sent in (then, now))
         if one != other:
             lines += [f"  recorded: {text[:_SHOWN_CHARACTERS]}" for text in one or ["nothing"]]
             lines += [f"  now:      {text[:_SHOWN_CHARACTERS]}" for text in other or ["nothing"]]

@@ -315,7 +315,7 @@ class LeaseSteerer:
             facts = self._facts.get(one.lease.lease_key, {})
             after = ["-" if one.position is None else str(one.position)] if is_reset else []
             cells = [one.lease.lease_key, one.lease.actual_owner or "-", str(one.lease.checkpoint)]
-            cells += [*after, *(_shown_fact(name, facts) for name in names), _said(one)]
+            cells += [*after, *(_shown_fact(name, facts) for name in names), _shown_outcome(one)]
             is_bad = one.way is SteerWay.REFUSED
             rows.append(TableRow(tuple(cells), "red" if is_bad else None))
         head = f"{printable(self._config.leases.table_name)}: {self._verb}, a dry run"
@@ -340,7 +340,7 @@ def _shown_fact(name: str, facts: dict[str, Any]) -> str:
     return "-" if value is None else _FACTS[name][1](value)
 
 
-def _said(step: SteerStep) -> str:
+def _shown_outcome(step: SteerStep) -> str:
     words = {
         SteerWay.WRITE: "the row is written",
         SteerWay.ASK: f"{step.lease.lease_owner} is asked",

@@ -206,7 +206,7 @@ def _drawn(
         rows,
         key=lambda one: (
             one.lease.lease_key not in marked,
-            -one.said.severity,
+            -one.conclusion.severity,
             one.lease.lease_key,
         ),
     )

@@ -78,11 +78,11 @@ def command_problems(text: str) -> tuple[Problem, ...]:
         "use a script" if variable is None else f"use a script, or {how_to_expand(variable[1])}"
     )
     if shell is not None:
-        said = f"{shell!r} is passed to the program as it is: {_SPLIT_ONLY}"
-        problems.append(_warning(said, advice))
+        problem_text = f"{shell!r} is passed to the program as it is: {_SPLIT_ONLY}"
+        problems.append(_warning(problem_text, advice))
     elif variable is not None:
-        said = f"{variable[0]} is passed to the program as it is: {_SPLIT_ONLY}"
-        problems.append(Problem(Severity.INFO, said, advice))
+        problem_text = f"{variable[0]} is passed to the program as it is: {_SPLIT_ONLY}"
+        problems.append(Problem(Severity.INFO, problem_text, advice))
     return tuple(problems)
 
 

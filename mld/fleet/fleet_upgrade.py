@@ -78,7 +78,7 @@ class MigrationReadyMonitor:
         self._is_leader = is_leader
         self._clock = clock
         #: The last logged reason against the switch; "" = none was logged.
-        self._said: str | None = ""
+        self._logged: str | None = ""
 
     async def run(self) -> None:
         """Check each minute until cancelled."""
@@ -99,12 +99,12 @@ class MigrationReadyMonitor:
         has_index = await self._store.table.index_can_be_asked()
         why_not = unready(scan.leases, metrics, self._clock.earliest(), has_index=has_index)
         now = self._clock.monotonic()
-        if why_not != self._said:
+        if why_not != self._logged:
             if why_not is None:
                 log.info("The fleet is ready for KCL 3.x; it switches in ten minutes")
             else:
                 log.info("The fleet is not ready for KCL 3.x: %s", why_not)
-            self._said = why_not
+            self._logged = why_not
         seen = seen.seen(why_not, now)
         if seen.is_long_enough(now) and await self._state.flip(VersionChange.READY):
             log.warning(
@@ -129,7 +129,7 @@ class IndexKeeper:
         self._lock = lock
         self._elected = elected
         self._state = state
-        self._said = ""
+        self._logged = ""
 
     async def run(self) -> None:
         """Create the index where it is missing; runs until cancelled."""
@@ -145,8 +145,8 @@ class IndexKeeper:
 
     def _say(self, error: AwsError) -> None:
         """Log once per kind of error."""
-        if error.code != self._said:
-            self._said = error.code
+        if error.code != self._logged:
+            self._logged = error.code
             text = (
                 "The index of leases by owner could not be looked at or created. Workers of kcl-mld "
                 "scan the table instead; Java workers find no leases without it: %s%s"
@@ -192,7 +192,7 @@ class TableMigrator:
         self._config = config
         self._worker_id = worker_id
         self._clock = runtime.clock
-        self._said: str | None = None
+        self._logged: str | None = None
 
     async def run(self) -> None:
         """Check periodically while there are old tables, until cancelled."""
@@ -227,10 +227,10 @@ class TableMigrator:
         return None
 
     def _say(self, why: str | None) -> None:
-        if why != self._said and why is not None:
+        if why != self._logged and why is not None:
             text = "The items of the fleet stay in three tables for now: %s. Is its clock right?"
             log.info(text, why)
-        self._said = why
+        self._logged = why
 
     async def _facts(self) -> MoveFacts:
         scan = await self._store.scan()

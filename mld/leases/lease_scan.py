@@ -180,7 +180,7 @@ class UnreadableRows:
         self._clock = clock
         self._metrics = metrics
         self._known: dict[str, str] = {}
-        self._said_at = 0.0
+        self._logged_at = 0.0
 
     def note(self, broken: Iterable[tuple[str, str]]) -> None:
         """Report the unreadable rows of a scan.
@@ -198,15 +198,15 @@ class UnreadableRows:
         for key, why in rows.items():
             if before.get(key) != why:
                 log.error("The row %s of %s can't be read: %s", key, self._table_name, why)
-                self._said_at = now
+                self._logged_at = now
         if not rows:
             self._conditions.clear(Reason.UNREADABLE_ROWS)
             return
         message = self._message(rows)
         self._conditions.report(Reason.UNREADABLE_ROWS, message)
-        if now - self._said_at >= REPEAT_S:
+        if now - self._logged_at >= REPEAT_S:
             log.error("%s", message)
-            self._said_at = now
+            self._logged_at = now
 
     def _message(self, rows: dict[str, str]) -> str:
         named = "; ".join(f"{key}: {why}" for key, why in list(rows.items())[:NAMED])

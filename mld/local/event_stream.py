@@ -75,8 +75,8 @@ def shard_event(payload: bytes) -> bytes:
 def exception(fault: KinesisFault) -> bytes:
     """The error that ends a stream."""
     if fault.code not in MODELLED:
-        said = {":error-code": fault.code, ":error-message": fault.message}
-        return frame({":message-type": "error", **said}, b"")
+        error_headers = {":error-code": fault.code, ":error-message": fault.message}
+        return frame({":message-type": "error", **error_headers}, b"")
     headers = {
         ":message-type": "exception",
         ":exception-type": fault.code,

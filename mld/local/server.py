@@ -92,17 +92,17 @@ def read_control(body: bytes) -> Control:
         ControlMistake: it is no such request.
     """
     try:
-        said = msgspec.json.decode(body or b"{}")
+        given = msgspec.json.decode(body or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ControlMistake(str(error)) from error
-    if isinstance(said, dict):
-        _require_known("", said, Control.__struct_fields__)
-        rules = said.get("faults")
+    if isinstance(given, dict):
+        _require_known("", given, Control.__struct_fields__)
+        rules = given.get("faults")
         for number, rule in enumerate(rules if isinstance(rules, list) else ()):
             if isinstance(rule, dict):
                 _require_known(f"faults[{number}]: ", rule, FaultRule.__struct_fields__)
     try:
-        control = msgspec.convert(said, Control)
+        control = msgspec.convert(given, Control)
     except msgspec.ValidationError as error:
         raise ControlMistake(str(error)) from error
     for number, fault in enumerate(control.faults or ()):
@@ -126,8 +126,8 @@ def changed_settings(member: str, before: _Settings, wanted: Mapping[str, Any]) 
         raise ControlMistake(f"{member}: {error}") from error
 
 
-def _require_known(where: str, said: Iterable[str], known: Iterable[str]) -> None:
-    for name in said:
+def _require_known(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
         if name not in known:
             raise ControlMistake(f"{where}there is no {_unlike(name, known)}")
 

@@ -47,7 +47,7 @@ _PASSING = {"InternalServiceException", "InternalFailure", "ServiceUnavailable"}
 _FIRST_OUTAGE_S, _LONGEST_OUTAGE_S = 5.0, 60.0
 #: Seconds after which the same failure of the same version is logged again.
 _TOLD_S = 3600.0
-_MOST_TOLD = 1000
+_MOST_LOGGED = 1000
 #: They concern all versions alike, and are logged once for all.
 _OF_ALL = {SchemaFailure.UNREACHABLE, SchemaFailure.TOO_MANY_UNKNOWN}
 
@@ -85,7 +85,7 @@ class SchemaRegistry:
         self._places = asyncio.Semaphore(CALLS)
         self._misses = MissLimit(_MISSES, _MISS_INTERVAL_S)
         self._outage = Outage(_FIRST_OUTAGE_S, _LONGEST_OUTAGE_S)
-        self._told: OrderedDict[tuple[str, SchemaFailure], float] = OrderedDict()
+        self._logged: OrderedDict[tuple[str, SchemaFailure], float] = OrderedDict()
 
     # -- looking up ----------------------------------------------------------------------------
 
@@ -234,13 +234,13 @@ class SchemaRegistry:
         is_of_all = failure in _OF_ALL
         key = ("" if is_of_all else version_id, failure)
         now = self._clock.monotonic()
-        told_at = self._told.get(key)
-        if told_at is not None and now - told_at < _TOLD_S:
+        logged_at = self._logged.get(key)
+        if logged_at is not None and now - logged_at < _TOLD_S:
             return
-        self._told[key] = now
-        self._told.move_to_end(key)
-        if len(self._told) > _MOST_TOLD:
-            self._told.popitem(last=False)
+        self._logged[key] = now
+        self._logged.move_to_end(key)
+        if len(self._logged) > _MOST_LOGGED:
+            self._logged.popitem(last=False)
         if is_of_all:
             detail += "; other versions are not logged for an hour"
         log.warning(

@@ -251,7 +251,7 @@ class StreamExistence:
     # -- looking ---------------------------------------------------------------------------------
 
     async def _look(self) -> str | None:
-        return await self._look_at_summary() or await self._look_at_doubts()
+        return await self._look_at_summary() or await self._look_at_unknown()
 
     async def _look_at_summary(self) -> str | None:
         try:
@@ -327,7 +327,7 @@ class StreamExistence:
         self._beginnings = beginnings(shards)
         return None
 
-    async def _look_at_doubts(self) -> str | None:
+    async def _look_at_unknown(self) -> str | None:
         """Check whether the leases of shards that the service refused belong to this stream."""
         if not self._suspects:
             return None

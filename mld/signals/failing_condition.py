@@ -55,7 +55,7 @@ class FailingCondition:
         self._conditions = conditions
         self._clock = clock
         self._since: float | None = None
-        self._said_at = self._failed_at = 0.0
+        self._logged_at = self._failed_at = 0.0
         self._what = ""
 
     def failed(self, what: str, error: Exception | None = None) -> None:
@@ -70,10 +70,10 @@ class FailingCondition:
         self._failed_at = now
         level = logging.WARNING if self._is_logged else logging.DEBUG
         if self._since is None:
-            self._since = self._said_at = now
+            self._since = self._logged_at = now
             log.log(level, "%s", text)
-        elif now - self._said_at >= REPEAT_S:
-            self._said_at = now
+        elif now - self._logged_at >= REPEAT_S:
+            self._logged_at = now
             log.log(level, "Failing for %s now: %s", lasted(now - self._since), text)
         if now - self._since >= self._lasting_s:
             # More people see the pages than the log.

@@ -140,8 +140,8 @@ def _worker_error(text: str) -> str | None:
     own = [frame for frame in frames if "/pyspark/" not in frame[0]] or frames
     where = f' (File "{own[-1][0]}", line {own[-1][1]}, in {own[-1][2]})' if own else ""
     what = _SQL_STATE.sub("", re.split(r"^(?=\S)", trace, flags=re.MULTILINE)[-1]).strip()
-    told = _shortened(f"a Python worker failed: {what}") + where
-    return f"{told}: {_LESS_AT_ONCE}" if what.startswith("MemoryError") else told
+    message = _shortened(f"a Python worker failed: {what}") + where
+    return f"{message}: {_LESS_AT_ONCE}" if what.startswith("MemoryError") else message
 
 
 def _details(error: BaseException) -> str:

@@ -38,9 +38,9 @@ def interval_s(environ: Mapping[str, str], written: str | None) -> float:
     Returns:
         a quarter of the time-out, at most 5 s; 1 s under a daemon that doesn't tell.
     """
-    told = environ.get(TIMEOUT_VARIABLE) or written or ""
+    text = environ.get(TIMEOUT_VARIABLE) or written or ""
     with contextlib.suppress(ValueError):
-        timeout_s = float(told)
+        timeout_s = float(text)
         if timeout_s > 0:
             return min(_LONGEST_S, timeout_s / _PER_TIMEOUT)
     return _LONGEST_S if _TELLS_VARIABLE in environ else _UNTOLD_S

@@ -58,15 +58,15 @@ def wait(descriptor: int) -> tuple[int, str]:
     Returns:
         exit code and a message, which may be empty.
     """
-    said = b""
+    received = b""
     try:
         while chunk := os.read(descriptor, 65_536):
-            said += chunk
+            received += chunk
     except OSError:
         pass  # the host is gone; what it said counts
     import json  # noqa: PLC0415 - only now, at the end
 
-    words = [json.loads(line) for line in said.rpartition(b"\n")[0].splitlines()]
+    words = [json.loads(line) for line in received.rpartition(b"\n")[0].splitlines()]
     if words and "exit" in words[-1]:
         return words[-1]["exit"], words[-1]["message"]
     host = f" (pid {words[0]['host']})" if words and "host" in words[0] else ""

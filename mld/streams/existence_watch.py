@@ -76,7 +76,7 @@ class ExistenceWatch:
         self._unknown: MldError | None = None
         self._why: str | None = None
         self._gone_at = 0.0
-        self._said_at = 0.0
+        self._logged_at = 0.0
 
     @property
     def is_gone(self) -> bool:
@@ -178,8 +178,8 @@ class ExistenceWatch:
                 log.error("Reading of the stream ends in %.0f s: %s", GIVE_UP_S, why)
             return
         self._conditions.report(self._reason, why)
-        if is_news or now - self._said_at >= REPEAT_S:
-            self._said_at = now
+        if is_news or now - self._logged_at >= REPEAT_S:
+            self._logged_at = now
             left_s = max(0.0, self._left_s())
             log.error("The worker ends with exit code 4 in %.0f s: %s", left_s, why)
         if is_news and self._on_gone is not None:

@@ -146,7 +146,7 @@ class DiscoveredNames:
         self._rng = rng
         self._found = FoundStreams({})
         self._tags: dict[str, KnownTags] = {}
-        self._told: object = None
+        self._logged: object = None
 
     async def names(self) -> tuple[ListedStream, ...]:
         """The streams of the file first, then those that were found, by name.
@@ -224,9 +224,9 @@ class DiscoveredNames:
     def _tell(self) -> None:
         """Log unusual results, once."""
         what = (self._found.too_many, self._found.ignored_empty, not self._found.seen)
-        if what == self._told:
+        if what == self._logged:
             return
-        self._told = what
+        self._logged = what
         if self._found.ignored_empty:
             log.warning("Kinesis lists no streams at all; keeping those found before")
         elif not self._found.seen:

@@ -79,8 +79,8 @@ def _answer(item_id: str, exchange: Exchange) -> Iterator[Finding]:
 def _manners(exchange: Exchange) -> Iterator[Finding]:
     if exchange.answered:
         surplus = exchange.surplus.strip()
-        said = f"said {surplus!r:.60} after its status" if surplus else "silent after each status"
-        yield judged("CHILD-13", b'"action"' not in surplus, said)
+        output = f"said {surplus!r:.60} after its status" if surplus else "silent after each status"
+        yield judged("CHILD-13", b'"action"' not in surplus, output)
     glued = [junk.line for junk in exchange.junk if "with a newline" in junk.reason]
     odd = [junk.line for junk in exchange.junk if b'"checkpoint"' in junk.line]
     yield judged("CHILD-14", not glued, f"glued: {glued[0]!r:.60}" if glued else "lines apart")
@@ -299,7 +299,7 @@ def _order(text: str) -> ProcessRecords:
     return ProcessRecords((Record(data, "k", "1", 1),), 0)
 
 
-def _said(peer: Peer) -> str:
+def _stderr(peer: Peer) -> str:
     return peer.stderr.decode("utf-8", "replace")
 
 
@@ -322,19 +322,19 @@ def exceptions_and_checkpoints(kit: Peers) -> Iterator[Finding]:
                 yield not_testable(f"PY-{number:02d}", "needs the program kclpy_probe.py")
             return
         exchange = peer.send(_order("raise"))
-        traced = "ValueError: as ordered" in _said(peer)
+        traced = "ValueError: as ordered" in _stderr(peer)
         yield judged("PY-02", exchange.answered and traced, exchange.evidence())
         before = len(peer.stdout)
         exchange = peer.send(_order("checkpoint"))
-        said = bytes(peer.stdout[before:])
-        yield judged("PY-03", exchange.answered and said.startswith(_ASK), repr(said))
+        output = bytes(peer.stdout[before:])
+        yield judged("PY-03", exchange.answered and output.startswith(_ASK), repr(output))
         peer.send(_order("checkpoint"), _refuse_as_java)
-        seen = "CheckpointError value='X' str='X'" in _said(peer)
+        seen = "CheckpointError value='X' str='X'" in _stderr(peer)
         yield judged("PY-04", seen, _last_line(peer))
     with kit.peer() as peer:
         peer.send(START)
         peer.send(_order("checkpoint"), lambda _: _wrong_answer(peer))
-        seen = "CheckpointError value='InvalidStateException'" in _said(peer)
+        seen = "CheckpointError value='InvalidStateException'" in _stderr(peer)
         yield judged("PY-05", seen, _last_line(peer))
 
 
@@ -348,7 +348,7 @@ def _wrong_answer(peer: Peer) -> CheckpointResult:
 
 
 def _last_line(peer: Peer) -> str:
-    return (_said(peer).strip().splitlines() or ["nothing on stderr"])[-1]
+    return (_stderr(peer).strip().splitlines() or ["nothing on stderr"])[-1]
 
 
 def older_processors(kit: Peers) -> Iterator[Finding]:
@@ -363,7 +363,7 @@ def older_processors(kit: Peers) -> Iterator[Finding]:
                 if _GREETING not in peer.stderr:
                     return
                 exchange = peer.send(action)
-                ok = exchange.answered and all(text in _said(peer) for text in wanted)
+                ok = exchange.answered and all(text in _stderr(peer) for text in wanted)
                 yield judged(item_id, ok, f"version {version}: {_last_line(peer)}")
 
 
@@ -418,7 +418,7 @@ class ChildKit:
         self._timeout_s = timeout_s
         self._environment = dict(environment or {})
         self._on_stderr = on_stderr
-        self._said: list[bytes] = []
+        self._stderr: list[bytes] = []
 
     @contextmanager
     def peer(self, **environment: str) -> Iterator[Peer]:
@@ -429,7 +429,7 @@ class ChildKit:
             yield peer
         finally:
             peer.kill()
-            self._said.append(bytes(peer.stderr))
+            self._stderr.append(bytes(peer.stderr))
 
     def run(self, progress: Callable[[str], object] = lambda _: None) -> Report:
         """All cases, one after the other.
@@ -448,12 +448,12 @@ class ChildKit:
         for case in cases:
             name = case.__name__.replace("_", " ")
             progress(name)
-            self._said.clear()
+            self._stderr.clear()
             has_failed = False
             for finding in case(self):
                 report.add(finding)
                 has_failed |= finding.verdict is Verdict.FAIL
             if has_failed:
-                for said in self._said:
-                    report.quote(name, said)
+                for output in self._stderr:
+                    report.quote(name, output)
         return report

@@ -234,10 +234,10 @@ def failures_of_a_child(kit: DaemonKit) -> Iterator[Finding]:
         prepare(kit, name)
         script: Script = {"processRecords": [steps]}
         with kit.start(name, None, script) as run:
-            told = run.wait_for_action("processRecords", kit.limits.start_s)
+            seen = run.wait_for_action("processRecords", kit.limits.start_s)
             code = run.exit_code(kit.limits.step_s)
-            told = told and (not kit.is_java or text in run.output)
-            yield judged(item_id, code == 1 and told, f"exit {code}: {run.last_line()}")
+            seen = seen and (not kit.is_java or text in run.output)
+            yield judged(item_id, code == 1 and seen, f"exit {code}: {run.last_line()}")
 
 
 def programs_that_do_not_start(kit: DaemonKit) -> Iterator[Finding]:
@@ -250,12 +250,12 @@ def programs_that_do_not_start(kit: DaemonKit) -> Iterator[Finding]:
         prepare(kit, name)
         with kit.start(name, {"executableName": command}) as run:
             code = run.exit_code(kit.limits.start_s)
-            told = text in run.output if kit.is_java else command.split()[0] in run.output
+            seen = text in run.output if kit.is_java else command.split()[0] in run.output
             yield kit.decided(
                 item_id,
-                as_java=code == 1 and told,
+                as_java=code == 1 and seen,
                 row="late-errors",
-                otherwise=code == 2 and told,
+                otherwise=code == 2 and seen,
                 evidence=f"exit {code}: {run.last_line()}",
             )
 
@@ -280,9 +280,9 @@ def failures_at_the_shutdown_notice(kit: DaemonKit) -> Iterator[Finding]:
         with kit.start(name, GRACE, {"shutdownRequested": [steps]}) as run:
             run.wait_for_action("processRecords", kit.limits.start_s)
             code = stop(kit, run)
-            told = "leaseLost" in run.actions()
+            seen = "leaseLost" in run.actions()
             failed = "shutdownRequested" in run.actions() and code not in {0, None}
-            ok = told if item_id == "LIFE-11" else failed
+            ok = seen if item_id == "LIFE-11" else failed
             actions = " ".join(run.actions())
             yield judged(item_id, ok, f"exit {code}: {actions}")
 
@@ -292,9 +292,9 @@ def silent_children(kit: DaemonKit) -> Iterator[Finding]:
     prepare(kit, "silent")
     slow: Script = {"processRecords": [[["sleep", 60]]]}
     with kit.start("silent", {"timeoutInSeconds": "1"}, slow) as run:
-        told = run.wait_for_action("processRecords", kit.limits.start_s)
+        seen = run.wait_for_action("processRecords", kit.limits.start_s)
         code = run.exit_code(kit.limits.step_s)
-        yield judged("LIFE-14", told and code == 1, f"exit {code}, batch delivered: {told}")
+        yield judged("LIFE-14", seen and code == 1, f"exit {code}, batch delivered: {seen}")
     prepare(kit, "zero")
     with kit.start("zero", {"timeoutInSeconds": "0"}) as run:
         code = run.exit_code(kit.limits.start_s)
@@ -353,12 +353,12 @@ def stops_without_grace(kit: DaemonKit) -> Iterator[Finding]:
         with kit.start(name) as run:
             read = run.wait_for_action("processRecords", kit.limits.start_s)
             code = stop(kit, run, number)
-            told = "shutdownRequested" in run.actions()
+            seen = "shutdownRequested" in run.actions()
             yield kit.decided(
                 item_id,
-                as_java=read and code == 128 + number and not told,
+                as_java=read and code == 128 + number and not seen,
                 row="graceful-stop",
-                otherwise=code == 0 and told,
+                otherwise=code == 0 and seen,
                 evidence=f"exit {code}: {' '.join(run.actions())}",
             )
 
@@ -451,8 +451,8 @@ def many_checkpoints(kit: DaemonKit) -> Iterator[Finding]:
         yield judged("CKPT-01", stored, f"stored {rows[0].get('checkpoint') if rows else None}")
         run.terminate_and_wait(kit.limits.step_s)
         lost = run.results()[-1]
-        told = len(run.results()) > count and lost["error"] == errors.INVALID_STATE
-        yield judged("CKPT-11", told, json.dumps(lost))
+        seen = len(run.results()) > count and lost["error"] == errors.INVALID_STATE
+        yield judged("CKPT-11", seen, json.dumps(lost))
 
 
 def _alternate(run: DaemonRun) -> bool:

@@ -64,9 +64,9 @@ class Exchange:
 
     def evidence(self) -> str:
         """One sentence for the report."""
-        said = f"status after {self.seconds:.2f} s" if self.answered else self.failure
+        statuses = f"status after {self.seconds:.2f} s" if self.answered else self.failure
         asked = f", {len(self.checkpoints)} checkpoint requests" if self.checkpoints else ""
-        return f"{said}{asked}"
+        return f"{statuses}{asked}"
 
 
 class Peer:
@@ -90,7 +90,7 @@ class Peer:
         self._process = _start_program(list(command), {**os.environ, **environment})
         self._connection = DaemonConnection("shardId-000000000000")
         self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._told: Counter[str] = Counter()
+        self._sent: Counter[str] = Counter()
         self.stdout = bytearray()
         self.stderr = bytearray()
         assert self._process.stdout is not None
@@ -128,7 +128,7 @@ class Peer:
         deadline = started + self._timeout_s
         try:
             self._write(self._connection.send(message))
-            self._told[message.action] += 1
+            self._sent[message.action] += 1
             while not exchange.answered:
                 self._step(exchange, answer, deadline)
         except (ProtocolError, OSError, TimeoutError) as error:
@@ -174,14 +174,14 @@ class Peer:
 
     def surplus_statuses(self) -> list[str]:
         """Actions answered more often than they were sent, at any time; sorted."""
-        said: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
         for line in self.stdout.splitlines():
             match decode_from_child(bytes(line)):
                 case Status(response_for=str() as action):
-                    said[action] += 1
+                    statuses[action] += 1
                 case _:
                     pass
-        return sorted(action for action in self._told if said[action] > self._told[action])
+        return sorted(action for action in self._sent if statuses[action] > self._sent[action])
 
     def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None

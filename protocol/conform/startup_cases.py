@@ -369,8 +369,8 @@ def effective_values(kit: DaemonKit) -> Iterator[Finding]:
             elif logged is None:
                 yield not_testable(item_id, "the daemon starts; the value does not show")
             else:
-                said = "says" if logged in run.output else "does not say"
-                yield judged(item_id, logged in run.output, f"its log {said}: {logged}")
+                shown = "says" if logged in run.output else "does not say"
+                yield judged(item_id, logged in run.output, f"its log {shown}: {logged}")
 
 
 def _validated(kit: DaemonKit, name: str, key: str, wanted: str) -> tuple[bool, str]:
@@ -379,10 +379,10 @@ def _validated(kit: DaemonKit, name: str, key: str, wanted: str) -> tuple[bool, 
     with kit.start_with(f"{name}-validate", "validate", "--json", path, files={}) as run:
         run.exit_code(kit.limits.refuse_s)
         try:
-            said = json.loads(run.stdout)["settings"][key]["value"]
+            shown = json.loads(run.stdout)["settings"][key]["value"]
         except (ValueError, KeyError, TypeError):
             return False, f"validate said {run.output.strip()!r:.60}"
-    return said == wanted, f"validate: {key} is {said}"
+    return shown == wanted, f"validate: {key} is {shown}"
 
 
 def invisible_properties(kit: DaemonKit) -> Iterator[Finding]:
@@ -549,8 +549,10 @@ def odd_assume_role_words(kit: DaemonKit) -> Iterator[Finding]:
     with kit.start(name, {"AWSCredentialsProvider": value}) as run:
         finding = kit.started("CRED-09", run, "with the assumed role")
         if kit.is_java and finding.verdict is Verdict.PASS:
-            told = "Unsupported nested key: foo=bar" in run.output
-            finding = judged("CRED-09", told, f"{finding.evidence}; the word is in its log: {told}")
+            is_logged = "Unsupported nested key: foo=bar" in run.output
+            finding = judged(
+                "CRED-09", is_logged, f"{finding.evidence}; the word is in its log: {is_logged}"
+            )
         yield finding
 
 

@@ -293,7 +293,7 @@ class World:
                 await asyncio.sleep(fault.seconds)
             error = fault.error or _ERRORS.get(fault.kind)
             if error is not None:
-                raise error
+                raise error.with_traceback(None)  # one object, raised often
             return
 
 

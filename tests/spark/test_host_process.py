@@ -286,7 +286,7 @@ def test_a_terminated_host_tells_its_stubs(worker):
     child = worker.child().begin()
     os.kill(worker.hosts[0], signal.SIGTERM)
     code, errors = child.end(5.0)
-    assert (code, errors.splitlines()[-1]) == (70, "kcl-mld-spark: the Spark host was told to end")
+    assert (code, errors.splitlines()[-1]) == (70, "kcl-mld-spark: the Spark host was asked to end")
     worker.wait_until_over("host and server end", 5.0)
 
 

@@ -3,7 +3,7 @@
 Everything that is wrong is a line of ``faults``; a run without one has passed. A record that a
 reader is given twice is no fault if three things hold: no checkpoint at or behind it had been
 stored when the second child began, something was done to the first child's worker between the two
-(see :data:`CAUSE_WINDOW_S`) or the first child was told that its lease is lost, and they are two
+(see :data:`CAUSE_WINDOW_S`) or the first child was sent leaseLost, and they are two
 children. A record that nobody was given is lost if its reader was given later ones of its shard, or
 has said that the shard is read; or if the run was complete.
 """

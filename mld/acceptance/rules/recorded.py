@@ -12,7 +12,7 @@ shards     ``source``, ``parents``: shard -> its parents
 began      ``reader``, ``worker``, ``child``, ``shard``, ``position`` after which records follow
 got        the same, ``records``: [sequence, sub-sequence number, key, number] each
 confirmed  the same, ``position`` of a checkpoint that was stored, or ``SHARD_END``
-lost       the same without more: the child was told that its lease is lost
+lost       the same without more: the child was sent leaseLost
 cause      ``reader``, ``cause`` of redelivery, ``worker`` that it hits ("" = any)
 stage      ``name``, ``outcome``, ``reason``, ``began``, ``ended``
 metric     ``reader``, ``operation``, ``name``, ``total``, ``samples``: CloudWatch, read back
@@ -85,7 +85,7 @@ class ChildLife:
     Attributes:
         began_s: None if it was given records before it was initialized.
         confirmed: times and positions of its checkpoints.
-        lost_s: when it was told that its lease is lost; None = never.
+        lost_s: when it was sent leaseLost; None = never.
     """
 
     worker: str

@@ -32,7 +32,7 @@ _NOT_PROVEN = (
 _TWICE = (
     "A record may be given twice only if it was not checkpointed, and if the other child began "
     f"within {CAUSE_WINDOW_S:.0f} s after a worker was killed, stopped or joined, or the first child "
-    "was told that its lease is lost. Many leases that are lost without one of these show a worker "
+    "was sent leaseLost. Many leases that are lost without one of these show a worker "
     "that is too slow, or a network that fails."
 )
 

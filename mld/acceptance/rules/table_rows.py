@@ -31,8 +31,8 @@ def why_not_once(
         put: those that the stream took; asked for after the rows were read.
         unsure: nobody knows how often the stream took these.
     """
-    doubtful = set(unsure)
-    certain = Counter(row for row in rows if row not in doubtful)
+    uncertain = set(unsure)
+    certain = Counter(row for row in rows if row not in uncertain)
     twice = sorted(row for row, count in certain.items() if count > 1)
     if twice:
         return f"{len(twice)} records have several rows, such as {twice[0]}"

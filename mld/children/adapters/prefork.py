@@ -131,7 +131,7 @@ class PreforkLauncher:
         self._preload = tuple(preload)
         self._path = PYTHON_PATHS[kclpy]
         self._templates: dict[object, _Template] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def start(
         self,
@@ -153,8 +153,8 @@ class PreforkLauncher:
                 return await self._template(command, env).start_child(env, on_stderr)
             except TemplateFailed as error:
                 command = str(error)
-        if command not in self._told:
-            self._told.add(command)
+        if command not in self._logged:
+            self._logged.add(command)
             _log.warning("childPrefork: %s starts as usual: %s", " ".join(words), command)
         return await self._ordinary.start(argv, env, on_stderr)
 

@@ -136,7 +136,7 @@ class RecordedChild:
         """Start recording."""
         self._child = child
         self._transcript = transcript
-        self._said = LineBuffer(MAX_CHILD_LINE_BYTES)
+        self._output = LineBuffer(MAX_CHILD_LINE_BYTES)
         self._has_exited = False
 
     @property
@@ -152,15 +152,15 @@ class RecordedChild:
     async def read(self) -> bytes:
         """Read, and record the lines that are complete."""
         data = await self._child.read()
-        if not self._said.ended:
-            self._said.feed(data)
+        if not self._output.ended:
+            self._output.feed(data)
         while (line := self._next_line()) is not None:
             self._transcript.add(Direction.FROM_CHILD, line)
         return data
 
     def _next_line(self) -> bytes | None:
         try:
-            return self._said.next_line()
+            return self._output.next_line()
         except LineTooLong as error:
             return error.prefix
 

@@ -86,13 +86,15 @@ class ChildFactory:
             parts.runtime.clock,
             facts.variables(),
             facts.extras() if tells_stream else {},
-            lambda action, said: self._caught(name, action, said, delivering()),
+            lambda action, exception: self._caught(name, action, exception, delivering()),
         )
         if config.contain is not None and config.contain.with_stderr:
             processor.keep_stderr()
         return processor
 
-    def _caught(self, name: ChildName, action: Action, said: str, delivering: Delivering) -> None:
+    def _caught(
+        self, name: ChildName, action: Action, exception: str, delivering: Delivering
+    ) -> None:
         """Handle a processor's exception after which the child continues.
 
         For Java, the action succeeded.
@@ -105,7 +107,7 @@ class ChildFactory:
         self.exceptions += 1
         self.exception_at = self._parts.runtime.clock.monotonic()
         context.metrics.add(PROCESSOR_EXCEPTIONS, 1)
-        why = f"its processor raised an exception: {said}"
+        why = f"its processor raised an exception: {exception}"
         if delivering is not None:
             first, last = delivering
             why += f"; records {first} to {last} may not be processed"

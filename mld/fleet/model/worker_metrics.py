@@ -217,14 +217,14 @@ def metrics_in(
 
 def _clock_ahead_s(text: str | None, updated_at_s: int | None) -> int | None:
     """A worker's report of its clock; None if it was not written with this ``lut``."""
-    said = None if text is None else _CLOCK_AHEAD.fullmatch(text)
-    return int(said[1]) if said is not None and int(said[2]) == updated_at_s else None
+    parts = None if text is None else _CLOCK_AHEAD.fullmatch(text)
+    return int(parts[1]) if parts is not None and int(parts[2]) == updated_at_s else None
 
 
 def _worst_lag(text: str | None, updated_at_s: int) -> WorstLag | None:
     """A worker's report of its shards; None if it was not written with this ``lut``."""
-    said = None if text is None else _WORST_LAG.fullmatch(text)
-    return WorstLag(said[3], int(said[2])) if said and int(said[1]) == updated_at_s else None
+    parts = None if text is None else _WORST_LAG.fullmatch(text)
+    return WorstLag(parts[3], int(parts[2])) if parts and int(parts[1]) == updated_at_s else None
 
 
 def _decimals(attribute: Mapping[str, Any], name: str) -> list[float]:

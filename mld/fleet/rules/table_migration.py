@@ -134,7 +134,9 @@ def waits_for(state: TableMigrationState | None, facts: MoveFacts) -> str | None
     if status is None:
         slow = sorted(owner for owner in facts.owners if not _supports(owner, facts))
         return (
-            f"{_some(slow)} has not said for {SUPPORT_S} s that it can move them" if slow else None
+            f"{_some(slow)} has not reported for {SUPPORT_S} s that it can move them"
+            if slow
+            else None
         )
     if status is not DEPLOYED or not facts.migrates:
         return None

@@ -98,18 +98,18 @@ class FailureNote:
 
     def text(self) -> str | None:
         """The text for the row; None = nothing to store."""
-        said: dict[str, object] = {}
+        stored: dict[str, object] = {}
         if self.suspects is not None:
-            said |= {
+            stored |= {
                 "suspects": str(self.suspects),
                 "attempts": self.attempts,
                 "sinceMillis": self.since_ms,
             }
         if self.letters_ms:
-            said["lettersMillis"] = self.letters_ms
+            stored["lettersMillis"] = self.letters_ms
         if self.held is not None:
-            said["held"] = self.held
-        return json.dumps(said, separators=(",", ":"), ensure_ascii=False) if said else None
+            stored["held"] = self.held
+        return json.dumps(stored, separators=(",", ":"), ensure_ascii=False) if stored else None
 
 
 NO_FAILURE = FailureNote()
@@ -121,13 +121,13 @@ def failure_of(text: str | None) -> FailureNote:
     A note that can't be read is ignored: its records are retried, and none is lost.
     """
     try:
-        said = json.loads(text or "{}")
-        suspects, held = said.get("suspects"), said.get("held")
+        stored = json.loads(text or "{}")
+        suspects, held = stored.get("suspects"), stored.get("held")
         return FailureNote(
             suspects=None if suspects is None else PositionRange.parse(suspects),
-            attempts=int(said.get("attempts", 0)),
-            since_ms=int(said.get("sinceMillis", 0)),
-            letters_ms=tuple(map(int, said.get("lettersMillis", ()))),
+            attempts=int(stored.get("attempts", 0)),
+            since_ms=int(stored.get("sinceMillis", 0)),
+            letters_ms=tuple(map(int, stored.get("lettersMillis", ()))),
             held=None if held is None else str(held),
         )
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, MalformedData):

@@ -39,8 +39,8 @@ class ReadNote:
 
     def text(self) -> str:
         """The text for the row."""
-        said = {"untilMillis": round(1000 * self.until_s), "checkpoint": str(self.checkpoint)}
-        return json.dumps(said, separators=(",", ":"))
+        stored = {"untilMillis": round(1000 * self.until_s), "checkpoint": str(self.checkpoint)}
+        return json.dumps(stored, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class LossNote:
 
     def text(self) -> str:
         """The text for the row; pages show it too."""
-        said = {
+        stored = {
             "certain": self.is_certain,
             "cause": self.cause.value,
             "atMillis": round(1000 * self.at_s),
@@ -98,7 +98,7 @@ class LossNote:
             "beforeMillis": _millis(self.last_s),
             "count": self.count,
         }
-        present = {name: value for name, value in said.items() if value is not None}
+        present = {name: value for name, value in stored.items() if value is not None}
         return json.dumps(present, separators=(",", ":"))
 
 
@@ -132,10 +132,10 @@ _UNREADABLE = (
 def read_note_of(text: str | None) -> ReadNote | None:
     """The note of a row; None where there is none that can be read."""
     try:
-        said = json.loads(text or "")
-        number, _, sub = str(said["checkpoint"]).partition("/")
+        stored = json.loads(text or "")
+        number, _, sub = str(stored["checkpoint"]).partition("/")
         return ReadNote(
-            int(said["untilMillis"]) / 1000, ExtendedSequenceNumber(number, int(sub or 0))
+            int(stored["untilMillis"]) / 1000, ExtendedSequenceNumber(number, int(sub or 0))
         )
     except _UNREADABLE:
         return None
@@ -144,17 +144,17 @@ def read_note_of(text: str | None) -> ReadNote | None:
 def loss_note_of(text: str | None) -> LossNote | None:
     """The loss of a row; None where there is none that can be read."""
     try:
-        said = json.loads(text or "")
-        last = said.get("before")
+        stored = json.loads(text or "")
+        last = stored.get("before")
         return LossNote(
-            is_certain=said["certain"] is True,
-            cause=PassCause(said["cause"]),
-            at_s=int(said["atMillis"]) / 1000,
-            first=str(said["after"]),
-            first_s=_seconds(said.get("afterMillis")),
+            is_certain=stored["certain"] is True,
+            cause=PassCause(stored["cause"]),
+            at_s=int(stored["atMillis"]) / 1000,
+            first=str(stored["after"]),
+            first_s=_seconds(stored.get("afterMillis")),
             last=None if last is None else str(last),
-            last_s=_seconds(said.get("beforeMillis")),
-            count=int(said.get("count", 1)),
+            last_s=_seconds(stored.get("beforeMillis")),
+            count=int(stored.get("count", 1)),
         )
     except _UNREADABLE:
         return None

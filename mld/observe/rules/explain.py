@@ -157,18 +157,18 @@ def _not_ready(watch: Snapshots) -> Iterator[Conclusion]:
             subject=worker,
             verdict=Verdict.DOUBLED_ID,
             severity=VerdictSeverity.WARNING,
-            cause=f"it says: {text.rstrip('.')}",
+            cause=f"it reports: {text.rstrip('.')}",
             todo="give each process an id of its own; docs/operations.md#doubled-id",
         )
-    unsaid = {Reason.NOT_RUNNING, Reason.DOUBLED_ID}
+    shown_elsewhere = {Reason.NOT_RUNNING, Reason.DOUBLED_ID}
     for worker, reasons in {page.worker: page.reasons for page in watch.last.pages}.items():
-        said = [text for reason, text in reasons if reason not in unsaid]
-        if said:
+        texts = [text for reason, text in reasons if reason not in shown_elsewhere]
+        if texts:
             yield Conclusion(
                 subject=worker,
                 verdict=Verdict.NOT_READY,
                 severity=VerdictSeverity.WARNING,
-                cause="it says: " + "; ".join(text.rstrip(".") for text in said),
+                cause="it reports: " + "; ".join(text.rstrip(".") for text in texts),
                 todo="mend what it names: docs/operations.md has the cures, docs/probes.md the reasons",
             )
 

@@ -110,9 +110,9 @@ def _cpu(metrics: WorkerMetrics) -> float | None:
 
 def throughput_kbps(shards: Iterable[Conclusion]) -> float | None:
     """KiB/s of the leases whose live owners report it; None = none does."""
-    said = [
+    reported = [
         one.lease.throughput_kbps
         for one in shards
         if one.lives and one.lease is not None and one.lease.throughput_kbps is not None
     ]
-    return sum(said) if said else None
+    return sum(reported) if reported else None

@@ -43,7 +43,7 @@ class ListedLease:
     """
 
     lease: Lease
-    said: Conclusion
+    conclusion: Conclusion
     stream: str | None
     state: str
     renewed_within_s: float | None
@@ -56,7 +56,7 @@ class ListedLease:
     @property
     def lag_s(self) -> float | None:
         """The lag by the tip of the shard, else by the owner's report."""
-        return self.said.lag_s
+        return self.conclusion.lag_s
 
 
 def list_leases(
@@ -75,8 +75,8 @@ def list_leases(
     if watch.last.items is not None:
         groups = {one.worker_id: one.group for one in watch.last.items.metrics}
     found = []
-    for said in explained.shards:
-        lease = said.lease
+    for conclusion in explained.shards:
+        lease = conclusion.lease
         if lease is None:
             continue
         owner = lease.actual_owner
@@ -90,7 +90,7 @@ def list_leases(
         found.append(
             ListedLease(
                 lease=lease,
-                said=said,
+                conclusion=conclusion,
                 stream=names.get(lease.stream_identifier) or _name_in(lease.stream_identifier),
                 state=EXPIRED if is_expired else str(state_of(lease)),
                 renewed_within_s=_renewed_within_s(watch, lease),

@@ -91,26 +91,28 @@ def owner_says(shard: ShardOnPage | None, *, is_stalled: bool) -> str:
     """
     if shard is None:
         return ""
-    said: list[str] = []
+    causes: list[str] = []
     silent_s = shard.child_silent_s
     if shard.reading_fails_s is not None:
         why = f": {shard.reading_error}" if shard.reading_error else ""
-        said.append(f"reading has failed for {lasted(shard.reading_fails_s)}{why}")
+        causes.append(f"reading has failed for {lasted(shard.reading_fails_s)}{why}")
     if silent_s is not None and (is_stalled or silent_s >= SLOW_CALL_S):
-        said.append(f"the child has not answered {shard.call} for {lasted(silent_s)}")
+        causes.append(f"the child has not answered {shard.call} for {lasted(silent_s)}")
     failed_s = shard.child_failure_age_s
     if shard.restarts and (failed_s is None or failed_s < SHOWN_S):
         times = "once" if shard.restarts == 1 else f"{shard.restarts} times"
         ago = "" if failed_s is None else f" {lasted(failed_s)} ago"
         last = f", the last time{ago} because {shard.last_error}" if shard.last_error else ""
-        said.append(f"the child was restarted {times}{last}")
+        causes.append(f"the child was restarted {times}{last}")
     if has_raised(shard):
         count, age_s = shard.child_exceptions, shard.child_exception_age_s
         last = "" if age_s is None else f", the last {lasted(age_s)} ago"
-        said.append(f"its processor raised {count} exception{'s' * (count != 1)} and went on{last}")
-    if is_stalled and not said and shard.state == "PROCESSING" and silent_s is None:
-        said.append("the child owes no answer: it does not checkpoint what it has")
-    return "; ".join(said)
+        causes.append(
+            f"its processor raised {count} exception{'s' * (count != 1)} and went on{last}"
+        )
+    if is_stalled and not causes and shard.state == "PROCESSING" and silent_s is None:
+        causes.append("the child owes no answer: it does not checkpoint what it has")
+    return "; ".join(causes)
 
 
 def cure_of(shard: ShardOnPage) -> str:

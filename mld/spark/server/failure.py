@@ -160,10 +160,10 @@ def ending(code: int, lines: Sequence[str]) -> str:
             "lower spark.driver.memory or give the machine more"
         )
     how = ended(code)
-    said = [line for line in lines if any(pattern.match(line) for pattern in _TELLING)]
+    telling = [line for line in lines if any(pattern.match(line) for pattern in _TELLING)]
     if any("java.lang.OutOfMemoryError" in line for line in lines):
         how += " for a lack of heap: raise spark.driver.memory, or lower spark.batch.maxBytes"
-    return f"{how}; it said: {_shortened(telling_line(said))}" if said else how
+    return f"{how}; its output: {_shortened(telling_line(telling))}" if telling else how
 
 
 def ended(code: int) -> str:

@@ -112,10 +112,10 @@ def _ask(program: Path, origin: str) -> JavaHome | str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"cannot be run: {error}"
-    said = answer.stdout + answer.stderr
-    if said.startswith(_STAND_IN):
+    output = answer.stdout + answer.stderr
+    if output.startswith(_STAND_IN):
         return _IS_STAND_IN
-    return read_settings(said, origin) or "does not answer like a Java"
+    return read_settings(output, origin) or "does not answer like a Java"
 
 
 def read_settings(text: str, origin: str) -> JavaHome | None:

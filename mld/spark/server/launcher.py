@@ -131,7 +131,7 @@ class EmbeddedServer:
             return
         code = self._exit_code_soon()
         self.stop()
-        waited = patience.told(time.monotonic())
+        waited = patience.description(time.monotonic())
         what = f"did not answer within {waited}" if code is None else ended(code)
         raise self._diagnosis.error(what)
 

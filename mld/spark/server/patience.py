@@ -47,7 +47,7 @@ class StartPatience:
         is_fresh = still_s < min(_FRESH_S, self._limit_s / 4)
         return min(LOOK_S, max(0.0, MOST_TIMES * self._limit_s - waited_s)) if is_fresh else 0.0
 
-    def told(self, now: float) -> str:
+    def description(self, now: float) -> str:
         """How long it was waited for, for people: ``240 s, although it got on``."""
         waited_s = now - self._began
         if waited_s < MOST_TIMES * self._limit_s:

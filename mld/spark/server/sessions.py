@@ -354,7 +354,7 @@ def waits_s(policies: Iterable[Any], retries: int) -> float | None:
 @cache
 def _warn_once(why: str) -> None:
     _log.warning(
-        "this version of pyspark can't be told to retry for a few seconds only (%s): a server that "
+        "this version of pyspark can't be configured to retry for a few seconds only (%s): a server that "
         "is gone may be noticed after ten minutes",
         why,
     )

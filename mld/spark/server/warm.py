@@ -146,8 +146,8 @@ def _make(java: Sequence[str], listed: Path, path: Path, *, links: bool) -> str:
             check=False,
         )
         if done.returncode or not making.is_file():
-            said = done.stdout.decode(errors="replace").strip()[-_KEPT_CHARACTERS:]
-            raise SparkUnreachable(f"Java makes no file (exit code {done.returncode}): {said}")
+            output = done.stdout.decode(errors="replace").strip()[-_KEPT_CHARACTERS:]
+            raise SparkUnreachable(f"Java makes no file (exit code {done.returncode}): {output}")
         making.chmod(0o600)
         making.replace(path)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -126,7 +126,7 @@ class DeltaLog:
         self._synced = -1
         self._checkpointed = -1
         self._shortened_at = -1
-        self._files_told = 0
+        self._files_logged = 0
         self._last_seen: Snapshot | None = None
         self._followed: FollowedTable | None = None
 
@@ -289,12 +289,12 @@ class DeltaLog:
                 _sync(path)
             _sync(log)
         table.cleanup_metadata()
-        self._tell_files(table.get_add_actions().num_rows)
+        self._log_files(table.get_add_actions().num_rows)
         return True
 
-    def _tell_files(self, count: int) -> None:
-        told, self._files_told = self._files_told, count // _MANY_FILES
-        if self._files_told > told:
+    def _log_files(self, count: int) -> None:
+        before, self._files_logged = self._files_logged, count // _MANY_FILES
+        if self._files_logged > before:
             _log.warning(
                 "%s: the table has %d files, which each commit looks through and this process holds "
                 "in memory: run kcl-mld-spark optimize, best once a day",

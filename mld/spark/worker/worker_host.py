@@ -189,7 +189,7 @@ def why_not_started(error: Exception, directory: Path) -> str:
     return text
 
 
-_TERMINATED = End.because("the Spark host was told to end")
+_TERMINATED = End.because("the Spark host was asked to end")
 
 
 def _raise_limit() -> None:

@@ -181,7 +181,7 @@ def test_what_a_failing_child_said_last_is_in_the_error(said, status, told):
     async def test(world):
         with pytest.raises(ChildFailed) as caught:
             await world.processor.initialize(world.group, TRIM_HORIZON)
-        words = f"before it answered initialize; it said on stderr: {told} (exit status {status})"
+        words = f"before it answered initialize; its stderr: {told} (exit status {status})"
         assert str(caught.value).endswith(words)
 
     talking(test, dies)

@@ -319,7 +319,7 @@ async def test_failures_of_records_are_told_once_an_hour(caplog):
 
 @simulated
 async def test_what_was_told_is_remembered_in_bounded_memory(monkeypatch, caplog):
-    monkeypatch.setattr(schema_registry, "_MOST_TOLD", 2)
+    monkeypatch.setattr(schema_registry, "_MOST_LOGGED", 2)
     world = World()
     for n in (1, 2, 3, 1):
         key = FailureKey(version(n).version_id, SchemaFailure.NOT_ZLIB)

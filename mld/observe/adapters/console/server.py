@@ -240,12 +240,12 @@ class ConsoleServer:
         try:
             head = _head(200, "text/event-stream", ())
             await _write(writer, connection.send(head))
-            said = None
+            delivered = None
             while not reader.at_eof():
                 renewed = self._renewed
-                if self._published is not None and self._published is not said:
-                    said = self._published
-                    text = b"event: look\ndata: " + said.summary + b"\n\n"
+                if self._published is not None and self._published is not delivered:
+                    delivered = self._published
+                    text = b"event: look\ndata: " + delivered.summary + b"\n\n"
                 else:
                     text = b": alive\n\n"
                 await _write(writer, connection.send(h11.Data(text)))

@@ -84,7 +84,7 @@ class BackgroundQueue(Generic[T]):
         self._is_working = False
         self._is_ended = False
         self._thread: threading.Thread | None = None
-        self._untold = 0
+        self._unlogged = 0
         self._dropping_since = 0.0
         self.dropped = 0  #: since the start
 
@@ -136,9 +136,9 @@ class BackgroundQueue(Generic[T]):
             self._thread = thread
 
     def _drop(self, count: int) -> None:
-        if not self._untold:
+        if not self._unlogged:
             self._dropping_since = time.monotonic()
-        self._untold += count
+        self._unlogged += count
         self.dropped += count
 
     def _run(self) -> None:
@@ -177,9 +177,9 @@ class BackgroundQueue(Generic[T]):
                 self._bytes <= self._max_bytes * _ROOM_AGAIN
                 and len(self._waiting) <= self._max_items * _ROOM_AGAIN
             )
-            if not self._untold or not has_room:
+            if not self._unlogged or not has_room:
                 return
-            count, self._untold = self._untold, 0
+            count, self._unlogged = self._unlogged, 0
             seconds = time.monotonic() - self._dropping_since
         self._tell(count, seconds)
 

@@ -113,19 +113,19 @@ class TextFormatter(logging.Formatter):
         # Shards of several streams have the same ids.
         stream = {"stream": known["stream"]} if "stream_identifier" in known else {}
         shown = stream | _fields(record)
-        said = _message(record)
+        message = _message(record)
         if self._is_short:
             stamp = self.formatTime(record, "%H:%M:%S")
             logger = "" if record.name.startswith("mld.") else f" {record.name}"
-            shown = {name: value for name, value in shown.items() if str(value) not in said}
+            shown = {name: value for name, value in shown.items() if str(value) not in message}
         else:
             stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')},{int(record.msecs):03d}"
             logger = f" {record.name}"
         facts = " ".join(f"{name}={value}" for name, value in shown.items())
         context = f" [{facts}]" if facts else ""
         more = "".join(f" {name}={value}" for name, value in _child_fields(record).items())
-        said += more.replace("\n", "\n  ")
-        text = f"{stamp} {record.levelname:<7}{logger}{context} {said.translate(_VISIBLE)}"
+        message += more.replace("\n", "\n  ")
+        text = f"{stamp} {record.levelname:<7}{logger}{context} {message.translate(_VISIBLE)}"
         if record.exc_info:
             text += "\n" + mask(self.formatException(record.exc_info))
         color = _COLORS.get(record.levelno) or (record.name == CHILD_LOGGER and _CHILD_COLOR)
@@ -241,10 +241,10 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _child_fields(record: logging.LogRecord) -> dict[str, Any]:
     """What a child's logger said besides level and message; texts and nested values masked."""
-    said = record.__dict__.get("child_fields") or {}
+    message = record.__dict__.get("child_fields") or {}
     return {
         mask(name): value
         if value is None or isinstance(value, int | float)
         else mask_value(name, value if isinstance(value, str) else json.dumps(value))
-        for name, value in said.items()
+        for name, value in message.items()
     }

@@ -113,8 +113,8 @@ def test_the_end_of_an_idle_child_is_a_failure_at_once(prepare, caplog):
         assert LIFE_S <= world.clock.monotonic() - began < LIFE_S + NOTICED_S
         assert (failed.value.action, failed.value.child_exit_code) == (None, 7)
         assert str(failed.value) == (
-            "shardId-000000000000: child failed while idle: it exited without being told to;"
-            " it said on stderr: MemoryError (exit status 7)"
+            "shardId-000000000000: child failed while idle: it exited unexpectedly;"
+            " its stderr: MemoryError (exit status 7)"
         )
         errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
         assert errors[-1] == str(failed.value)

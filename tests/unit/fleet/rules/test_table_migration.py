@@ -109,7 +109,7 @@ SLOW = dataclasses.replace(FACTS, old=(reporting("a"), reporting("b", age_s=600)
 @pytest.mark.parametrize(
     ("state", "facts", "why"),
     [
-        (None, SLOW, "worker b has not said for 90 s that it can move them"),
+        (None, SLOW, "worker b has not reported for 90 s that it can move them"),
         (None, FACTS, None),
         (since(INIT, 1), SLOW, None),
         (since(DEPLOYED, 1), dataclasses.replace(FACTS, migrates=False), None),

@@ -233,7 +233,7 @@ def test_a_worker_that_is_not_ready_says_why():
         Verdict.NOT_READY,
         VerdictSeverity.WARNING,
     )
-    assert one.cause == "it says: UpdateItem: denied"
+    assert one.cause == "it reports: UpdateItem: denied"
 
 
 def test_a_child_that_owes_nothing_while_records_wait_does_not_checkpoint():

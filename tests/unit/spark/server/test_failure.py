@@ -130,7 +130,7 @@ def test_a_server_that_ends_later_says_why_as_well():
     lines = ["java.lang.OutOfMemoryError: Java heap space", *FRAMES, "fine"]
     assert ending(52, lines) == (
         "ended with exit code 52 for a lack of heap: raise spark.driver.memory, or lower "
-        "spark.batch.maxBytes; it said: java.lang.OutOfMemoryError: Java heap space"
+        "spark.batch.maxBytes; its output: java.lang.OutOfMemoryError: Java heap space"
     )
     assert ending(1, ["fine", *FRAMES]) == "ended with exit code 1"
     assert ending(-15, []) == "was ended by signal 15"

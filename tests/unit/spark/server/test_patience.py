@@ -15,7 +15,7 @@ def waited_s(limit_s, cpu, lines=lambda now: 0, until=10_000.0):
     patience, now = StartPatience(limit_s, 0.0), 0.0
     while now < until and (left_s := patience.left_s(now, cpu(now), lines(now))) > 0:
         now += left_s
-    return now, patience.told(now)
+    return now, patience.description(now)
 
 
 def test_one_that_does_nothing_is_given_up_at_its_limit():

@@ -83,7 +83,10 @@ def test_what_does_not_obey_is_told_once_and_left_alone(policies, caplog):
         for _ in range(2):
             retry_shortly(Client(), 4)
     (told,) = caplog.records
-    assert "this version of pyspark can't be told to retry for a few seconds" in told.getMessage()
+    assert (
+        "this version of pyspark can't be configured to retry for a few seconds"
+        in told.getMessage()
+    )
 
 
 def test_a_client_that_is_hung_up_is_closed():
