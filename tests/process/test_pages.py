@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +30,8 @@ LONGEST_S = 900.0
 CHEAP_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Printed around each block, so that outputs are told apart. No program prints it.
 _MARK = "\x1e"
+#: Pages name ports, so two runs of the tests on one machine can't type at once.
+_PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 #: Runs a command on the terminal that is its standard input: Ctrl-C is for the foreground only.
 _ON_TERMINAL = """
 import fcntl, os, sys, termios
@@ -83,6 +86,12 @@ class Terminal:
         return code
 
 
+def is_taken(port):
+    """Whether a program of this machine listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def typed(blocks, folder, environment):
     """What each block printed.
 
@@ -92,6 +101,8 @@ def typed(blocks, folder, environment):
     script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
     for block in blocks:
         script += f"{block.marks.get('before', '')}\nprintf '{_MARK}\\n'\n{block.commands}\n"
+    taken = sorted(port for port in set(_PORT.findall(script)) if is_taken(int(port)))
+    assert not taken, f"ports of the page are taken, by other tests perhaps: {', '.join(taken)}"
     terminal = Terminal(script, folder, environment)
     outputs, missing, number = [""], set(), -1
     try:
@@ -165,6 +176,13 @@ def test_the_commands_of_a_page_run_as_they_stand(name, environment, tmp_path):
 def test_what_does_not_run_as_it_stands_is_seen(block, why, tmp_path):
     with pytest.raises(AssertionError, match=why):
         typed([block], tmp_path, os.environ)
+
+
+def test_a_page_whose_port_is_taken_is_not_typed(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(AssertionError, match=f"ports of the page are taken.*{port}"):
+            typed([Block("p", f"echo http://127.0.0.1:{port}/", "", {})], tmp_path, os.environ)
 
 
 def test_ctrl_c_is_for_the_command_in_the_foreground(tmp_path):
