@@ -14,7 +14,6 @@ import argparse
 import configparser
 import gzip
 import hashlib
-import io
 import json
 import os
 import re
@@ -89,8 +88,17 @@ def export(folder: Path) -> Path:
     archive = subprocess.run(
         ["git", "archive", "HEAD"], stdout=subprocess.PIPE, check=True, cwd=ROOT
     ).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
+    return extract(archive, folder)
+
+
+def extract(archive: bytes, folder: Path) -> Path:
+    """The files of a tar in a new folder, with modes that depend on no umask.
+
+    By ``tar``: the filters of ``tarfile`` came with Python 3.11.4.
+    """
+    folder.mkdir()
+    command = ["tar", "--extract", "--no-same-owner", "--no-same-permissions"]
+    subprocess.run(command, input=archive, check=True, cwd=folder, umask=0o022)
     return folder
 
 
@@ -151,9 +159,8 @@ def distributions(folder: Path, out: Path, epoch_s: int) -> None:
         raw = build("sdist", tree, folder / f"{tree.name}, sdist", env)
         sdists.append(normalize(raw, epoch_s, raw.parent.parent / tree.name))
     check_equal("two source distributions of one commit", *sdists)
-    with tarfile.open(sdists[0]) as files:
-        files.extractall(folder / "unpacked", filter="data")
-    (unpacked,) = (folder / "unpacked").iterdir()
+    place = extract(gzip.decompress(sdists[0].read_bytes()), folder / "unpacked")
+    (unpacked,) = place.iterdir()
     shutil.copy(sdists[0], out)
     sdists[0].unlink()
     wheels = [
