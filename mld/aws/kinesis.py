@@ -137,12 +137,12 @@ def next_payload(read: Callable[[int], bytes], operation: str, event_type: str) 
 def _message(payload: bytes) -> str:
     """The message of an exception; its name if the message is unreadable."""
     try:
-        decoded = json.loads(payload)
+        fields = json.loads(payload)
     except (ValueError, RecursionError):
         return ""
     return (
-        str(decoded.get("message") or decoded.get("Message") or "")
-        if isinstance(decoded, dict)
+        str(fields.get("message") or fields.get("Message") or "")
+        if isinstance(fields, dict)
         else ""
     )
 

@@ -46,7 +46,7 @@ _RETRY_S = 0.1
 _PASSING = {"InternalServiceException", "InternalFailure", "ServiceUnavailable"}
 _FIRST_OUTAGE_S, _LONGEST_OUTAGE_S = 5.0, 60.0
 #: Seconds after which the same failure of the same version is logged again.
-_TOLD_S = 3600.0
+_REPEAT_S = 3600.0
 _MOST_LOGGED = 1000
 #: They concern all versions alike, and are logged once for all.
 _OF_ALL = {SchemaFailure.UNREACHABLE, SchemaFailure.TOO_MANY_UNKNOWN}
@@ -235,7 +235,7 @@ class SchemaRegistry:
         key = ("" if is_of_all else version_id, failure)
         now = self._clock.monotonic()
         logged_at = self._logged.get(key)
-        if logged_at is not None and now - logged_at < _TOLD_S:
+        if logged_at is not None and now - logged_at < _REPEAT_S:
             return
         self._logged[key] = now
         self._logged.move_to_end(key)

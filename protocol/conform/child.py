@@ -79,8 +79,8 @@ def _answer(item_id: str, exchange: Exchange) -> Iterator[Finding]:
 def _manners(exchange: Exchange) -> Iterator[Finding]:
     if exchange.answered:
         surplus = exchange.surplus.strip()
-        output = f"said {surplus!r:.60} after its status" if surplus else "silent after each status"
-        yield judged("CHILD-13", b'"action"' not in surplus, output)
+        shown = f"wrote {surplus!r:.60} after its status" if surplus else "silent after each status"
+        yield judged("CHILD-13", b'"action"' not in surplus, shown)
     glued = [junk.line for junk in exchange.junk if "with a newline" in junk.reason]
     odd = [junk.line for junk in exchange.junk if b'"checkpoint"' in junk.line]
     yield judged("CHILD-14", not glued, f"glued: {glued[0]!r:.60}" if glued else "lines apart")

@@ -64,9 +64,9 @@ class Exchange:
 
     def evidence(self) -> str:
         """One sentence for the report."""
-        statuses = f"status after {self.seconds:.2f} s" if self.answered else self.failure
+        answer = f"status after {self.seconds:.2f} s" if self.answered else self.failure
         asked = f", {len(self.checkpoints)} checkpoint requests" if self.checkpoints else ""
-        return f"{statuses}{asked}"
+        return f"{answer}{asked}"
 
 
 class Peer:

@@ -369,8 +369,8 @@ def effective_values(kit: DaemonKit) -> Iterator[Finding]:
             elif logged is None:
                 yield not_testable(item_id, "the daemon starts; the value does not show")
             else:
-                shown = "says" if logged in run.output else "does not say"
-                yield judged(item_id, logged in run.output, f"its log {shown}: {logged}")
+                verb = "says" if logged in run.output else "does not say"
+                yield judged(item_id, logged in run.output, f"its log {verb}: {logged}")
 
 
 def _validated(kit: DaemonKit, name: str, key: str, wanted: str) -> tuple[bool, str]:

@@ -212,10 +212,10 @@ class ShardClosing:
         context = self._context
         shared = children.shared
         shared.child_shard_ids = tuple(child.shard_id for child in self._feed.child_shards)
-        is_answered = await children.shard_ended()
+        is_complete = await children.shard_ended()
         if not context.checkpointer.has_ended and context.current() is None:
             return TaskOutcome.AGAIN
-        if not is_answered:
+        if not is_complete:
             return TaskOutcome.RESTART
         while not context.checkpointer.has_ended:
             error = await shared.settle()

@@ -171,7 +171,7 @@ class StderrTail:
 
     def __init__(self) -> None:
         self._last = b""
-        self._telling = b""
+        self._detail = b""
         self._headline = b""
         self._behind = 0
         self._trace_indent: int | None = None
@@ -192,11 +192,11 @@ class StderrTail:
         elif self._trace_indent is not None:
             if _indent(line) <= self._trace_indent:
                 self._trace_indent = None
-                self._headline, self._behind, self._telling = words, 0, b""
+                self._headline, self._behind, self._detail = words, 0, b""
         elif _CAUSE_LINE.match(words):
-            self._headline, self._behind, self._telling = words, 0, b""
+            self._headline, self._behind, self._detail = words, 0, b""
         else:
-            self._telling = words
+            self._detail = words
             self._behind += 1
 
     def quote(self, most_bytes: int) -> bytes:
@@ -208,9 +208,9 @@ class StderrTail:
             most_bytes: limit for the headline; the last line follows in full.
         """
         if not self._headline or self._behind > _MESSAGE_LINES:
-            return self._telling or self._last
+            return self._detail or self._last
         headline = self._headline[:most_bytes]
-        return headline + _SEPARATOR + self._telling if self._telling else headline
+        return headline + _SEPARATOR + self._detail if self._detail else headline
 
 
 def _is_telling(character: int) -> bool:

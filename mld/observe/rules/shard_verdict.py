@@ -75,7 +75,7 @@ class ShardJudge:
             ]
         return max(found, key=lambda one: one.severity)
 
-    def _concluded(
+    def _conclude(
         self,
         lease: Lease,
         verdict: Verdict,
@@ -121,7 +121,7 @@ class ShardJudge:
             return self._unowned(lease)
         rows = self._watch.rows(lease.lease_key)
         if len(rows) == 1:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.UNKNOWN,
                 VerdictSeverity.INFO,
@@ -135,7 +135,7 @@ class ShardJudge:
                 if still_s >= self._rules.late_s
                 else VerdictSeverity.WARNING
             )
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.OWNER_SILENT,
                 severity,
@@ -145,7 +145,7 @@ class ShardJudge:
                 still_s,
             )
         if not self._lives(lease):
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.UNKNOWN,
                 VerdictSeverity.INFO,
@@ -169,11 +169,11 @@ class ShardJudge:
         if not lease.is_held_by_ours:  # others do not know of it
             cause = f"paused for another {lasted(left_s)}, but read by {owner}: {paused_by(lease)}"
             todo = f"stop {owner}, or end the pause with kcl-mld leases resume"
-            return self._concluded(
+            return self._conclude(
                 lease, Verdict.PAUSE_IGNORED, VerdictSeverity.WARNING, cause, todo
             )
         cause = f"{owner} does not read it for another {lasted(left_s)}: {paused_by(lease)}"
-        return self._concluded(
+        return self._conclude(
             lease, Verdict.PAUSED, VerdictSeverity.INFO, cause, "kcl-mld leases resume ends it"
         )
 
@@ -206,7 +206,7 @@ class ShardJudge:
             cause = "nobody owns it, so nobody reads it"
             todo = f"see whether workers run; in a 3.x fleet, whether one leads and they write metrics; {EXITS}"
         severity = VerdictSeverity.WARNING if late else VerdictSeverity.INFO
-        return self._concluded(lease, Verdict.UNOWNED, severity, cause, todo, since_s)
+        return self._conclude(lease, Verdict.UNOWNED, severity, cause, todo, since_s)
 
     def _waiting(self, lease: Lease) -> Conclusion | None:
         if lease.checkpoint is None or lease.checkpoint.sentinel is None:
@@ -219,7 +219,7 @@ class ShardJudge:
             return None
         worst = max(unfinished, key=lambda one: one.severity)
         named = ", ".join(f"{one.subject} ({one.verdict})" for one in unfinished)
-        return self._concluded(
+        return self._conclude(
             lease,
             Verdict.WAITING_FOR_PARENT,
             max(VerdictSeverity.INFO, worst.severity),
@@ -239,7 +239,7 @@ class ShardJudge:
         if not has_tip and page is not None and page.processing_lag_s is not None:
             return self._waited(lease, page.processing_lag_s, still_s)
         if position is not None and position.sentinel is Sentinel.LATEST:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.NO_PROGRESS,
                 VerdictSeverity.INFO,
@@ -249,7 +249,7 @@ class ShardJudge:
             )
         asking = self._rules.asking
         if tip is None or not has_tip:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.NO_PROGRESS,
                 VerdictSeverity.INFO,
@@ -261,7 +261,7 @@ class ShardJudge:
 
     def _still(self, lease: Lease, tip: TipSnapshot, still_s: float) -> Conclusion:
         if tip.behind_s is None:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.UNKNOWN,
                 VerdictSeverity.WARNING,
@@ -270,7 +270,7 @@ class ShardJudge:
                 still_s,
             )
         if tip.behind_s == 0:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.IDLE,
                 VerdictSeverity.OK,
@@ -290,7 +290,7 @@ class ShardJudge:
         waits = f"a record has waited behind the checkpoint for {lasted(waited_s)}"
         # A child that owes an answer checkpoints nothing, however long it is watched.
         if max(still_s, silent_s) >= after_s <= waited_s:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.STALLED,
                 VerdictSeverity.CRITICAL,
@@ -298,7 +298,7 @@ class ShardJudge:
                 self._todo_of_stalled(lease),
                 still_s,
             )
-        return self._concluded(
+        return self._conclude(
             lease,
             Verdict.NO_PROGRESS,
             VerdictSeverity.INFO,
@@ -321,7 +321,7 @@ class ShardJudge:
         times = sorted(known)
         failover_s, cause = self._rules.failover_s, "counter and checkpoint move"
         if not times and (bound := bound_text(self._watch.last, lease, failover_s)):
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.READING,
                 VerdictSeverity.INFO,
@@ -329,17 +329,17 @@ class ShardJudge:
                 f"ask with {self._rules.asking}",
             )
         if not times or known[times[-1]] <= failover_s:
-            return self._concluded(lease, Verdict.READING, VerdictSeverity.OK, cause)
+            return self._conclude(lease, Verdict.READING, VerdictSeverity.OK, cause)
         if len(times) == 1:
             cause += f", and it is {lasted(known[times[0]])} behind"
             todo = f"{self._rules.asking} tells whether that rises"
-            return self._concluded(lease, Verdict.READING, VerdictSeverity.INFO, cause, todo)
+            return self._conclude(lease, Verdict.READING, VerdictSeverity.INFO, cause, todo)
         grown_s, took_s = known[times[-1]] - known[times[0]], times[-1] - times[0]
         lag = (
             f"from {lasted(known[times[0]])} to {lasted(known[times[-1]])} within {lasted(took_s)}"
         )
         if grown_s > _STEADY * took_s:
-            return self._concluded(
+            return self._conclude(
                 lease,
                 Verdict.FALLING_BEHIND,
                 VerdictSeverity.WARNING,
@@ -348,10 +348,10 @@ class ShardJudge:
                 "worker has others",
             )
         if -grown_s > _STEADY * took_s:
-            return self._concluded(
+            return self._conclude(
                 lease, Verdict.CATCHING_UP, VerdictSeverity.INFO, f"its lag falls: {lag}"
             )
-        return self._concluded(
+        return self._conclude(
             lease, Verdict.READING, VerdictSeverity.OK, f"its lag is steady: {lag}"
         )
 
@@ -382,9 +382,9 @@ class ShardJudge:
             why = self._foreign(lease)
         if why is not None:
             todo = "see whether the stream was deleted or created again; nothing is read from it"
-            yield self._concluded(lease, Verdict.STREAM_GONE, VerdictSeverity.CRITICAL, why, todo)
+            yield self._conclude(lease, Verdict.STREAM_GONE, VerdictSeverity.CRITICAL, why, todo)
         elif not stream.is_listed:
-            yield self._concluded(
+            yield self._conclude(
                 lease,
                 Verdict.STREAM_GONE,
                 VerdictSeverity.INFO,
@@ -408,15 +408,15 @@ class ShardJudge:
 
     def _retention(self, lease: Lease) -> Iterator[Conclusion]:
         for one in retention(self._watch, lease, self._rules):
-            yield self._concluded(lease, *one)
+            yield self._conclude(lease, *one)
 
     def _confirmed(self, lease: Lease) -> Iterator[Conclusion]:
         for one in unconfirmed(self._watch, lease):
-            yield self._concluded(lease, *one)
+            yield self._conclude(lease, *one)
 
     def _losses(self, lease: Lease) -> Iterator[Conclusion]:
         for one in losses(self._watch, lease):
-            yield self._concluded(lease, *one)
+            yield self._conclude(lease, *one)
 
     def _rewound(self, lease: Lease) -> Iterator[Conclusion]:
         now = lease.checkpoint
@@ -431,7 +431,7 @@ class ShardJudge:
                 # Where it is past the old one again, no record comes twice any more.
                 and not (now and now >= earlier.checkpoint)
             ):
-                yield self._concluded(
+                yield self._conclude(
                     lease,
                     Verdict.REWOUND,
                     VerdictSeverity.WARNING,
@@ -447,7 +447,7 @@ class ShardJudge:
         held = lease.failure.behind(lease.checkpoint).held
         if held is None or lease.actual_owner is None:
             return
-        yield self._concluded(
+        yield self._conclude(
             lease,
             Verdict.HELD,
             VerdictSeverity.WARNING,
@@ -462,7 +462,7 @@ class ShardJudge:
             if row.actual_owner is not None and owners[-1:] != [row.actual_owner]:
                 owners.append(row.actual_owner)
         if len(owners) >= _THRASHING:
-            yield self._concluded(
+            yield self._conclude(
                 lease,
                 Verdict.THRASHING,
                 VerdictSeverity.WARNING,
@@ -475,7 +475,7 @@ class ShardJudge:
             return
         since_s = self._row_holds_s(lease, lambda row: row.checkpoint_owner is not None)
         late = since_s > self._rules.hand_off_s + self._rules.failover_s
-        yield self._concluded(
+        yield self._conclude(
             lease,
             Verdict.HANDING_OVER,
             VerdictSeverity.WARNING if late else VerdictSeverity.INFO,
@@ -489,9 +489,9 @@ class ShardJudge:
     def _finished(self, lease: Lease) -> Conclusion:
         missing = self._watch.missing_children(lease)
         if not missing:
-            return self._concluded(lease, Verdict.FINISHED, VerdictSeverity.OK, "read to its end")
+            return self._conclude(lease, Verdict.FINISHED, VerdictSeverity.OK, "read to its end")
         since_s = min(self._watch.uncovered_s(key) for key in missing)
-        return self._concluded(
+        return self._conclude(
             lease,
             Verdict.CHILDREN_MISSING,
             gap_severity(since_s, self._watch, self._rules),

@@ -240,11 +240,11 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _child_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a child's logger said besides level and message; texts and nested values masked."""
-    message = record.__dict__.get("child_fields") or {}
+    """The fields of a child's log record but level and message; texts and nested values masked."""
+    fields = record.__dict__.get("child_fields") or {}
     return {
         mask(name): value
         if value is None or isinstance(value, int | float)
         else mask_value(name, value if isinstance(value, str) else json.dumps(value))
-        for name, value in message.items()
+        for name, value in fields.items()
     }
